@@ -18,9 +18,9 @@ from bench.setting import Setting
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.messages.saves import take_checkpoint
-from tuskpoint_server.journal.checkpoints import save
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
+from tuskpoint_server.features.checkpoints import save
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 

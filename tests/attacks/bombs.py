@@ -8,7 +8,7 @@ import json
 import struct
 from pathlib import Path
 
-from tuskpoint_server.core.formats.segments import SKIPPABLE, SKIPPABLE_MAGIC
+from tuskpoint_server.archive.formats.segments import SKIPPABLE, SKIPPABLE_MAGIC
 
 _MAGIC, _DESCRIPTOR, _WINDOW = 0xFD2FB528, 0xC0, 0x50
 """A frame with a size of eight bytes and a window of 1 MiB (RFC 8878, section 3.1.1.1)."""

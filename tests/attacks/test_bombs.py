@@ -14,9 +14,9 @@ from tuskpoint.errors import TuskPointError
 from tuskpoint.transfer import lines
 from tuskpoint.transfer.threads import Problem
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import decode_parts, encode_parts
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import decode_parts, encode_parts
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import Encoding, blob_digest, pack_frame
 

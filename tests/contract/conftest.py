@@ -10,8 +10,8 @@ import pytest
 from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.journal import Clock, Journal, JournalWorld, opened
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +36,7 @@ def removal(journal: Journal) -> Removal:
 
 
 @pytest.fixture
-def lineage(journal: Journal) -> Lineage:
+def lineage(journal: Journal) -> LineageRows:
     return journal.lineage
 
 

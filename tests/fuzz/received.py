@@ -18,7 +18,7 @@ from tuskpoint_server.api import handoffs
 from tuskpoint_server.api.messages import json_text, validation
 from tuskpoint_server.api.messages.json_text import JsonText
 from tuskpoint_server.api.middleware.pipeline import parsed as parsed_request
-from tuskpoint_server.auth.oidc import InvalidAnswerError, Issuers, usable_keys
+from tuskpoint_server.auth.oidc import InvalidAnswerError, OidcIssuers, usable_keys
 from tuskpoint_server.auth.tokens import parse_tokens
 from tuskpoint_server.commands.retention_file import parse_rules
 from tuskpoint_server.core import items, lineage, state
@@ -27,10 +27,10 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.json_view import excerpts, views
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.core.process import ConfigError
-from tuskpoint_server.core.searchable import body_of
+from tuskpoint_server.features import positions
 from tuskpoint_server.keys import local, signing
 from tuskpoint_server.search.embedders import openai
-from tuskpoint_server.service import positions
+from tuskpoint_server.search.searchable import body_of
 
 _OF_ITEMS = (Reason.METADATA_NOT_JSON, Reason.INVALID_FIELD)
 
@@ -193,7 +193,7 @@ def claims(data: bytes) -> None:
     """The claims of a token that its issuer signed, and that nobody signed."""
     token = seeds.signed_token(data)
     parsed(lambda: seeds.issuers().accept(token), Reason.CREDENTIAL_INVALID)
-    parsed(lambda: Issuers().accept(token), Reason.CREDENTIAL_INVALID)
+    parsed(lambda: OidcIssuers().accept(token), Reason.CREDENTIAL_INVALID)
 
 
 @target(seeds.key_sets, Form.JSON)

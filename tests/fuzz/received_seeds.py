@@ -24,15 +24,15 @@ from tests.kit.messages import channel, save_request
 from tuskpoint.audit.report import Report
 from tuskpoint.audit.verdicts import BlobFinding, Findings, Item, ItemKind, Verdict
 from tuskpoint.v1 import errors_pb2, handoff_service_pb2
-from tuskpoint_server.auth.oidc import Issuers, usable_keys
+from tuskpoint_server.archive.formats.stored_json import dump
+from tuskpoint_server.auth.oidc import OidcIssuers, usable_keys
 from tuskpoint_server.auth.tokens import new_token
 from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Issuer, Scope
-from tuskpoint_server.core.formats.stored_json import dump
 from tuskpoint_server.core.items import ItemTimes
 from tuskpoint_server.core.items import encode as encode_item
 from tuskpoint_server.core.lineage import Descriptor, encode_descriptor
+from tuskpoint_server.features.positions import seal
 from tuskpoint_server.keys.signing import Signer
-from tuskpoint_server.service.positions import seal
 
 # --- values, metadata ----------------------------------------------------------------------------
 
@@ -184,10 +184,10 @@ def _jwk() -> dict[str, str]:
     return {"kty": "OKP", "crv": "Ed25519", "x": public.rstrip("="), "kid": "k", "use": "sig"}
 
 
-def issuers() -> Issuers:
+def issuers() -> OidcIssuers:
     """Return an issuer, of which the keys are known."""
     known = {_URL: Issuer("aud", tenant_claim="org", scope_claim="scope")}
-    return Issuers(_issuers=known, _keys={_URL: _known_keys()})
+    return OidcIssuers(_issuers=known, _keys={_URL: _known_keys()})
 
 
 @functools.cache

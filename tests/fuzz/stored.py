@@ -15,13 +15,7 @@ from tests.fuzz.target import MALFORMED, NAME, parsed, same, target
 from tuskpoint.audit import answers as audit_answers
 from tuskpoint.audit.formats import packs as audit_packs
 from tuskpoint.audit.formats.stored import Malformed, read_part_list
-from tuskpoint_server.blobs.api import blob_name
-from tuskpoint_server.blobs.packed import PackStore
-from tuskpoint_server.blobs.walrus import answers, quilt
-from tuskpoint_server.blobs.walrus.failures import Unsuccessful
-from tuskpoint_server.core import state
-from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats import (
+from tuskpoint_server.archive.formats import (
     bundles,
     catalogs,
     manifests,
@@ -32,6 +26,12 @@ from tuskpoint_server.core.formats import (
     segments,
     stored_json,
 )
+from tuskpoint_server.blobs.api import blob_name
+from tuskpoint_server.blobs.packed import PackStore
+from tuskpoint_server.blobs.walrus import answers, quilt
+from tuskpoint_server.blobs.walrus.failures import Unsuccessful
+from tuskpoint_server.core import delta_bases, state
+from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import blob_digest, pack_frame
 
@@ -92,9 +92,9 @@ def state_(data: bytes) -> None:
 @target(seeds.delta_bases, Form.MESSAGE)
 def delta_base(data: bytes) -> None:
     """A stored delta base."""
-    read = parsed(lambda: segments.decode_delta_base(data, NAME), MALFORMED)
+    read = parsed(lambda: delta_bases.decode_delta_base(data, NAME), MALFORMED)
     if read is not None:
-        same(segments.decode_delta_base(segments.encode_delta_base(read), NAME), read)
+        same(delta_bases.decode_delta_base(delta_bases.encode_delta_base(read), NAME), read)
 
 
 @target(seeds.sealed)

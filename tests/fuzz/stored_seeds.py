@@ -12,18 +12,19 @@ from tests.fuzz.target import NAME
 from tests.kit.blobs.walrus_peer import write_quilt
 from tests.unit.core.formats import rows
 from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.archive.formats import bundles as bundle_format
+from tuskpoint_server.archive.formats import catalogs as catalog_format
+from tuskpoint_server.archive.formats import manifests as manifest_format
+from tuskpoint_server.archive.formats import records as record_format
+from tuskpoint_server.archive.formats import runs as run_format
+from tuskpoint_server.archive.formats import segments as segment_format
+from tuskpoint_server.archive.formats.sealing import Root, seal_root
+from tuskpoint_server.archive.formats.stored_json import Kind, dump_document, encode_parts
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.packs import pack_pieces
 from tuskpoint_server.blobs.walrus.quilt import COLUMNS, ROWS, SYMBOLS
+from tuskpoint_server.core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrite, encode_delta_base
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats import bundles as bundle_format
-from tuskpoint_server.core.formats import catalogs as catalog_format
-from tuskpoint_server.core.formats import manifests as manifest_format
-from tuskpoint_server.core.formats import records as record_format
-from tuskpoint_server.core.formats import runs as run_format
-from tuskpoint_server.core.formats import segments as segment_format
-from tuskpoint_server.core.formats.sealing import Root, seal_root
-from tuskpoint_server.core.formats.stored_json import Kind, dump_document, encode_parts
 from tuskpoint_server.core.model import BlobLocation, Channel, CheckpointKey, Lineage, Value
 from tuskpoint_server.core.state import encode_state
 from tuskpoint_server.core.values import (
@@ -72,13 +73,13 @@ def _value(kind: str, data: bytes) -> segment_format.SegmentValue:
 _LONG = b"[%s]" % b",".join(b"%d" % number for number in range(1000))
 
 
-def _delta_channels() -> list[segment_format.DeltaChannel]:
+def _delta_channels() -> list[DeltaChannel]:
     small = _value("json", b"[1,2,3]")
-    seed = segment_format.DeltaSeed("1.0", small.digest, small.size)
-    write = segment_format.DeltaWrite("path", "task", 1, small.digest, "json", small.size)
+    seed = DeltaSeed("1.0", small.digest, small.size)
+    write = DeltaWrite("path", "task", 1, small.digest, "json", small.size)
     return [
-        segment_format.DeltaChannel("a", seed, (write,)),
-        segment_format.DeltaChannel("b", None, (write, write)),
+        DeltaChannel("a", seed, (write,)),
+        DeltaChannel("b", None, (write, write)),
     ]
 
 
@@ -99,7 +100,7 @@ def _closure() -> bundle_format.Closure:
     row = segment_format.SegmentCheckpoint(
         *("", "c1", 0, "c0", encode_state(frame.SerializeToString(), channels)),
         *(b'{"step":1,"source":"loop","parents":{"":"c1"}}', 1_700_000, "label", "summary"),
-        segment_format.encode_delta_base(_delta_channels()),
+        encode_delta_base(_delta_channels()),
         Lineage("t0:c0", "", "t2:c2"),
     )
     write = rows.write("c1", 0, '"done"')
@@ -134,7 +135,7 @@ def states() -> list[bytes]:
 
 
 def delta_bases() -> list[bytes]:
-    return [segment_format.encode_delta_base(_delta_channels())]
+    return [encode_delta_base(_delta_channels())]
 
 
 SEALED_PLACE = BlobLocation(bytes(32), 1, NAME, key=KEY)

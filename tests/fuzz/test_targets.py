@@ -19,8 +19,8 @@ from tests.fuzz import stored_seeds
 from tests.fuzz.mutations import Form, mutated
 from tests.fuzz.target import parsed
 from tests.fuzz.targets import TARGETS
+from tuskpoint_server.archive.formats.runs import decode_run
 from tuskpoint_server.core.errors import Reason, malformed
-from tuskpoint_server.core.formats.runs import decode_run
 from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.core.model import Channel
 from tuskpoint_server.core.state import encode_state

@@ -14,9 +14,9 @@ from langgraph.types import Command
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
-from tuskpoint_server.core.formats.stored_json import Kind
 
 from .graphs import Run, delta_graph, interrupted_graph, story
 

@@ -15,15 +15,15 @@ from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
+from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
-from tuskpoint_server.archive.read import Places, Segments
+from tuskpoint_server.archive.formats.catalogs import decode_catalog, read_thread
+from tuskpoint_server.archive.formats.manifests import Manifest, fold
+from tuskpoint_server.archive.formats.sealing import opened as opened_with
+from tuskpoint_server.archive.read.read import Places, Segments
+from tuskpoint_server.archive.rows import status
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.core.formats.catalogs import decode_catalog, read_thread
-from tuskpoint_server.core.formats.manifests import Manifest, fold
-from tuskpoint_server.core.formats.sealing import opened as opened_with
 from tuskpoint_server.core.model import BlobLocation, Checkpoint, CheckpointKey, View
-from tuskpoint_server.journal.archiving import status
-from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.lease import Leader, Lease
 from tuskpoint_server.keys.local import LocalKeys

@@ -15,7 +15,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Checkpoint, CheckpointKey, Value, Version, Write
 from tuskpoint_server.core.state import fill_version
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 TENANT = "default"

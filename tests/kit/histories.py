@@ -12,15 +12,15 @@ from tests.kit.archives import House, check_certified, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.journal import Clock
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 
 THREADS = ("t", "u", "v")
 
@@ -59,7 +59,7 @@ class History:
         self.store = store
         self.house: House
         self.removal: Removal
-        self.lineage: Lineage
+        self.lineage: LineageRows
         self.made = 0
         self.blocked: set[str] = set()
         store.verdict = self.judge

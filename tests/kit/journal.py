@@ -17,26 +17,26 @@ from tests.kit.drafts import TENANT
 from tuskpoint_server.config.composition import row_key
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.threads import Thread
-from tuskpoint_server.journal.changes import Events
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.history.changes import Events
+from tuskpoint_server.features.items.item_rows import ItemRows
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshots import SnapshotRows
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey, in_the_clear
 from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.items import Items
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.rebinding import bind_rows
-from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.journal.search.finding import FindRows
-from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.journal.sql.journal_metadata import BOUND
 from tuskpoint_server.journal.sql.schema import journal_info, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values.integrity import check_some
+from tuskpoint_server.search.finding import FindRows
+from tuskpoint_server.search.index import IndexRows
+from tuskpoint_server.search.memories import MemoryRows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Clock:
         self.now_us += int(seconds * 1e6)
 
 
-class Journal(Checkpoints):
+class Journal(CheckpointRows):
     """Checkpoints of a database, and its other rooms beside them.
 
     Attributes:
@@ -75,10 +75,10 @@ class Journal(Checkpoints):
         self.database = database
         self.events = Events(database)
         self.removal = Removal(database)
-        self.lineage = Lineage(database)
-        self.snapshots = Snapshots(database)
-        self.items = Items(database)
-        self.handoffs = Handoffs(database)
+        self.lineage = LineageRows(database)
+        self.snapshots = SnapshotRows(database)
+        self.items = ItemRows(database)
+        self.handoffs = HandoffRows(database)
         self.index = IndexRows(database)
         self.finding = FindRows(database)
         self.memories = MemoryRows(database)

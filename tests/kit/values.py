@@ -17,17 +17,17 @@ from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
 from tuskpoint.v1 import value_pb2
+from tuskpoint_server.archive.evict.eviction import evict_family
+from tuskpoint_server.archive.rows.stored import stored_value
 from tuskpoint_server.core.model import EVICTED, Checkpoint, Value, View
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import Encoding
-from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
-from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.sql.schema import checkpoints, contents, members, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values import contents as values
@@ -82,7 +82,7 @@ class Home:
     def __init__(self, database: Stepped, clock: Clock) -> None:
         self.database = database
         self.clock = clock
-        self.checkpoints = Checkpoints(database)
+        self.checkpoints = CheckpointRows(database)
         self.removal = Removal(database)
         self.segments: dict[bytes, dict[bytes, Value]] = {}
         self.written: dict[bytes, dict[bytes, Value]] = {}

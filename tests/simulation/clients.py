@@ -16,15 +16,14 @@ from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Saved, Value, Write
-from tuskpoint_server.core.reserved import is_reserved
-from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.threads import PruneStrategy, is_reserved
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.missing_values import Supplied
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.copies import Supplied
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.service.memory import Holder
 
 THREADS = ("a", "b", "c", "d")
 NAMES = ("e", "f", "g", "h")

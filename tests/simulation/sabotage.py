@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from tests.simulation.environment.faulty_store import FaultyStore
-from tuskpoint_server.archive.flush import assembling
+from tuskpoint_server.archive.evict import eviction
+from tuskpoint_server.archive.flush import assembling, certify
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner
+from tuskpoint_server.archive.formats import manifests, records
+from tuskpoint_server.archive.rows import segment_index
 from tuskpoint_server.blobs.api import BlobMember
-from tuskpoint_server.core.formats import manifests, records
 from tuskpoint_server.core.model import BlobLocation
-from tuskpoint_server.journal.archiving import certify, eviction, segment_index
+from tuskpoint_server.features.removal import removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.removal import removal
+from tuskpoint_server.journal.removal import deletion
 
 Patch = pytest.MonkeyPatch
 _NOTHING = SimpleNamespace(
@@ -92,13 +94,13 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
 
 
 def _records_only(patch: Patch, *, threads: bool) -> None:
-    record = removal.record
+    record = deletion.record
 
     def some(batch: UnitOfWork, log: Any, seq: int, places: Any) -> None:
         if (list(places) == [("", "")]) is threads:
             record(batch, log, seq, places)
 
-    patch.setattr(removal, "record", some)
+    patch.setattr(deletion, "record", some)
 
 
 def removal_is_not_recorded(patch: Patch) -> None:

@@ -34,11 +34,11 @@ from tests.simulation.promises.checks import Look
 from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server
 from tests.simulation.starting import Starts
-from tuskpoint_server.archive.lifetime import collecting
+from tuskpoint_server.archive.renew import unneeded
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointKey
-from tuskpoint_server.core.reserved import is_reserved
+from tuskpoint_server.core.threads import is_reserved
 
 _BEGIN_US = 1_700_000_000_000_000
 _MOST_LIVES = 12
@@ -366,7 +366,7 @@ class World:
     async def _collect(self, server: Server) -> None:
         """Remove unneeded blobs of a directory; a journal from another's catalog may need them."""
         if self.vault.epoch_s is None and not self.vault.lost and not self._related:
-            await self._sleep(collecting.MIN_AGE_S + 1)
+            await self._sleep(unneeded.MIN_AGE_S + 1)
             for one in self.servers:
                 await one.stop()
             of_others = len(self.servers) == 1

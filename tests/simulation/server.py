@@ -17,25 +17,25 @@ from tests.simulation.environment.memory_database import Disk, JournalFaults, Me
 from tests.simulation.promises.committed_rows import Shadow
 from tests.simulation.promises.model import Model
 from tuskpoint_server.archive.archive import Archive
+from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
-from tuskpoint_server.archive.lifetime import collecting
-from tuskpoint_server.archive.recover.recovery import Recovery, read_source
+from tuskpoint_server.archive.formats.stored_json import Kind
+from tuskpoint_server.archive.renew import unneeded
+from tuskpoint_server.archive.rows.status import KnownCatalog
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import Checkpoint, CheckpointKey, View
-from tuskpoint_server.core.reserved import is_reserved
-from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
-from tuskpoint_server.journal.archiving.status import KnownCatalog
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.core.threads import is_reserved
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.checkpoints.completing import Completer
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshots import SnapshotRows
+from tuskpoint_server.features.recovery.recovery import Recovery, read_source
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.lease import Leader, Lease
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import Snapshots
-from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.search.index import IndexRows
 
 T = TypeVar("T")
 
@@ -159,11 +159,11 @@ class Server:
         pointer: Any = _Pointer(self.disk, self.rng)
         self.archive._spool = self.archive._runner._spool = spool
         self.archive._pointer = pointer
-        self.rows = Checkpoints(self.database)
+        self.rows = CheckpointRows(self.database)
         self.removal = Removal(self.database)
-        self.lineage = Lineage(self.database)
-        self.snapshots = Snapshots(self.database)
-        self.handoffs = Handoffs(self.database)
+        self.lineage = LineageRows(self.database)
+        self.snapshots = SnapshotRows(self.database)
+        self.handoffs = HandoffRows(self.database)
         self.index = IndexRows(self.database)
         self.completer = Completer(self.rows, self.archive)
         await self.archive.start()
@@ -178,8 +178,8 @@ class Server:
         """Remove the blobs that it does not need; it must be stopped. Returns how many."""
         store: Any = PlainStore(self.vault)
         database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
-        found = await collecting.unneeded(database, store, self.keys, of_others=of_others)
-        removed = await collecting.remove(database, store, found)
+        found = await unneeded.unneeded(database, store, self.keys, of_others=of_others)
+        removed = await unneeded.remove(database, store, found)
         await database.close()
         return len(removed)
 

@@ -25,10 +25,10 @@ from tests.simulation.environment.memory_database import Disk, MemoryDatabase
 from tests.simulation.promises import checks
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tuskpoint_server.archive import comparing
 from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.commands import start_checks
 from tuskpoint_server.core.process import EXIT_ARCHIVE, EXIT_JOURNAL, StartError
+from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.sql.sqlite import Sqlite
 
 _log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Starts:
         database = MemoryDatabase(disk.journal, self._clock_us, self._rng)
         store: Any = PlainStore(server.vault)
         try:
-            left = await comparing.left(Pointer(path), database)
+            left = await compare_start.left(Pointer(path), database)
             with _without_chance(self._rng):
                 await start_checks._compare(config, database, left, store, server.keys)
         finally:

@@ -8,9 +8,9 @@ from tests.kit.drafts import TENANT, key, write
 from tests.simulation.promises.checks import newest
 from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
-from tuskpoint_server.archive.lifetime.repair import survey
-from tuskpoint_server.core.formats.stored_json import Kind
-from tuskpoint_server.journal.archiving import lifetimes
+from tuskpoint_server.archive.formats.stored_json import Kind
+from tuskpoint_server.archive.renew.salvage import survey
+from tuskpoint_server.archive.rows import lifetimes
 
 
 @fixed(apart=True, max_pack_checkpoints=1)

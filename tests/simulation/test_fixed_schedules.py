@@ -21,9 +21,9 @@ from tests.simulation.environment.memory_database import JournalFaults
 from tests.simulation.promises.checks import newest
 from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits, StoreLostError
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.segment_reading import decode_segment
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Saved, Value
 from tuskpoint_server.core.threads import PruneStrategy

@@ -31,10 +31,10 @@ from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server.archive.verify.scrub_progress import Progress
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import MIB
-from tuskpoint_server.journal.scrubbing import Progress
 
 pytestmark = pytest.mark.usefixtures("database")
 

@@ -11,8 +11,8 @@ from tests.kit.archives import check_certified
 from tests.kit.drafts import TENANT, key
 from tests.kit.epochs import Years, years
 from tuskpoint_server.core.model import BlobLocation
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.service.memory import Holder
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.lineage.first_answers import request
 
 # What is renewed when is decided above the database.
 pytestmark = pytest.mark.sqlite

@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.kit.archives import check_certified
 from tests.kit.drafts import TENANT, data_of, key
 from tests.kit.epochs import Years, years
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import Kind
 
 
 def _threads(time: Years) -> set[str]:

@@ -21,14 +21,14 @@ from tests.kit.drafts import (
     write,
     written,
 )
+from tuskpoint_server.archive.flush import collect
+from tuskpoint_server.archive.formats.records import MemberRecord
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.records import MemberRecord
-from tuskpoint_server.core.formats.segment_reading import decode_segment
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import blob_digest
-from tuskpoint_server.journal.archiving import collecting
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import unavailable
 
@@ -166,7 +166,7 @@ async def test_at_most_four_segments_are_named_and_the_rest_is_held(
 async def test_a_range_ends_at_its_bound_and_the_next_goes_on(
     home: House, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr(collect, "RANGE_BYTES", 20_000)
     rng = random.Random(3)
     for number in range(12):
         channels = {"x": rng.randbytes(4000 if number != 5 else 50_000)}
@@ -185,7 +185,7 @@ async def test_a_range_ends_at_its_bound_and_the_next_goes_on(
 async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_early(
     home: House, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "RANGE_BYTES", 1)
+    monkeypatch.setattr(collect, "RANGE_BYTES", 1)
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"first"}))
     await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": b"other"}))
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"again"}))

@@ -12,9 +12,9 @@ from tests.kit.archives import check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft
 from tuskpoint_server.archive.flush import one_flush, packs
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import Kind
 
 # Tasks die here, not transactions: over every database alike.
 pytestmark = pytest.mark.sqlite

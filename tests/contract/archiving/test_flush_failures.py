@@ -16,12 +16,12 @@ from tests.kit.drafts import (
     TENANT,
     refused,
 )
+from tuskpoint_server.archive.flush import certify
+from tuskpoint_server.archive.flush.certify import Void
 from tuskpoint_server.archive.flush.waiting import FlushOutcome
+from tuskpoint_server.archive.rows.plan import PlannedThread
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.journal.archiving import certify
-from tuskpoint_server.journal.archiving.certify import Void
-from tuskpoint_server.journal.archiving.plan import PlannedThread
 from tuskpoint_server.journal.sql.schema import catalogs
 
 

@@ -11,11 +11,11 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.journal import bind_again
+from tuskpoint_server.archive.formats import segments
+from tuskpoint_server.archive.formats.segments import Segment, encode_segment
+from tuskpoint_server.archive.rows import holes
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats import segments
-from tuskpoint_server.core.formats.segments import Segment, encode_segment
 from tuskpoint_server.core.model import View
-from tuskpoint_server.journal.archiving import holes
 
 
 async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1") -> int:

@@ -18,7 +18,7 @@ from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.features.checkpoints.completing import Completer
 
 # What outlasts what is decided above the database.
 pytestmark = pytest.mark.sqlite

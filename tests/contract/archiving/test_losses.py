@@ -17,9 +17,9 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.epochs import EPOCH_S, years
 from tests.kit.journal import Clock
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import View
 
 

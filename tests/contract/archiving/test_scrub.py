@@ -10,10 +10,10 @@ from sqlalchemy import Connection, update
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft, key
-from tuskpoint_server.archive import scrubbing
-from tuskpoint_server.archive.scrubbing import PART_BYTES, PASS_SECONDS, Scrubber
+from tuskpoint_server.archive.verify import scrub as scrubbing
+from tuskpoint_server.archive.verify import scrub_progress
+from tuskpoint_server.archive.verify.scrub import PART_BYTES, PASS_SECONDS, Scrubber
 from tuskpoint_server.core.model import View
-from tuskpoint_server.journal import scrubbing as progress
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import checkpoints, contents
 from tuskpoint_server.journal.values import integrity
@@ -73,7 +73,7 @@ async def edit(home: House, table: object, where: object, **changed: object) -> 
 async def number_of(home: House, name: str) -> int:
     def look(connection: Connection) -> int:
         at = 0
-        while (found := progress.thread_from(connection, at)) is not None:
+        while (found := scrub_progress.thread_from(connection, at)) is not None:
             if found.thread_id == name:
                 return found.number
             at = found.number + 1

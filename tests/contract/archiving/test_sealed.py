@@ -11,11 +11,11 @@ import pytest
 from tests.kit.archives import KEYS, House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key
+from tuskpoint_server.archive.formats.catalogs import read_threads
+from tuskpoint_server.archive.formats.records import EndRecord, MemberRecord
+from tuskpoint_server.archive.formats.runs import members_of
+from tuskpoint_server.archive.formats.sealing import is_sealed, opened, wrapped_key
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats.catalogs import read_threads
-from tuskpoint_server.core.formats.records import EndRecord, MemberRecord
-from tuskpoint_server.core.formats.runs import members_of
-from tuskpoint_server.core.formats.sealing import is_sealed, opened, wrapped_key
 from tuskpoint_server.core.model import BlobLocation
 
 

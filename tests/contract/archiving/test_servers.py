@@ -86,7 +86,7 @@ async def test_polling_finds_what_no_notification_brings(
     open_server: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuskpoint_server.journal.database.database.POLL_S", 0.05)
-    monkeypatch.setattr("tuskpoint_server.archive.remote_flush.POLL_S", 0.05)
+    monkeypatch.setattr("tuskpoint_server.archive.flush.remote_flush.POLL_S", 0.05)
     monkeypatch.setattr(Database, "announce", lambda *_: None)
     _, other = await open_server("a"), await open_server("b")
     key, seq = await saved(other, "one")
@@ -267,7 +267,7 @@ async def test_who_waits_on_another_server_gets_a_defect(
     _, other = await open_server("a"), await open_server("b")
     key, seq = await saved(other, "one")
     with monkeypatch.context() as broken:
-        broken.setattr("tuskpoint_server.journal.archiving.flush_requests.of_tenant", None)
+        broken.setattr("tuskpoint_server.archive.flush.flush_requests.of_tenant", None)
         for call in (other.archive.certify(TENANT, key, seq), other.archive.certify_all(TENANT)):
             with pytest.raises(TypeError):
                 await call

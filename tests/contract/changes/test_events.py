@@ -15,9 +15,9 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
-from tuskpoint_server.journal.changes import EventsCompacted, News
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.history.changes import EventsCompacted, News
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 
 SAVED, WRITES, LABEL = EventKind.CHECKPOINT_SAVED, EventKind.WRITES_SAVED, EventKind.LABEL_SET
 DELETED, ENDED = EventKind.CHECKPOINTS_DELETED, EventKind.THREAD_DELETED
@@ -160,7 +160,7 @@ async def test_threads_have_logs_of_their_own(journal: Journal) -> None:
 # --- copies --------------------------------------------------------------------------------
 
 
-async def test_each_copied_checkpoint_is_an_event(journal: Journal, lineage: Lineage) -> None:
+async def test_each_copied_checkpoint_is_an_event(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("b"), draft("a"), draft("a", "", {"x": b"again"}))
     await journal.save_writes(TENANT, key("z"), [write("x", b"early")])
     await lineage.copy_thread(TENANT, "t", "copy", "")
@@ -175,7 +175,7 @@ async def test_each_copied_checkpoint_is_an_event(journal: Journal, lineage: Lin
 
 
 async def test_a_copy_over_an_empty_thread_ends_its_incarnation(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("a"))
     await journal.save_writes(TENANT, key("z", "copy"), [write("x", b"early")])
@@ -189,7 +189,7 @@ async def test_a_copy_over_an_empty_thread_ends_its_incarnation(
     assert (await extent(journal, "copy")).begun_seq == 2
 
 
-async def test_a_retried_copy_is_made_once(journal: Journal, lineage: Lineage) -> None:
+async def test_a_retried_copy_is_made_once(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("a"))
     for _ in range(2):
         await lineage.copy_thread(TENANT, "t", "copy", "request")
@@ -197,7 +197,7 @@ async def test_a_retried_copy_is_made_once(journal: Journal, lineage: Lineage) -
 
 
 async def test_a_copy_of_nothing_is_none(
-    journal: Journal, removal: Removal, lineage: Lineage
+    journal: Journal, removal: Removal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("a", metadata={"run_id": "r"}))
     await removal.delete_runs(TENANT, ["r"])

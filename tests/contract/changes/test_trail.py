@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.contract.removal.rows import ids
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, save
-from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.trail import THREAD, Trail, TrailBatch
+from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
+from tuskpoint_server.features.trail.trail_rows import THREAD, TrailBatch, TrailRows
 
 
 def linked(batches: list[TrailBatch]) -> list[object]:
@@ -26,7 +26,7 @@ def linked(batches: list[TrailBatch]) -> list[object]:
 
 
 async def test_batches_are_linked_and_read_in_pages(journal: Journal) -> None:
-    trail = Trail(journal.database)
+    trail = TrailRows(journal.database)
     for number in range(5):
         await trail.append(TENANT, [{"n": number}])
     await trail.append("other", [{"n": "theirs"}])
@@ -39,17 +39,17 @@ async def test_batches_are_linked_and_read_in_pages(journal: Journal) -> None:
 
 async def test_appends_at_once_are_ordered(journal: Journal, tmp_path: Path, clock: Clock) -> None:
     """Also those of several servers, where they share a journal."""
-    trails = [Trail(journal.database)]
+    trails = [TrailRows(journal.database)]
     if journal.database.backend == "postgresql":
         async with opened(tmp_path, clock) as other:
-            await append_at_once([*trails, Trail(other.database)])
+            await append_at_once([*trails, TrailRows(other.database)])
     else:
         await append_at_once(trails)
     entries = linked(await trails[0].read(TENANT, "", 1000))
     assert sorted(map(str, entries)) == sorted(str({"n": number}) for number in range(40))
 
 
-async def append_at_once(trails: list[Trail]) -> None:
+async def append_at_once(trails: list[TrailRows]) -> None:
     await asyncio.gather(
         *(trails[number % len(trails)].append(TENANT, [{"n": number}]) for number in range(40))
     )
@@ -57,7 +57,7 @@ async def append_at_once(trails: list[Trail]) -> None:
 
 async def test_users_do_not_see_its_thread(journal: Journal) -> None:
     await save(journal, draft("a"))
-    await Trail(journal.database).append(TENANT, [{"n": 1}])
+    await TrailRows(journal.database).append(TENANT, [{"n": 1}])
     listed = await journal.list_threads(TENANT, ThreadQuery(), "", 10)
     assert [one.thread_id for one in listed] == ["t"]
     assert len(await ids(journal, THREAD)) == 1

@@ -23,7 +23,7 @@ from tuskpoint.v1.checkpoint_pb2 import ChannelNames, CheckpointState
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.lineage import is_generated, mint_checkpoint_id, random_end_of
 from tuskpoint_server.core.model import Checkpoint, Saved, Version
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 
 SECOND_US = 1_000_000
 

@@ -14,13 +14,12 @@ from sqlalchemy import insert
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tests.kit.journal import Clock, Journal, save, thread_of
 from tuskpoint_server.core.model import BlobLocation, CheckpointQuery, Entry, View
-from tuskpoint_server.core.reserved import SNAPSHOTS
-from tuskpoint_server.core.threads import PruneStrategy, ThreadState
-from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
+from tuskpoint_server.core.threads import SNAPSHOTS, PruneStrategy, ThreadState
+from tuskpoint_server.features.checkpoints.listed_threads import MAX_HEADS, ThreadQuery
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.sql.schema import holes, members
 from tuskpoint_server.journal.values import load
 from tuskpoint_server.journal.values.load import ListPosition
@@ -293,7 +292,7 @@ async def test_a_thread_that_changes_between_pages_may_be_missed(
 
 
 async def test_every_change_makes_its_thread_the_latest(
-    journal: Journal, lineage: Lineage, removal: Removal, clock: Clock
+    journal: Journal, lineage: LineageRows, removal: Removal, clock: Clock
 ) -> None:
     asked = request(TENANT, "", "CreateHandoff")
     changes: list[Callable[[], Awaitable[object]]] = [

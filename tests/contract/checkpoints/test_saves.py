@@ -31,7 +31,7 @@ from tuskpoint_server.core.model import (
     Version,
     View,
 )
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
 

@@ -22,9 +22,9 @@ from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import Saved
 from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.checkpoints.save import save_checkpoint
-from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.save import save_checkpoint
+from tuskpoint_server.features.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import Writer
 from tuskpoint_server.journal.sql.schema import metadata

@@ -12,13 +12,13 @@ from sqlalchemy import Connection
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tuskpoint_server.core.model import DamagedValue, View
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.sql.schema import metadata
 from tuskpoint_server.journal.sql.statements import driver_of
+from tuskpoint_server.search.index import IndexRows
 
 SECRET = b"xylophone"
 LONG = b"".join(SECRET + b"%d" % number for number in range(900))  # is stored as patches
@@ -32,10 +32,10 @@ async def open_key(stored: str) -> tuple[bytes, str]:
 @asynccontextmanager
 async def opened(
     file: Path, with_key: OpenKey | None = open_key
-) -> AsyncIterator[tuple[Database, Checkpoints]]:
+) -> AsyncIterator[tuple[Database, CheckpointRows]]:
     database = await Database.open(place(file), open_key=with_key)
     try:
-        yield database, Checkpoints(database)
+        yield database, CheckpointRows(database)
     finally:
         await database.close()
 
@@ -54,13 +54,13 @@ def _shows(item: object) -> bool:
     return isinstance(data, bytes | memoryview) and SECRET in bytes(data)
 
 
-async def fill(journal: Checkpoints) -> None:
+async def fill(journal: CheckpointRows) -> None:
     await journal.save_checkpoint(TENANT, draft("1", "", {"short": SECRET, "long": LONG}))
     more = {"short": SECRET + b"!", "long": LONG + SECRET}
     await journal.save_checkpoint(TENANT, draft("2", "1", more, writes=(write("w", SECRET),)))
 
 
-async def check(journal: Checkpoints) -> None:
+async def check(journal: CheckpointRows) -> None:
     loaded = await journal.load(TENANT, key("2"), View.FULL)
     assert data_of(loaded) == {"short": SECRET + b"!", "long": LONG + SECRET}
     assert [one[-1] for one in written(loaded)] == [SECRET]

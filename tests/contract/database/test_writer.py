@@ -27,7 +27,7 @@ from tests.kit.drafts import (
 from tests.kit.journal import Clock, Journal, made, open_database, opened
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import Saved, View
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 

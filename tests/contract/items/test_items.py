@@ -19,7 +19,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
 from tuskpoint_server.core.items import Item, ItemChange, Namespace, filtering, thread_of
 from tuskpoint_server.core.search import pack_vector
-from tuskpoint_server.journal import items
+from tuskpoint_server.features.items import item_rows as items
 from tuskpoint_server.journal.sql.schema import memories
 
 HOUR_US = 3_600_000_000

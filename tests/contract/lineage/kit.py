@@ -10,13 +10,13 @@ from sqlalchemy import insert, select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal, row_of
-from tuskpoint_server.core.formats.bundles import Closure
-from tuskpoint_server.core.formats.segments import decode_delta_base
+from tuskpoint_server.archive.formats.bundles import Closure
+from tuskpoint_server.core.delta_bases import decode_delta_base
 from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
 from tuskpoint_server.core.state import decode_state
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import changes, contents, members, threads, writes

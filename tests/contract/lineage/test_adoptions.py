@@ -11,12 +11,11 @@ from tests.contract.lineage.kit import chain, history, logged, members_of, seen,
 from tests.kit.drafts import TENANT, Reference, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, opened, save
 from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.archive.formats.bundles import Closure
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.bundles import Closure
-from tuskpoint_server.core.model import CheckpointKey, View
-from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.model import CheckpointKey, Lineage, View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.features.lineage.lineage import LineageRows
 
 HASH = "ab" * 32
 
@@ -59,7 +58,7 @@ async def interrupted(journal: Journal) -> None:
 
 
 async def adopt(
-    lineage: Lineage, closure: Closure, target: str = "mine", request_id: str = ""
+    lineage: LineageRows, closure: Closure, target: str = "mine", request_id: str = ""
 ) -> CheckpointKey:
     saved = await lineage.adopt(TENANT, closure, HASH, target, "writer", request_id)
     assert (saved.seq, saved.incarnation) == (len(closure.segment.checkpoints), 1)
@@ -67,7 +66,7 @@ async def adopt(
 
 
 async def test_an_adopted_thread_loads_the_same(
-    journal: Journal, elsewhere: Journal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: LineageRows
 ) -> None:
     await interrupted(elsewhere)
     assert await adopt(lineage, await closure_of(elsewhere, key("04"))) == key("04", "mine")
@@ -83,14 +82,14 @@ async def test_an_adopted_thread_loads_the_same(
     assert (detail.checkpoint_count, detail.thread.seq) == (3, 3)
     loaded = await journal.load(TENANT, key("04", "mine"), View.ENTRY)
     assert loaded is not None
-    assert loaded.entry.lineage == Origins(adopted_from="t:04")
+    assert loaded.entry.lineage == Lineage(adopted_from="t:04")
     subgraph = await journal.load(TENANT, key("05", "mine", "node:b"), View.ENTRY)
     assert subgraph is not None
-    assert subgraph.entry.lineage == Origins()
+    assert subgraph.entry.lineage == Lineage()
 
 
 async def test_an_adopted_thread_goes_on(
-    journal: Journal, elsewhere: Journal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: LineageRows
 ) -> None:
     await interrupted(elsewhere)
     await adopt(lineage, await closure_of(elsewhere, key("04")))
@@ -105,7 +104,7 @@ async def test_an_adopted_thread_goes_on(
 
 
 async def test_an_adopted_thread_is_handed_on(
-    journal: Journal, elsewhere: Journal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: LineageRows
 ) -> None:
     await interrupted(elsewhere)
     first = await closure_of(elsewhere, key("04"))
@@ -119,13 +118,13 @@ async def test_an_adopted_thread_is_handed_on(
     assert await seen(journal, "fork") == await seen(journal, "mine")
 
 
-async def test_channels_without_a_value_stay_so(journal: Journal, lineage: Lineage) -> None:
+async def test_channels_without_a_value_stay_so(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01", "", {"x": Reference.EMPTY, "y": b""}))
     await adopt(lineage, await closure_of(journal, key("01")))
     assert await seen(journal, "mine") == await seen(journal)
 
 
-async def test_adopting_takes_a_free_name(journal: Journal, lineage: Lineage) -> None:
+async def test_adopting_takes_a_free_name(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("01", thread_id="full"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     await journal.save_writes(TENANT, key("01", "early"), [write("x", b"stray")])
@@ -150,7 +149,9 @@ async def test_adopting_takes_a_free_name(journal: Journal, lineage: Lineage) ->
     assert len(named.key.thread_id) == 32
 
 
-async def test_a_retried_adoption_gets_the_first_answer(journal: Journal, lineage: Lineage) -> None:
+async def test_a_retried_adoption_gets_the_first_answer(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"))
     found = await closure_of(journal, key("01"))
     assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r") is None

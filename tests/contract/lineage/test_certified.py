@@ -13,21 +13,21 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, data_of, draft, key, write
 from tests.kit.journal import save
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.core.formats.bundles import decode_bundle, encode_bundle
+from tuskpoint_server.archive.formats.bundles import decode_bundle, encode_bundle
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Value, View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.removal.removal import Removal
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def lineage(home: House) -> Lineage:
+def lineage(home: House) -> LineageRows:
     return home.journal.lineage
 
 
@@ -62,7 +62,7 @@ async def here(home: House, key: CheckpointKey) -> bool:
 
 
 async def test_copies_of_certified_checkpoints_are_certified_without_storing_them_again(
-    home: House, store: MemoryStore, lineage: Lineage
+    home: House, store: MemoryStore, lineage: LineageRows
 ) -> None:
     await save(
         home.journal,
@@ -84,7 +84,7 @@ async def test_copies_of_certified_checkpoints_are_certified_without_storing_the
 
 
 async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
-    home: House, lineage: Lineage, removal: Removal
+    home: House, lineage: LineageRows, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03", "04"], seeds=["01"])
     await evict(home)
@@ -126,7 +126,7 @@ async def completed_history(home: House, key: CheckpointKey) -> object:
 
 
 async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
-    home: House, store: MemoryStore, lineage: Lineage, removal: Removal
+    home: House, store: MemoryStore, lineage: LineageRows, removal: Removal
 ) -> None:
     await save(
         home.journal,
@@ -156,7 +156,7 @@ async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
 
 
 async def test_a_rollback_to_evicted_values_is_whole_and_certified(
-    home: House, lineage: Lineage, removal: Removal
+    home: House, lineage: LineageRows, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
     await chain(home.journal, ["04"], ns="keeper", seeds=["04"], metadata=under("01"))
@@ -174,7 +174,7 @@ async def test_a_rollback_to_evicted_values_is_whole_and_certified(
 
 
 async def test_values_of_a_removed_ancestor_come_from_its_segments(
-    home: House, lineage: Lineage, removal: Removal
+    home: House, lineage: LineageRows, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
     await evict(home)
@@ -193,7 +193,7 @@ async def test_values_of_a_removed_ancestor_come_from_its_segments(
 
 
 async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
-    home: House, lineage: Lineage, removal: Removal
+    home: House, lineage: LineageRows, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02"], seeds=["01"])
     await chain(home.journal, ["03"], ns="keeper", metadata=under("01"))
@@ -222,7 +222,9 @@ async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
         assert found.writes == expected[ns, checkpoint_id].writes
 
 
-async def test_a_bundle_of_a_closure_becomes_the_same_thread(home: House, lineage: Lineage) -> None:
+async def test_a_bundle_of_a_closure_becomes_the_same_thread(
+    home: House, lineage: LineageRows
+) -> None:
     frame = checkpoint_pb2.CheckpointState(schema_version=4, delta_channels=["log"])
     await chain(home.journal, ["01", "02"], seeds=["01"])
     await save(

@@ -17,16 +17,16 @@ from tests.contract.lineage.kit import (
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
 from tests.kit.journal import Journal, save
+from tuskpoint_server.archive.formats import bundles
+from tuskpoint_server.archive.formats.bundles import Closure
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats import bundles
-from tuskpoint_server.core.formats.bundles import Closure
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.journal.values import contents
 
 
-async def parts(lineage: Lineage, checkpoint_id: str, ns: str = "") -> list[Place]:
+async def parts(lineage: LineageRows, checkpoint_id: str, ns: str = "") -> list[Place]:
     return places(await lineage.closure(TENANT, key(checkpoint_id, "t", ns)))
 
 
@@ -34,7 +34,7 @@ def member(closure: Closure | None, checkpoint_id: str, ns: str = "") -> Member:
     return members_of(closure)[ns, checkpoint_id]
 
 
-async def test_a_checkpoint_alone_is_its_closure(journal: Journal, lineage: Lineage) -> None:
+async def test_a_checkpoint_alone_is_its_closure(journal: Journal, lineage: LineageRows) -> None:
     await save(
         journal,
         draft("01", "", {"x": b"1"}),
@@ -49,7 +49,7 @@ async def test_a_checkpoint_alone_is_its_closure(journal: Journal, lineage: Line
     assert await parts(lineage, "") == [("", "03")]
 
 
-async def test_a_missing_checkpoint_has_no_closure(journal: Journal, lineage: Lineage) -> None:
+async def test_a_missing_checkpoint_has_no_closure(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     for absent in (key("02"), key("04"), key("", "never was"), key("", "t", "no namespace")):
@@ -58,7 +58,7 @@ async def test_a_missing_checkpoint_has_no_closure(journal: Journal, lineage: Li
 
 
 async def test_a_closure_larger_than_a_bundle_is_not_read(
-    journal: Journal, lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, lineage: LineageRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
 
@@ -80,7 +80,7 @@ async def test_a_closure_larger_than_a_bundle_is_not_read(
 
 
 async def test_namespaces_of_calls_and_of_stateful_subgraphs_are_distinguished(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     stateful = ["!", "a", "node", "node;", "node|inner", "nodes", "\U0010ffff", "é|b"]
     calls = ["node:1", "node:2|inner", "node:\U0010ffff", "node|inner:3", ":"]
@@ -93,7 +93,7 @@ async def test_namespaces_of_calls_and_of_stateful_subgraphs_are_distinguished(
 
 
 async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -117,7 +117,7 @@ async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
 
 
 async def test_stateful_subgraphs_have_the_state_of_the_last_run_on_the_path(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -138,7 +138,7 @@ async def test_stateful_subgraphs_have_the_state_of_the_last_run_on_the_path(
 
 
 async def test_a_stateful_subgraph_is_needed_as_it_was_before_its_run_too(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -156,13 +156,15 @@ async def test_a_stateful_subgraph_is_needed_as_it_was_before_its_run_too(
     ]
 
 
-async def test_a_namespace_of_its_own_is_no_subgraph(journal: Journal, lineage: Lineage) -> None:
+async def test_a_namespace_of_its_own_is_no_subgraph(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("02", ns="notes"), draft("03", "01"))
     assert await parts(lineage, "03") == [("", "03")]
 
 
 async def test_runs_whose_root_is_gone_count_where_the_path_is_not_known(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -179,7 +181,7 @@ async def test_runs_whose_root_is_gone_count_where_the_path_is_not_known(
     assert await parts(lineage, "07") == [("", "07")]
 
 
-async def test_a_subgraphs_own_closure(journal: Journal, lineage: Lineage) -> None:
+async def test_a_subgraphs_own_closure(journal: Journal, lineage: LineageRows) -> None:
     await save(
         journal,
         draft("01"),
@@ -200,7 +202,7 @@ async def test_a_subgraphs_own_closure(journal: Journal, lineage: Lineage) -> No
 
 
 async def test_delta_channels_bring_their_seed_and_writes(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
     found = await lineage.closure(TENANT, key("04"))
@@ -211,7 +213,7 @@ async def test_delta_channels_bring_their_seed_and_writes(
 
 
 async def test_each_delta_channel_is_followed_to_its_own_seed(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     names = ("far", "near", "nowhere")
     written = [
@@ -229,13 +231,15 @@ async def test_each_delta_channel_is_followed_to_its_own_seed(
 
 
 async def test_a_channel_that_is_stored_needs_no_ancestor(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01", "03"])
     assert member(await lineage.closure(TENANT, key("03")), "03").rebuilt == {}
 
 
-async def test_delta_channels_of_subgraphs_come_along(journal: Journal, lineage: Lineage) -> None:
+async def test_delta_channels_of_subgraphs_come_along(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"))
     await chain(journal, ["02", "03", "04"], ns="a:u", seeds=["02"], metadata=under("01"))
     found = await lineage.closure(TENANT, key("01"))
@@ -244,7 +248,7 @@ async def test_delta_channels_of_subgraphs_come_along(journal: Journal, lineage:
 
 
 async def test_an_ancestor_that_is_a_member_itself_is_whole(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01"))
     await chain(journal, ["02"], ns="keeper", seeds=["02"], metadata=under("01"))
@@ -256,7 +260,7 @@ async def test_an_ancestor_that_is_a_member_itself_is_whole(
 
 
 async def test_values_of_removed_ancestors_stay_in_closures(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
     before = member(await lineage.closure(TENANT, key("04")), "04")
@@ -269,7 +273,7 @@ async def test_values_of_removed_ancestors_stay_in_closures(
 
 
 async def test_a_missing_parent_and_a_loop_end_the_ancestry(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["02", "03"], parent_id="01, which never came")
     found = member(await lineage.closure(TENANT, key("03")), "03")
@@ -287,7 +291,7 @@ async def test_a_missing_parent_and_a_loop_end_the_ancestry(
 
 
 async def test_evicted_values_of_a_closure_name_their_segments(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     whole = await lineage.closure(TENANT, key("02"))

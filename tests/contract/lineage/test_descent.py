@@ -8,23 +8,23 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, save
 from tuskpoint_server.core.lineage import Descent, LineageStep
 from tuskpoint_server.core.model import CheckpointKey
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.features.lineage.lineage import LineageRows
 
 FORK, ADOPTION, ROLLBACK = Descent.FORK, Descent.ADOPTION, Descent.ROLLBACK
 Step = tuple[Descent, str, str]
 
 
-async def fork(lineage: Lineage, source: str, target: str, checkpoint_id: str = "01") -> None:
+async def fork(lineage: LineageRows, source: str, target: str, checkpoint_id: str = "01") -> None:
     await lineage.fork(TENANT, key(checkpoint_id, source), target, "")
 
 
-async def adopt(lineage: Lineage, source: str, target: str) -> None:
+async def adopt(lineage: LineageRows, source: str, target: str) -> None:
     found = await lineage.closure(TENANT, key("", source))
     assert found is not None
     await lineage.adopt(TENANT, found, "ab" * 32, target, "", "")
 
 
-async def roll_back(lineage: Lineage, thread_id: str, checkpoint_id: str) -> CheckpointKey:
+async def roll_back(lineage: LineageRows, thread_id: str, checkpoint_id: str) -> CheckpointKey:
     return (await lineage.rollback(TENANT, key(checkpoint_id, thread_id), "", None, {})).key
 
 
@@ -33,7 +33,9 @@ def short(steps: tuple[LineageStep, ...]) -> list[Step]:
     return [(one.descent, one.origin.thread_id, one.key.thread_id) for one in steps]
 
 
-async def tree(lineage: Lineage, thread_id: str, limit: int = 100) -> tuple[list[Step], list[Step]]:
+async def tree(
+    lineage: LineageRows, thread_id: str, limit: int = 100
+) -> tuple[list[Step], list[Step]]:
     """Return the ancestors and the descendants."""
     found = await lineage.lineage(TENANT, thread_id, limit)
     assert found is not None
@@ -41,7 +43,7 @@ async def tree(lineage: Lineage, thread_id: str, limit: int = 100) -> tuple[list
     return short(found.ancestors), short(found.descendants)
 
 
-async def test_a_thread_without_relatives(journal: Journal, lineage: Lineage) -> None:
+async def test_a_thread_without_relatives(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     assert await tree(lineage, "t") == ([], [])
@@ -50,7 +52,7 @@ async def test_a_thread_without_relatives(journal: Journal, lineage: Lineage) ->
     assert await lineage.lineage("another tenant", "t", 10) is None
 
 
-async def test_a_tree_is_reported_from_every_thread(journal: Journal, lineage: Lineage) -> None:
+async def test_a_tree_is_reported_from_every_thread(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await fork(lineage, "t", "a")
     await adopt(lineage, "a", "b")
@@ -64,7 +66,9 @@ async def test_a_tree_is_reported_from_every_thread(journal: Journal, lineage: L
     assert await tree(lineage, "d") == ([d], [])
 
 
-async def test_a_step_names_its_source_and_its_target(journal: Journal, lineage: Lineage) -> None:
+async def test_a_step_names_its_source_and_its_target(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("02", "01"), draft("03", ns="inner"))
     await lineage.fork(TENANT, key("03", "t", "inner"), "a", "")
     new = await roll_back(lineage, "t", "01")
@@ -77,7 +81,7 @@ async def test_a_step_names_its_source_and_its_target(journal: Journal, lineage:
     )
 
 
-async def test_rollbacks_are_steps_inside_a_thread(journal: Journal, lineage: Lineage) -> None:
+async def test_rollbacks_are_steps_inside_a_thread(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"))
     await fork(lineage, "t", "a")
     await roll_back(lineage, "a", "01")
@@ -94,7 +98,7 @@ async def test_rollbacks_are_steps_inside_a_thread(journal: Journal, lineage: Li
     [("t", "t:01", "01"), ("t:01", "t", "01"), ("t", "t:x", "x:01"), ("a:b:c", "a:b", "c:01")],
 )
 async def test_names_with_colons(
-    journal: Journal, lineage: Lineage, source: str, decoy: str, checkpoint_id: str
+    journal: Journal, lineage: LineageRows, source: str, decoy: str, checkpoint_id: str
 ) -> None:
     await save(journal, draft("01", thread_id=decoy), draft(checkpoint_id, thread_id=source))
     await fork(lineage, decoy, "of the decoy")
@@ -104,7 +108,7 @@ async def test_names_with_colons(
     assert await tree(lineage, decoy) == ([], [(FORK, decoy, "of the decoy")])
 
 
-async def test_a_rollback_of_names_with_colons(journal: Journal, lineage: Lineage) -> None:
+async def test_a_rollback_of_names_with_colons(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("0:1", thread_id="a:b"))
     await roll_back(lineage, "a:b", "0:1")
     found = await lineage.lineage(TENANT, "a:b", 10)
@@ -113,7 +117,7 @@ async def test_a_rollback_of_names_with_colons(journal: Journal, lineage: Lineag
 
 
 async def test_a_copied_thread_has_the_rollbacks_of_its_source(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await fork(lineage, "t", "a")
@@ -126,7 +130,7 @@ async def test_a_copied_thread_has_the_rollbacks_of_its_source(
     assert (inside.origin, inside.key) == (key("01", "copy"), key(new.checkpoint_id, "copy"))
 
 
-async def test_adopting_back_and_forth_ends(journal: Journal, lineage: Lineage) -> None:
+async def test_adopting_back_and_forth_ends(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01", thread_id="a"))
     await adopt(lineage, "a", "b")
     await journal.removal.delete_thread(TENANT, "a")
@@ -136,7 +140,7 @@ async def test_adopting_back_and_forth_ends(journal: Journal, lineage: Lineage) 
     assert await tree(lineage, "b") == ([back, there], [back, there])
 
 
-async def test_the_lineage_ends_at_a_deleted_thread(journal: Journal, lineage: Lineage) -> None:
+async def test_the_lineage_ends_at_a_deleted_thread(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"))
     await fork(lineage, "t", "a")
     await fork(lineage, "a", "b")
@@ -145,7 +149,7 @@ async def test_the_lineage_ends_at_a_deleted_thread(journal: Journal, lineage: L
     assert await tree(lineage, "t") == ([], [])
 
 
-async def test_a_large_tree_is_cut(journal: Journal, lineage: Lineage) -> None:
+async def test_a_large_tree_is_cut(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("01", thread_id="t:a"))
     for number in range(4):
         await fork(lineage, "t:a", f"not {number}")

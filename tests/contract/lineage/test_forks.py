@@ -10,11 +10,10 @@ from tests.contract.lineage.kit import chain, history, logged, seen, under
 from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, rows_of, save, thread_of
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, View
-from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, Lineage, View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
+from tuskpoint_server.features.lineage.lineage import LineageRows, fork
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.lineage.lineage import Lineage, fork
 from tuskpoint_server.journal.sql.schema import contents
 
 INTERRUPT = "__interrupt__"
@@ -39,7 +38,7 @@ async def interrupted(journal: Journal, *, agent_id: str = "") -> None:
     )
 
 
-async def test_a_fork_holds_the_closure(journal: Journal, lineage: Lineage) -> None:
+async def test_a_fork_holds_the_closure(journal: Journal, lineage: LineageRows) -> None:
     await interrupted(journal, agent_id="planner")
     before = await seen(journal)
     saved = await lineage.fork(TENANT, key("03"), "fork", "")
@@ -52,27 +51,31 @@ async def test_a_fork_holds_the_closure(journal: Journal, lineage: Lineage) -> N
     assert made.seq == saved.seq == 3
     loaded = await journal.load(TENANT, key("03", "fork"), View.ENTRY)
     assert loaded is not None
-    assert loaded.entry.lineage == Origins(forked_from="t:03")
+    assert loaded.entry.lineage == Lineage(forked_from="t:03")
     subgraph = await journal.load(TENANT, key("04", "fork", "node:b"), View.ENTRY)
     assert subgraph is not None
-    assert subgraph.entry.lineage == Origins()
+    assert subgraph.entry.lineage == Lineage()
     assert await seen(journal) == before
     assert (await thread_of(journal, "t")).seq == 4
 
 
-async def test_the_latest_is_forked_if_none_is_named(journal: Journal, lineage: Lineage) -> None:
+async def test_the_latest_is_forked_if_none_is_named(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("03", "01"), draft("02", "01"))
     assert (await lineage.fork(TENANT, key(""), "fork", "")).key == key("03", "fork")
 
 
-async def test_only_one_checkpoint_of_a_line_is_forked(journal: Journal, lineage: Lineage) -> None:
+async def test_only_one_checkpoint_of_a_line_is_forked(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("02", "01"), draft("03", "02"))
     await lineage.fork(TENANT, key("02"), "fork", "")
     assert list(await seen(journal, "fork")) == [("", "02")]
     assert (await seen(journal, "fork"))["", "02"].parent_id == "01"
 
 
-async def test_a_name_is_made_up(journal: Journal, lineage: Lineage) -> None:
+async def test_a_name_is_made_up(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"))
     saved = await lineage.fork(TENANT, key("01"), "", "r")
     assert saved.key.checkpoint_id == "01"
@@ -82,7 +85,7 @@ async def test_a_name_is_made_up(journal: Journal, lineage: Lineage) -> None:
 
 
 async def test_delta_channels_are_rebuilt_as_in_the_source(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
     await lineage.fork(TENANT, key("04"), "fork", "")
@@ -94,7 +97,7 @@ async def test_delta_channels_are_rebuilt_as_in_the_source(
     assert (detail.checkpoint_count, detail.heads) == (1, {"": "04"})
 
 
-async def test_forks_of_forks(journal: Journal, lineage: Lineage) -> None:
+async def test_forks_of_forks(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02", "04"], seeds=["01"])
     await chain(journal, ["03"], ns="keeper", seeds=["03"], metadata=under("01"))
     for source, target in (("t", "u"), ("u", "v"), ("v", "w")):
@@ -104,11 +107,11 @@ async def test_forks_of_forks(journal: Journal, lineage: Lineage) -> None:
     assert await history(journal, key("04", "w")) == await history(journal, key("04"))
     loaded = await journal.load(TENANT, key("04", "w"), View.ENTRY)
     assert loaded is not None
-    assert loaded.entry.lineage == Origins(forked_from="v:04")
+    assert loaded.entry.lineage == Lineage(forked_from="v:04")
 
 
 async def test_values_handed_over_by_removed_ancestors_are_forked(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
     before = await history(journal, key("04"))
@@ -122,7 +125,7 @@ async def test_values_handed_over_by_removed_ancestors_are_forked(
     assert removed == 1
 
 
-async def test_a_checkpoint_of_a_subgraph_is_forked(journal: Journal, lineage: Lineage) -> None:
+async def test_a_checkpoint_of_a_subgraph_is_forked(journal: Journal, lineage: LineageRows) -> None:
     await interrupted(journal)
     saved = await lineage.fork(TENANT, key("04", "t", "node:b"), "fork", "")
     assert saved.key == key("04", "fork", "node:b")
@@ -131,7 +134,7 @@ async def test_a_checkpoint_of_a_subgraph_is_forked(journal: Journal, lineage: L
 
 
 async def test_changes_of_a_fork_and_its_source_do_not_affect_each_other(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await lineage.fork(TENANT, key("02"), "fork", "")
@@ -150,7 +153,7 @@ async def test_changes_of_a_fork_and_its_source_do_not_affect_each_other(
     assert await seen(journal) == source
 
 
-async def test_a_fork_goes_on(journal: Journal, lineage: Lineage) -> None:
+async def test_a_fork_goes_on(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02"], seeds=["01"])
     await lineage.fork(TENANT, key("02"), "fork", "")
     await save(
@@ -170,7 +173,7 @@ async def test_a_fork_goes_on(journal: Journal, lineage: Lineage) -> None:
     assert await history(journal, key("03", "fork")) == (b"seed 01", log)
 
 
-async def test_a_fork_is_whole_without_its_source(journal: Journal, lineage: Lineage) -> None:
+async def test_a_fork_is_whole_without_its_source(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await lineage.fork(TENANT, key("03"), "fork", "")
     fork, log = await seen(journal, "fork"), await history(journal, key("03"))
@@ -180,14 +183,18 @@ async def test_a_fork_is_whole_without_its_source(journal: Journal, lineage: Lin
     assert await history(journal, key("03", "fork")) == log
 
 
-async def test_forking_with_the_source_deleted_by_run(journal: Journal, lineage: Lineage) -> None:
+async def test_forking_with_the_source_deleted_by_run(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await chain(journal, ["01", "02"], seeds=["01"], metadata={"run_id": "one"})
     await lineage.fork(TENANT, key("02"), "fork", "")
     assert await journal.removal.delete_runs(TENANT, ["one"]) == 3
     assert await seen(journal, "fork") == await seen(journal) == {}
 
 
-async def test_a_fork_needs_a_source_and_a_free_name(journal: Journal, lineage: Lineage) -> None:
+async def test_a_fork_needs_a_source_and_a_free_name(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("01", thread_id="full"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     await refused(lineage.fork(TENANT, key("01"), "full", ""), Reason.THREAD_EXISTS)
@@ -200,7 +207,7 @@ async def test_a_fork_needs_a_source_and_a_free_name(journal: Journal, lineage: 
     assert await journal.thread(TENANT, "new") is None
 
 
-async def test_a_deleted_name_begins_anew(journal: Journal, lineage: Lineage) -> None:
+async def test_a_deleted_name_begins_anew(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02"], seeds=["01"])
     await save(journal, draft("09", thread_id="name", agent_id="old"))
     await journal.save_writes(TENANT, key("09", "name"), [write("__error__", b"x", idx=-1)])
@@ -221,7 +228,7 @@ async def test_a_deleted_name_begins_anew(journal: Journal, lineage: Lineage) ->
     assert (await seen(journal, "name"))["", "0a"].writes == ()
 
 
-async def test_a_name_with_early_writes_begins_anew(journal: Journal, lineage: Lineage) -> None:
+async def test_a_name_with_early_writes_begins_anew(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"))
     await journal.save_writes(TENANT, key("01", "name"), [write("x", b"stray")])
     saved = await lineage.fork(TENANT, key("01"), "name", "")
@@ -229,7 +236,7 @@ async def test_a_name_with_early_writes_begins_anew(journal: Journal, lineage: L
     assert (await seen(journal, "name"))["", "01"].writes == ()
 
 
-async def test_every_change_of_a_fork_is_logged(journal: Journal, lineage: Lineage) -> None:
+async def test_every_change_of_a_fork_is_logged(journal: Journal, lineage: LineageRows) -> None:
     await interrupted(journal)
     await journal.save_writes(TENANT, key("01", "name"), [write("x", b"stray")])
     await lineage.fork(TENANT, key("03"), "name", "")
@@ -245,7 +252,7 @@ async def test_every_change_of_a_fork_is_logged(journal: Journal, lineage: Linea
 
 
 async def test_a_retried_fork_gets_the_first_answer(
-    journal: Journal, lineage: Lineage, clock: Clock
+    journal: Journal, lineage: LineageRows, clock: Clock
 ) -> None:
     await save(journal, draft("01"))
     saved = await lineage.fork(TENANT, key(""), "fork", "r")
@@ -267,13 +274,13 @@ async def test_a_retried_fork_gets_the_first_answer(
     assert (await lineage.fork(TENANT, key(""), "elsewhere", "r")).key == key("02", "elsewhere")
 
 
-async def test_a_refused_fork_is_not_remembered(journal: Journal, lineage: Lineage) -> None:
+async def test_a_refused_fork_is_not_remembered(journal: Journal, lineage: LineageRows) -> None:
     await refused(lineage.fork(TENANT, key("01"), "fork", "r"), Reason.CHECKPOINT_NOT_FOUND)
     await save(journal, draft("01"))
     assert (await lineage.fork(TENANT, key("01"), "fork", "r")).key == key("01", "fork")
 
 
-async def test_a_copy_is_all_of_a_thread(journal: Journal, lineage: Lineage) -> None:
+async def test_a_copy_is_all_of_a_thread(journal: Journal, lineage: LineageRows) -> None:
     await interrupted(journal, agent_id="planner")
     await chain(journal, ["05", "06", "07"], parent_id="03", seeds=["05"])
     await journal.save_writes(TENANT, key("09"), [write("x", b"early")])
@@ -302,7 +309,7 @@ async def created(journal: Journal, thread_id: str) -> list[int]:
     return [one.entry.created_us for one in page.checkpoints]
 
 
-async def test_a_long_thread_is_copied(journal: Journal, lineage: Lineage) -> None:
+async def test_a_long_thread_is_copied(journal: Journal, lineage: LineageRows) -> None:
     ids = [f"{n:04}" for n in range(1100)]
     await save(
         journal,
@@ -313,7 +320,7 @@ async def test_a_long_thread_is_copied(journal: Journal, lineage: Lineage) -> No
     assert (await thread_of(journal, "copy")).seq == len(ids)
 
 
-async def test_values_are_stored_once(journal: Journal, lineage: Lineage) -> None:
+async def test_values_are_stored_once(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, *(draft(f"0{n}", "", {"x": b"%d" % n}) for n in range(5)))
     before = await rows_of(journal, contents, "family", "digest")
     await lineage.fork(TENANT, key("04"), "fork", "")
@@ -324,7 +331,7 @@ async def test_values_are_stored_once(journal: Journal, lineage: Lineage) -> Non
 
 @pytest.mark.sqlite
 async def test_a_fork_takes_few_statements_per_checkpoint(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     """What a batch writes of a table is one statement; what it reads grows by few per member."""
     counts = []

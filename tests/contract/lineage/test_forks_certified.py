@@ -10,9 +10,9 @@ from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.sql.schema import checkpoints, holes, uses
 from tuskpoint_server.journal.values.segment_refs import decode_held
 
@@ -32,7 +32,7 @@ async def used(journal: Journal, thread_id: str) -> set[bytes]:
 
 
 async def test_a_copy_of_certified_checkpoints_is_held_by_the_same_segments(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
     first = await certify(journal, needs=["a member"])
@@ -48,7 +48,7 @@ async def test_a_copy_of_certified_checkpoints_is_held_by_the_same_segments(
 
 
 async def test_uncertified_checkpoints_are_stored_with_their_copy(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01", "", {"x": b"1"}))
     await lineage.fork(TENANT, key("01"), "of nothing certified", "")
@@ -61,7 +61,7 @@ async def test_uncertified_checkpoints_are_stored_with_their_copy(
         assert (await row_of(journal, target)).dirty_bytes > 0
 
 
-async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: Lineage) -> None:
+async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     lost = await certify(journal)
     await save(journal, draft("03", "02"), draft("04", "03"))
@@ -94,7 +94,7 @@ async def hole(journal: Journal, checkpoint_id: str, segment: bytes | None) -> N
 
 
 async def test_a_copy_of_a_copy_is_held_before_it_is_certified(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01", writes=(write("x", b"w"),)))
     segment = await certify(journal)
@@ -108,7 +108,7 @@ async def test_a_copy_of_a_copy_is_held_before_it_is_certified(
 
 
 async def test_a_checkpoint_with_a_new_delta_base_is_stored_with_its_copy(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     """A segment holds the base that its checkpoint had; ancestors are not in the fork."""
     await chain(journal, ["01", "02", "03"], seeds=["01"])
@@ -123,7 +123,7 @@ async def test_a_checkpoint_with_a_new_delta_base_is_stored_with_its_copy(
 
 
 async def test_a_held_copy_needs_nothing_that_was_evicted(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -140,7 +140,7 @@ async def test_a_held_copy_needs_nothing_that_was_evicted(
 
 
 async def test_a_copy_that_has_to_be_stored_asks_for_evicted_values(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04"], seeds=["01"])
     segment = await certify(journal)
@@ -165,7 +165,7 @@ async def test_a_copy_that_has_to_be_stored_asks_for_evicted_values(
     assert await history(journal, key("03", "fork")) == (b"seed 01", log)
 
 
-async def test_a_fork_outlives_its_evicted_source(journal: Journal, lineage: Lineage) -> None:
+async def test_a_fork_outlives_its_evicted_source(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     gone = await evict(journal, await certify(journal), b"seed 01", b"w01")
     await lineage.fork(TENANT, key("02"), "fork", "", gone)
@@ -175,7 +175,7 @@ async def test_a_fork_outlives_its_evicted_source(journal: Journal, lineage: Lin
 
 
 async def test_evicted_writes_are_found_before_their_checkpoint_is_certified_again(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01", writes=(write("x", b"w"),)), draft("02", "01"))
     first = await certify(journal)

@@ -11,12 +11,12 @@ from sqlalchemy import select
 from tests.contract.lineage.kit import certify, logged, sha
 from tests.kit.drafts import TENANT, draft, key, refused
 from tests.kit.journal import Clock, Journal, bind_again, row_of, save
+from tuskpoint_server.archive.rows.pinned_bundles import LostBundle, drop_lost
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
-from tuskpoint_server.journal.lineage.answers import Request, request
-from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost
+from tuskpoint_server.features.lineage.first_answers import Request, request
 from tuskpoint_server.journal.sql.schema import handoffs, members, threads
 
 

@@ -11,16 +11,17 @@ from tests.kit.drafts import TENANT, Reference, channel, data_of, digest, draft,
 from tests.kit.journal import Clock, Journal, row_of, save, thread_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.model import Checkpoint, View
-from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.model import Checkpoint, Lineage, View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
+from tuskpoint_server.features.lineage.lineage import LineageRows
 
 NOTHING: Supplied = {}
 
 
-async def roll_back(lineage: Lineage, checkpoint_id: str, ns: str = "", thread: str = "t") -> str:
+async def roll_back(
+    lineage: LineageRows, checkpoint_id: str, ns: str = "", thread: str = "t"
+) -> str:
     """Roll back and return the new checkpoint's ID."""
     saved = await lineage.rollback(TENANT, key(checkpoint_id, thread, ns), "", None, NOTHING)
     return saved.key.checkpoint_id
@@ -42,7 +43,7 @@ def frame(**fields: object) -> bytes:
 
 
 async def test_a_rollback_has_the_earlier_state_on_top(
-    journal: Journal, lineage: Lineage, clock: Clock
+    journal: Journal, lineage: LineageRows, clock: Clock
 ) -> None:
     earlier = frame(
         schema_version=4,
@@ -86,7 +87,7 @@ async def test_a_rollback_has_the_earlier_state_on_top(
     }
     assert found.entry.label == ""
     assert found.entry.summary == "Rolled back to t:02: It worked."
-    assert found.entry.lineage == Origins(rolled_back_from="t:02")
+    assert found.entry.lineage == Lineage(rolled_back_from="t:02")
     assert found.entry.seq == 4
     assert (saved.seq, saved.incarnation) == (4, 1)
 
@@ -101,7 +102,7 @@ async def test_a_rollback_has_the_earlier_state_on_top(
     ],
 )
 async def test_any_metadata_can_be_rolled_back_to(
-    journal: Journal, lineage: Lineage, metadata: dict[str, object]
+    journal: Journal, lineage: LineageRows, metadata: dict[str, object]
 ) -> None:
     await save(journal, draft("01", metadata=metadata))
     await roll_back(lineage, "01")
@@ -110,7 +111,7 @@ async def test_any_metadata_can_be_rolled_back_to(
     assert found == metadata
 
 
-async def test_a_state_without_a_time_gets_none(journal: Journal, lineage: Lineage) -> None:
+async def test_a_state_without_a_time_gets_none(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01", frame=frame(schema_version=4)))
     await roll_back(lineage, "01")
     state = (await load(journal)).state
@@ -118,7 +119,9 @@ async def test_a_state_without_a_time_gets_none(journal: Journal, lineage: Linea
     assert state.frame == frame(schema_version=4)
 
 
-async def test_a_long_summary_is_cut_between_characters(journal: Journal, lineage: Lineage) -> None:
+async def test_a_long_summary_is_cut_between_characters(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01", summary="é" * 512))
     await roll_back(lineage, "01")
     summary = (await load(journal)).entry.summary
@@ -128,7 +131,7 @@ async def test_a_long_summary_is_cut_between_characters(journal: Journal, lineag
 
 @pytest.mark.parametrize("said", ["It worked.", ""])
 async def test_the_summaries_of_rollbacks_to_rollbacks_do_not_nest(
-    journal: Journal, lineage: Lineage, said: str
+    journal: Journal, lineage: LineageRows, said: str
 ) -> None:
     await save(journal, draft("01", summary=said))
     first = await roll_back(lineage, "01")
@@ -145,7 +148,7 @@ async def test_the_summaries_of_rollbacks_to_rollbacks_do_not_nest(
 
 
 async def test_rolling_back_is_repeatable_and_reversible(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
     first = await roll_back(lineage, "01")
@@ -153,14 +156,16 @@ async def test_rolling_back_is_repeatable_and_reversible(
     of_rollback = await roll_back(lineage, first)
     assert "02" < first < again < of_rollback
     assert data_of(await load(journal)) == {"x": b"1"}
-    assert (await load(journal)).entry.lineage == Origins(rolled_back_from=f"t:{first}")
+    assert (await load(journal)).entry.lineage == Lineage(rolled_back_from=f"t:{first}")
     assert [data_of(await load(journal, one)) for one in (first, again)] == [
         {"x": b"1"},
         {"x": b"2"},
     ]
 
 
-async def test_the_thread_waits_for_nothing_afterwards(journal: Journal, lineage: Lineage) -> None:
+async def test_the_thread_waits_for_nothing_afterwards(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(
         journal, draft("01"), draft("02", "01", writes=(write("__interrupt__", b"?", idx=-3),))
     )
@@ -173,7 +178,7 @@ async def test_the_thread_waits_for_nothing_afterwards(journal: Journal, lineage
 
 
 async def test_delta_channels_are_rebuilt_as_for_the_target(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
     expected = await history(journal, key("04"))
@@ -185,7 +190,7 @@ async def test_delta_channels_are_rebuilt_as_for_the_target(
     assert await history(journal, key("zz")) == expected
 
 
-async def test_the_past_stays_as_it_was(journal: Journal, lineage: Lineage) -> None:
+async def test_the_past_stays_as_it_was(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await chain(journal, ["04", "05"], ns="keeper", seeds=["04"], metadata=under("02"))
     await chain(journal, ["06"], ns="node:a", metadata=under("03"))
@@ -201,7 +206,7 @@ async def test_the_past_stays_as_it_was(journal: Journal, lineage: Lineage) -> N
 
 
 async def test_every_checkpoint_of_a_rollback_is_a_change(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01"), draft("02", ns="keeper", metadata=under("01")))
     new = await roll_back(lineage, "01")
@@ -237,7 +242,7 @@ async def stateful(journal: Journal) -> None:
     [("01", {}), ("02", {}), ("04", {"k": b"first"}), ("06", {"k": b"second"})],
 )
 async def test_stateful_subgraphs_roll_back_with_the_root(
-    journal: Journal, lineage: Lineage, target: str, expected: dict[str, bytes]
+    journal: Journal, lineage: LineageRows, target: str, expected: dict[str, bytes]
 ) -> None:
     await stateful(journal)
     new = await roll_back(lineage, target)
@@ -252,12 +257,12 @@ async def test_stateful_subgraphs_roll_back_with_the_root(
     assert call.entry.key.checkpoint_id == "07"
 
 
-async def test_a_subgraph_goes_back_to_where_it_was(journal: Journal, lineage: Lineage) -> None:
+async def test_a_subgraph_goes_back_to_where_it_was(journal: Journal, lineage: LineageRows) -> None:
     await stateful(journal)
     await roll_back(lineage, "04")
     inner = await load(journal, "", "keeper")
     assert inner.entry.parent_id == ""
-    assert inner.entry.lineage == Origins(rolled_back_from="t:03")
+    assert inner.entry.lineage == Lineage(rolled_back_from="t:03")
     root = await load(journal, "", "")
     earlier = json.loads((await load(journal, "03", "keeper")).entry.metadata)
     assert json.loads(inner.entry.metadata) == {
@@ -267,7 +272,7 @@ async def test_a_subgraph_goes_back_to_where_it_was(journal: Journal, lineage: L
 
 
 async def test_a_subgraph_goes_back_to_before_its_first_run(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await save(
         journal,
@@ -298,7 +303,7 @@ async def test_a_subgraph_goes_back_to_before_its_first_run(
 
 
 async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await stateful(journal)
     first = await roll_back(lineage, "04")
@@ -318,14 +323,14 @@ async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
     assert await descend(lineage, first, journal) == {"k": b"third"}
 
 
-async def descend(lineage: Lineage, checkpoint_id: str, journal: Journal) -> dict[str, bytes]:
+async def descend(lineage: LineageRows, checkpoint_id: str, journal: Journal) -> dict[str, bytes]:
     """Return what a fork's stateful subgraph holds."""
     await lineage.fork(TENANT, key(checkpoint_id), "fork", "")
     return data_of(await load(journal, "", "keeper", "fork"))
 
 
 async def test_a_fork_rolls_back_to_the_state_of_its_subgraph(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await stateful(journal)
     await lineage.fork(TENANT, key("04"), "fork", "")
@@ -335,7 +340,7 @@ async def test_a_fork_rolls_back_to_the_state_of_its_subgraph(
 
 
 async def test_a_pruned_thread_keeps_the_state_of_its_subgraph(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await stateful(journal)
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
@@ -343,13 +348,13 @@ async def test_a_pruned_thread_keeps_the_state_of_its_subgraph(
     assert data_of(await load(journal, "", "keeper")) == {"k": b"second"}
 
 
-async def test_a_namespace_of_its_own_is_left_alone(journal: Journal, lineage: Lineage) -> None:
+async def test_a_namespace_of_its_own_is_left_alone(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("02", ns="notes", channels={"n": b"mine"}))
     await roll_back(lineage, "01")
     assert (await load(journal, "", "notes")).entry.key.checkpoint_id == "02"
 
 
-async def test_a_subgraph_is_rolled_back_alone(journal: Journal, lineage: Lineage) -> None:
+async def test_a_subgraph_is_rolled_back_alone(journal: Journal, lineage: LineageRows) -> None:
     await stateful(journal)
     new = await roll_back(lineage, "03", "keeper")
     inner = await load(journal, "", "keeper")
@@ -363,7 +368,7 @@ async def test_a_subgraph_is_rolled_back_alone(journal: Journal, lineage: Lineag
 
 
 async def test_rollback_to_a_missing_checkpoint_is_refused(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await save(journal, draft("01", thread_id="gone"))
@@ -378,7 +383,7 @@ async def test_rollback_to_a_missing_checkpoint_is_refused(
     assert list(await seen(journal)) == [("", "03")]
 
 
-async def test_a_moved_head_is_noticed(journal: Journal, lineage: Lineage) -> None:
+async def test_a_moved_head_is_noticed(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("02", "01"), draft("05", ns="inner"))
     for expected in ("01", "", "05"):
         refusal = await refused(
@@ -389,7 +394,9 @@ async def test_a_moved_head_is_noticed(journal: Journal, lineage: Lineage) -> No
     assert (await load(journal)).entry.key == saved.key
 
 
-async def test_a_retried_rollback_gets_the_first_answer(journal: Journal, lineage: Lineage) -> None:
+async def test_a_retried_rollback_gets_the_first_answer(
+    journal: Journal, lineage: LineageRows
+) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     saved = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
     again = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
@@ -405,7 +412,7 @@ async def test_a_retried_rollback_gets_the_first_answer(journal: Journal, lineag
     assert len(await seen(journal)) == 3
 
 
-async def test_a_refused_rollback_is_not_remembered(journal: Journal, lineage: Lineage) -> None:
+async def test_a_refused_rollback_is_not_remembered(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await refused(lineage.rollback(TENANT, key("01"), "r", "01", NOTHING), Reason.HEAD_MOVED)
     await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
@@ -414,7 +421,7 @@ async def test_a_refused_rollback_is_not_remembered(journal: Journal, lineage: L
 
 @pytest.mark.parametrize("ns", ["", "keeper"])
 async def test_without_an_id_above_the_greatest_nothing_is_stored(
-    journal: Journal, lineage: Lineage, ns: str
+    journal: Journal, lineage: LineageRows, ns: str
 ) -> None:
     await save(journal, draft("01"), draft("z" * 100, "01", ns=ns, metadata=under("01")))
     before = await seen(journal)
@@ -425,7 +432,7 @@ async def test_without_an_id_above_the_greatest_nothing_is_stored(
     assert await seen(journal) == before
 
 
-async def test_the_new_id_is_above_future_ones(journal: Journal, lineage: Lineage) -> None:
+async def test_the_new_id_is_above_future_ones(journal: Journal, lineage: LineageRows) -> None:
     future = "2fffffff-ffff-6fff-bfff-ffffffffffff"
     await save(journal, draft("01"), draft(future, "01"))
     assert await roll_back(lineage, "01") > future
@@ -434,7 +441,7 @@ async def test_the_new_id_is_above_future_ones(journal: Journal, lineage: Lineag
 # --- evicted values ------------------------------------------------------------------------
 
 
-async def test_evicted_values_are_asked_for(journal: Journal, lineage: Lineage) -> None:
+async def test_evicted_values_are_asked_for(journal: Journal, lineage: LineageRows) -> None:
     await chain(journal, ["01", "02"])
     await chain(journal, ["03"], ns="keeper", metadata=under("01"))
     await chain(journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
@@ -458,7 +465,7 @@ async def test_evicted_values_are_asked_for(journal: Journal, lineage: Lineage) 
 
 
 async def test_values_that_came_back_are_stored_with_the_rollback(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     """The latest checkpoint has its values here, and saves may refer to them."""
     await chain(journal, ["01", "02", "03"], seeds=["01"])
@@ -472,7 +479,7 @@ async def test_values_that_came_back_are_stored_with_the_rollback(
 
 
 async def test_a_rollback_keeps_values_of_removed_ancestors(
-    journal: Journal, lineage: Lineage
+    journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)

@@ -10,15 +10,14 @@ from sqlalchemy import select
 from tests.contract.lineage.kit import certify, chain, evict, history, seen, under
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save
-from tuskpoint_server.core import snapshots as kept
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.model import Lineage as Origins
-from tuskpoint_server.core.model import View
-from tuskpoint_server.core.snapshots import Snapshot
+from tuskpoint_server.core.model import Lineage, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
+from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.lineage import snapshot_state as kept
+from tuskpoint_server.features.lineage.snapshot_state import Snapshot
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from tuskpoint_server.journal.sql.schema import contents, threads
 from tuskpoint_server.journal.sql.statements import Statement
 
@@ -182,7 +181,7 @@ async def test_members_are_restored_as_new_threads(journal: Journal) -> None:
     loaded = await journal.load(TENANT, second, View.FULL)
     assert data_of(loaded) == {"y": b"6"}
     assert loaded is not None
-    assert loaded.entry.lineage == Origins(forked_from="u:06")
+    assert loaded.entry.lineage == Lineage(forked_from="u:06")
     detail = await journal.thread(TENANT, second.thread_id)
     assert detail is not None
     assert (detail.thread.agent_id, detail.thread.head_id) == ("writer", "06")
@@ -202,11 +201,11 @@ async def test_threads_are_rolled_back_to_captured_checkpoints(journal: Journal)
     root = await journal.load(TENANT, key(""), View.FULL)
     assert data_of(root) == {"x": b"02"}
     assert root is not None
-    assert root.entry.lineage == Origins(rolled_back_from="t:02")
+    assert root.entry.lineage == Lineage(rolled_back_from="t:02")
     assert await history(journal, root.entry.key) == log
     keeper = await journal.load(TENANT, key("", "t", "keeper"), View.FULL)
     assert keeper is not None
-    assert keeper.entry.lineage == Origins(rolled_back_from="t:03")
+    assert keeper.entry.lineage == Lineage(rolled_back_from="t:03")
     assert keeper.entry.key.checkpoint_id < root.entry.key.checkpoint_id
 
 

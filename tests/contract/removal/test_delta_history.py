@@ -6,7 +6,7 @@ from tests.contract.removal.rows import history
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, write
 from tests.kit.journal import Journal, save
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 
 
 async def histories(

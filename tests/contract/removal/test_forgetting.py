@@ -13,14 +13,13 @@ from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, data_of, draft, key, refused
 from tests.kit.journal import Journal, thread_of
+from tuskpoint_server.archive.formats.stored_json import Kind
+from tuskpoint_server.archive.rows import lifetimes
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.core.model import View
-from tuskpoint_server.core.reserved import is_reserved
-from tuskpoint_server.core.threads import VerdictKind
-from tuskpoint_server.journal.archiving import lifetimes
+from tuskpoint_server.core.threads import VerdictKind, is_reserved
 from tuskpoint_server.journal.database.floor import FLOOR_THREAD
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS

@@ -10,8 +10,8 @@ from tests.kit.journal import Clock, Journal, bind_again, rows_of, save
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.lineage import mint_checkpoint_id
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.sql.schema import changes
 
 
@@ -114,7 +114,7 @@ async def test_a_new_run_of_an_old_thread_begins_at_once(
 async def test_ids_are_used_again_within_the_grace(
     journal: Journal, removal: Removal, clock: Clock
 ) -> None:
-    lenient = Checkpoints(journal.database, late_save_grace_s=10)
+    lenient = CheckpointRows(journal.database, late_save_grace_s=10)
     await save(journal, draft("a"))
     for seconds in (9, 9):
         await removal.delete_thread(TENANT, "t")

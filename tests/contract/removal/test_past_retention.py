@@ -10,9 +10,9 @@ from sqlalchemy import update
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft
+from tuskpoint_server.features import threads as service
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import threads
-from tuskpoint_server.service import threads as service
 
 
 async def test_damaged_threads_keep_no_other_from_being_deleted(

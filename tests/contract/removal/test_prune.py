@@ -18,13 +18,13 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Journal, row_of, save, thread_of
+from tuskpoint_server.core.delta_bases import decode_delta_base
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.segments import decode_delta_base
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
+from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.sql.schema import (
     checkpoints,
     contents,

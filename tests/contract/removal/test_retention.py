@@ -8,24 +8,24 @@ from tests.contract.removal.rows import FOREVER, certify_all, chain, history, id
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock, Journal, save
 from tuskpoint_server.core.model import BlobLocation
-from tuskpoint_server.core.retention import RetentionEffect, RetentionRule
-from tuskpoint_server.journal.lineage import answers
-from tuskpoint_server.journal.retention import Retention
+from tuskpoint_server.features.lineage import first_answers
+from tuskpoint_server.features.removal.retention_rows import RetentionRows
+from tuskpoint_server.features.removal.rules import RetentionEffect, RetentionRule
 from tuskpoint_server.journal.sql.schema import contents, handoffs
 
 DAY = 86400
 
 
 @pytest.fixture
-def retention(journal: Journal) -> Retention:
-    return Retention(journal.database)
+def retention(journal: Journal) -> RetentionRows:
+    return RetentionRows(journal.database)
 
 
-async def preview(retention: Retention, *rules: RetentionRule) -> list[RetentionEffect]:
+async def preview(retention: RetentionRows, *rules: RetentionRule) -> list[RetentionEffect]:
     return [effect async for effect in retention.effects(TENANT, rules)]
 
 
-async def pruned(retention: Retention, *rules: RetentionRule) -> int:
+async def pruned(retention: RetentionRows, *rules: RetentionRule) -> int:
     """Apply rules; the preview must have said what is deleted."""
     said = await preview(retention, *rules)
     threads, checkpoints = await retention.apply(rules)
@@ -36,7 +36,7 @@ async def pruned(retention: Retention, *rules: RetentionRule) -> int:
 
 
 async def test_the_last_checkpoints_and_young_ones_stay(
-    journal: Journal, retention: Retention, clock: Clock
+    journal: Journal, retention: RetentionRows, clock: Clock
 ) -> None:
     for name in "abcde":
         await save(journal, draft(name))
@@ -50,7 +50,7 @@ async def test_the_last_checkpoints_and_young_ones_stay(
 
 
 async def test_labelled_and_handed_off_checkpoints_stay_with_their_roots(
-    journal: Journal, retention: Retention
+    journal: Journal, retention: RetentionRows
 ) -> None:
     under = {"parents": {"": "c"}}
     await save(
@@ -62,7 +62,7 @@ async def test_labelled_and_handed_off_checkpoints_stay_with_their_roots(
         draft("d", "c"),
         draft("e", "d"),
     )
-    asked = answers.request(TENANT, "", "CreateHandoff")
+    asked = first_answers.request(TENANT, "", "CreateHandoff")
     bundle = BlobLocation(b"b" * 32, 1, "blob")
     of = key("c1", "t", "call:1")
     await journal.handoffs.keep_handoff(asked, of, bundle, [], b"answer", content_seq=1)
@@ -72,7 +72,7 @@ async def test_labelled_and_handed_off_checkpoints_stay_with_their_roots(
 
 
 async def test_subgraphs_stay_with_the_roots_that_need_them(
-    journal: Journal, retention: Retention
+    journal: Journal, retention: RetentionRows
 ) -> None:
     await save(
         journal,
@@ -101,7 +101,7 @@ async def test_subgraphs_stay_with_the_roots_that_need_them(
 
 
 async def test_delta_channels_are_rebuilt_after_pruning(
-    journal: Journal, retention: Retention
+    journal: Journal, retention: RetentionRows
 ) -> None:
     await chain(journal, seed_at=0, length=6)
     before = await history(journal)
@@ -112,7 +112,7 @@ async def test_delta_channels_are_rebuilt_after_pruning(
 
 
 async def test_an_idle_thread_is_deleted_and_a_changed_one_is_not(
-    journal: Journal, retention: Retention, clock: Clock
+    journal: Journal, retention: RetentionRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"), draft("a", thread_id="busy"))
     clock.advance(9)
@@ -125,7 +125,7 @@ async def test_an_idle_thread_is_deleted_and_a_changed_one_is_not(
 
 
 async def test_the_most_specific_rule_applies(
-    journal: Journal, retention: Retention, clock: Clock
+    journal: Journal, retention: RetentionRows, clock: Clock
 ) -> None:
     for name, agent in (("one", "x"), ("two", "x"), ("three", "y"), ("four", "z")):
         for one in "abcd":
@@ -144,7 +144,7 @@ async def test_the_most_specific_rule_applies(
 
 
 async def test_a_preview_counts_the_bytes_that_the_journal_drops(
-    journal: Journal, retention: Retention
+    journal: Journal, retention: RetentionRows
 ) -> None:
     await save(journal, draft("a", "", {"x": b"a" * 1000, "y": b"shared" * 100}))
     await save(journal, draft("b", "a", {"x": b"b" * 500}, writes=(write("x", b"w" * 300),)))
@@ -163,7 +163,7 @@ async def test_a_preview_counts_the_bytes_that_the_journal_drops(
 
 
 async def test_pages_of_threads_are_looked_at_one_after_another(
-    journal: Journal, retention: Retention
+    journal: Journal, retention: RetentionRows
 ) -> None:
     for number in range(205):
         await save(journal, draft("a", thread_id=f"t{number:03}"))

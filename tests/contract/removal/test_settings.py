@@ -6,7 +6,7 @@ from tests.contract.removal.rows import certify_all, logged
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 
 
 async def test_a_thread_is_deleted_once_it_is_past_its_retention(

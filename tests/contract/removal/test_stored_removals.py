@@ -6,8 +6,8 @@ from tests.contract.removal.rows import chain, history, rows
 from tests.kit.archives import House, check_certified
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.journal import save
-from tuskpoint_server.archive.read import Segments, newest_row, newest_writes
-from tuskpoint_server.core.formats.segment_reading import digests_of
+from tuskpoint_server.archive.formats.segment_reading import digests_of
+from tuskpoint_server.archive.read.read import Segments, newest_row, newest_writes
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.sql.schema import contents, holes, removed

@@ -10,8 +10,8 @@ from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
-from tuskpoint_server.journal.removal import removal as sweeping
-from tuskpoint_server.journal.removal.removal import Removal, Swept
+from tuskpoint_server.features.removal import sweep as sweeping
+from tuskpoint_server.features.removal.removal import Removal, Swept
 from tuskpoint_server.journal.sql.schema import changes, requests
 from tuskpoint_server.journal.sql.statements import Statement, inserting
 

@@ -10,9 +10,9 @@ from tests.kit.drafts import TENANT, Content, draft
 from tests.kit.journal import Journal, rows_of
 from tuskpoint_server.core.model import CheckpointKey, Saved
 from tuskpoint_server.core.search import Found, SearchScope, analyse, pack_vector
-from tuskpoint_server.journal.search.finding import Candidate
-from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, threads, vectors
+from tuskpoint_server.search.finding import Candidate
+from tuskpoint_server.search.searched_values import Document
 
 ANYWHERE = SearchScope()
 ONE, OTHER = (1.0, 0.0), (0.0, 1.0)

@@ -24,9 +24,9 @@ from tests.kit.journal import Clock, Journal, rows_of
 from tuskpoint_server.core.search import MemoryState, pointer_of
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.search.change_feed import Stretch
-from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, memories, vectors
+from tuskpoint_server.search.change_feed import Stretch
+from tuskpoint_server.search.searched_values import Document
 
 
 async def count(journal: Journal) -> dict[str, int]:
@@ -193,7 +193,7 @@ async def test_a_sweep_leaves_memories_that_are_under_way(journal: Journal) -> N
 async def test_a_sweep_takes_any_number_of_turns(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuskpoint_server.journal.search.index.DROPPED_AT_ONCE", 2)
+    monkeypatch.setattr("tuskpoint_server.search.index.DROPPED_AT_ONCE", 2)
     for number in range(5):
         await save(journal, f"0{number}", "saved", thread_id="gone")
     await save(journal, "01", "saved")

@@ -14,8 +14,8 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.items import ItemChange
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.search import pack_vector
-from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.values.vectors import note_embedder
+from tuskpoint_server.search import finding
 
 
 async def embed_all(journal: Journal, embedder: str, vector: tuple[float, ...]) -> list[str]:

@@ -26,10 +26,10 @@ from tests.kit.journal import Clock, Journal, JournalWorld, rows_of
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.search import SearchScope, Words, one_line, pack_vector, pointer_of
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.search import finding
-from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
 from tuskpoint_server.journal.sql.full_text import scope_word
 from tuskpoint_server.journal.sql.schema import vectors
+from tuskpoint_server.search import finding
+from tuskpoint_server.search.finding import Candidate, IndexStanding, Recalled, VectorRow
 
 # --- by words ------------------------------------------------------------------------------
 

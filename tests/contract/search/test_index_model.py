@@ -20,9 +20,9 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, JournalWorld, rows_of
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.journal.search.change_feed import Stretch
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
 from tuskpoint_server.journal.sql.schema import checkpoints
+from tuskpoint_server.search.change_feed import Stretch
 
 
 async def _change(what: str, journal: Journal, thread_id: str) -> None:

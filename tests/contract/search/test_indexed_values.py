@@ -19,8 +19,8 @@ from tuskpoint_server.core.limits import KIB
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.search.searched_values import MAX_VALUES, MAX_VALUES_BYTES
 from tuskpoint_server.journal.sql.schema import contents
+from tuskpoint_server.search.searched_values import MAX_VALUES, MAX_VALUES_BYTES
 
 
 def as_json(thing: object) -> Value:

@@ -16,13 +16,8 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock, Journal, opened, rows_of
 from tuskpoint_server.core.model import Saved
 from tuskpoint_server.core.search import Memory, MemoryState, memory_text, pointer_of
-from tuskpoint_server.journal.search.memories import (
-    LOOKED_AT,
-    MemoriesStanding,
-    MemoryRows,
-    MemoryTally,
-)
 from tuskpoint_server.journal.sql.schema import memories
+from tuskpoint_server.search.memories import LOOKED_AT, MemoriesStanding, MemoryRows, MemoryTally
 
 OTHER = "other"
 SENT, DELIVERED = MemoryState.SENT, MemoryState.DELIVERED

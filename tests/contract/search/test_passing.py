@@ -12,8 +12,8 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal
 from tuskpoint_server.core.search import SearchScope, pack_vector
 from tuskpoint_server.core.state import matches, parse_metadata
-from tuskpoint_server.journal.search import finding
-from tuskpoint_server.journal.search.finding import Candidate
+from tuskpoint_server.search import finding
+from tuskpoint_server.search.finding import Candidate
 
 METADATA = (
     b"{}",

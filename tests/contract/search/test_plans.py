@@ -14,11 +14,11 @@ from tests.contract.search.kit import ANYWHERE
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
 from tuskpoint_server.core.search import SearchScope
-from tuskpoint_server.journal.search import change_feed, finding, index, memories
 from tuskpoint_server.journal.sql import statements
 from tuskpoint_server.journal.sql.schema import documents, vectors
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values import vectors as vectors_of
+from tuskpoint_server.search import change_feed, finding, index, memories
 
 pytestmark = pytest.mark.sqlite
 

@@ -27,13 +27,13 @@ from tuskpoint_server.core.search import COMPONENT_BYTES, Metric, SearchScope, p
 from tuskpoint_server.core.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.lease import Lease
-from tuskpoint_server.journal.search.change_feed import Stretch
-from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.journal.sql.schema import documents
+from tuskpoint_server.search.change_feed import Stretch
 from tuskpoint_server.search.embedders import EmbedderError
+from tuskpoint_server.search.index import IndexRows
 from tuskpoint_server.search.pacing import IndexSettings
 from tuskpoint_server.search.search import SearchEngine
+from tuskpoint_server.search.searched_values import Document
 from tuskpoint_server.search.tasks import BATCH, Embedding, IndexTask
 from tuskpoint_server.search.vectors import VectorIndex
 

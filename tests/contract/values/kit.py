@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.kit.values import LATER_US, PLENTY, Home, text
+from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
 
 BASE = text(1, 8_000)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from tests.kit.values import Home, text
+from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.removal.garbage_collection import Taken
 from tuskpoint_server.journal.sql.schema import contents
 

@@ -13,13 +13,8 @@ from sqlalchemy import Connection, select
 from tests.contract.values.kit import BASE, during, mark, nothing
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
 from tests.kit.values import Home
+from tuskpoint_server.core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrite, encode_delta_base
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.segments import (
-    DeltaChannel,
-    DeltaSeed,
-    DeltaWrite,
-    encode_delta_base,
-)
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (

@@ -16,16 +16,16 @@ from tests.contract.values.kit import BASE, check_evicted_keyframe, during, evic
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, Reference, by_digest, channel, digest, draft, key, write
 from tests.kit.values import Home, home_in
+from tuskpoint_server.archive.rows import restore_values
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.archiving import restore_values
-from tuskpoint_server.journal.checkpoints.save import save_checkpoint
+from tuskpoint_server.features.checkpoints.save import save_checkpoint
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotRows
+from tuskpoint_server.features.removal.sweep import drop_changes
 from tuskpoint_server.journal.database.thread_rows import find_thread
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, Snapshots
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import Taken
-from tuskpoint_server.journal.removal.removal import drop_changes
 from tuskpoint_server.journal.sql.schema import threads
 
 VALUE = b"that a commit comes to need"
@@ -66,19 +66,19 @@ async def saved_and_swept_from_the_log(home: Home) -> CheckpointKey:
 
 
 async def forked(home: Home) -> CheckpointKey:
-    saved = await Lineage(home.database).fork(TENANT, key("a"), "u", "")
+    saved = await LineageRows(home.database).fork(TENANT, key("a"), "u", "")
     await home.delete("t")
     return saved.key
 
 
 async def copied(home: Home) -> CheckpointKey:
-    await Lineage(home.database).copy_thread(TENANT, "t", "u", "")
+    await LineageRows(home.database).copy_thread(TENANT, "t", "u", "")
     await home.delete("t")
     return key("a", "u")
 
 
 async def captured_and_restored(home: Home) -> CheckpointKey:
-    snapshots = Snapshots(home.database)
+    snapshots = SnapshotRows(home.database)
     made = await snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "")
     await home.delete("t")
     restore = partial(snapshots.restore_snapshot, TENANT, rollback=False, request_id="")
@@ -182,7 +182,7 @@ async def stored_again(home: Home) -> None:
 
 
 async def forked_as_a_head(home: Home) -> None:
-    await Lineage(home.database).fork(TENANT, key("a"), "u", "")
+    await LineageRows(home.database).fork(TENANT, key("a"), "u", "")
 
 
 async def named_by_digest(home: Home) -> None:
@@ -226,7 +226,7 @@ async def replaced(home: Home) -> None:
 
 async def ended(home: Home) -> None:
     """In a thread that the pass never sees in the family."""
-    await Lineage(home.database).fork(TENANT, key("b"), "u", "")
+    await LineageRows(home.database).fork(TENANT, key("b"), "u", "")
     await patch(home, "u")
     await home.delete("u")
     await home.save("~~", {"x": b"4"}, thread="u")

@@ -9,10 +9,10 @@ from sqlalchemy import Connection
 from tests.contract.values.kit import BASE, written
 from tests.kit.drafts import TENANT, as_loaded, digest, key, value, write
 from tests.kit.values import Home, text
+from tuskpoint_server.archive.rows import restore_values
+from tuskpoint_server.archive.rows.stored import stored_value
 from tuskpoint_server.core.values import Encoding
-from tuskpoint_server.journal.archiving import restore_values
 from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
-from tuskpoint_server.journal.lineage.stored import stored_value
 
 
 async def test_evicted_values_are_put_back_whole(home: Home) -> None:

@@ -16,9 +16,9 @@ from tests.kit.databases import examples
 from tests.kit.drafts import Reference, by_digest, channel, digest
 from tests.kit.journal import World
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
+from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.garbage_collection import remove_unneeded
 from tuskpoint_server.journal.sql.schema import contents, members
@@ -212,7 +212,7 @@ class Model:
 
     async def restart(self, thread: str, other: int, number: int) -> None:
         """Forget what is known of keyframes, before the queue and in the writer."""
-        self.home.checkpoints = Checkpoints(self.home.database)
+        self.home.checkpoints = CheckpointRows(self.home.database)
         await self.home.database.transact(lambda batch: batch.logs.clear())
 
     # --- what must hold ----------------------------------------------------------------

@@ -25,11 +25,11 @@ from tuskpoint.v1 import history_service_pb2
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.value_pb2 import Value
+from tuskpoint_server.api.middleware import quotas
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.auth import access
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
-from tuskpoint_server.service import quotas
 
 TENANT = "default"
 

@@ -16,8 +16,8 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
 from tuskpoint_server.core.process import DataDirLock
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
-from tuskpoint_server.journal.removal.removal import Removal
 
 
 async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:

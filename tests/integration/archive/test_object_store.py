@@ -29,7 +29,7 @@ from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
 from tuskpoint_server.commands import serve, stopped
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 
 
 @pytest.fixture(autouse=True)

@@ -26,12 +26,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server.archive.recover.recovery import (
-    Recovered,
-    UnclearReferenceError,
-    find,
-    parse_reference,
-)
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember, BlobStore
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import serve, stopped
@@ -39,11 +34,16 @@ from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 from tuskpoint_server.core.credentials import Grant, Scope
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.process import DataDirLock, StartError
 from tuskpoint_server.core.values import blob_digest
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.recovery.recovery import (
+    Recovered,
+    UnclearReferenceError,
+    find,
+    parse_reference,
+)
+from tuskpoint_server.features.removal.removal import Removal
 
 END_SECONDS = 60
 JOURNAL = "journal.db"

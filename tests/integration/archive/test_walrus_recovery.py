@@ -21,15 +21,15 @@ from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server.archive.recover.recovery import find, parse_reference, read_source
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.commands import serve
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.recovery.recovery import find, parse_reference, read_source
+from tuskpoint_server.features.removal.removal import Removal
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def store(emulator: WalrusEmulator) -> AsyncIterator[WalrusStore]:
 
 async def fill(home: House) -> None:
     """Certify threads of every sort, over several flushes."""
-    removal, lineage = Removal(home.journal.database), Lineage(home.journal.database)
+    removal, lineage = Removal(home.journal.database), LineageRows(home.journal.database)
     for name in range(6):
         await grow(home, 2, f"t{name}")
     await home.journal.save_writes(TENANT, key("0001", "t3"), [write("late", b"late", task="u")])

@@ -9,9 +9,9 @@ import pytest
 
 from tests.kit.servers.embedding_endpoint import Endpoint, serving
 from tuskpoint import AsyncClient, FoundItems, ItemChange
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
-from tuskpoint_server.core.formats.stored_json import Kind
 
 VECTORS = {"bread": [1.0, 0.0, 0.0], "boat": [0.0, 1.0, 0.0], "a loaf": [0.8, 0.6, 0.0]}
 FOOD = ("u", "food")

@@ -31,8 +31,8 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.segments import Segment
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.segments import Segment
 
 if TYPE_CHECKING:
     import grpc

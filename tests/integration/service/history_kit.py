@@ -19,13 +19,13 @@ from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.api.server import server as rpc
+from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Checkpoint, Saved, View
-from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
+from tuskpoint_server.features.checkpoints.checkpoints import History
+from tuskpoint_server.features.checkpoints.completing import Completer
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
-from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.service.checkpoints import History
-from tuskpoint_server.service.completing import Completer
 
 if TYPE_CHECKING:
     from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceAsyncStub

@@ -30,10 +30,10 @@ from tests.kit.databases import journal_of
 from tests.kit.messages import SECOND, refused
 from tuskpoint import AsyncClient, PreconditionFailed
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
+from tuskpoint_server.archive.formats.sealing import opened
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
-from tuskpoint_server.core.formats.sealing import opened
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.keys import key_file
 

@@ -29,8 +29,8 @@ from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import segment_pb2
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.segments import (
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.segments import (
     SKIPPABLE,
     SKIPPABLE_MAGIC,
     Segment,
@@ -328,7 +328,7 @@ async def test_a_bundle_that_is_too_large_is_not_made(
     giver: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await save_run(giver, 4096)
-    monkeypatch.setattr("tuskpoint_server.core.formats.bundles.MAX_BUNDLE_BYTES", 4096)
+    monkeypatch.setattr("tuskpoint_server.archive.formats.bundles.MAX_BUNDLE_BYTES", 4096)
     blobs = sorted(giver.blobs.glob("??/*"))
     reported = await refused(giver.hand_off(request_id="r"))
     assert (reported.code, reported.reason) == (Code.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")

@@ -22,12 +22,12 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.core.state import evicted_digests
+from tuskpoint_server.features.checkpoints import completing as service
+from tuskpoint_server.features.checkpoints.completing import PAGE_BYTES
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql import schema
 from tuskpoint_server.journal.values import load
 from tuskpoint_server.journal.values.load import CheckpointPage
-from tuskpoint_server.service import completing as service
-from tuskpoint_server.service.completing import PAGE_BYTES
 
 ENTRY = checkpoint_pb2.VIEW_ENTRY
 BLOB = checkpoint_pb2.SOURCE_BLOB

@@ -18,7 +18,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import MIB
-from tuskpoint_server.service import memory as memories
+from tuskpoint_server.features import call_memory as memories
 
 LARGE = 8 * MIB
 READERS = 72

@@ -23,9 +23,9 @@ from tests.kit.messages import (
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.archive.formats.manifests import decode_manifest
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config.settings import Config
-from tuskpoint_server.core.formats.manifests import decode_manifest
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import BlobLocation
 

@@ -31,9 +31,9 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.positions import seal
 from tuskpoint_server.journal.database.database import Waiter
-from tuskpoint_server.service.memory import Holder
-from tuskpoint_server.service.positions import seal
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

@@ -33,7 +33,7 @@ from tuskpoint_server.auth import access
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import MIB
-from tuskpoint_server.service import memory as memories
+from tuskpoint_server.features import call_memory as memories
 
 EXCHANGE = "/tuskpoint.v1.CheckpointService/Exchange"
 LOAD = "/tuskpoint.v1.CheckpointService/LoadCheckpoint"

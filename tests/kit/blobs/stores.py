@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import (
     BlobMember,
     BlobStore,
@@ -16,8 +18,6 @@ from tuskpoint_server.blobs.api import (
     verified,
 )
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import BlobLocation, StoredBlob
 from tuskpoint_server.core.values import blob_digest
 

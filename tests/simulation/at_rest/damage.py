@@ -23,8 +23,8 @@ from tuskpoint_server.core.model import (
     Value,
     View,
 )
-from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.core.state import decode_channels
+from tuskpoint_server.core.threads import is_reserved
 from tuskpoint_server.journal.values.contents import referred
 
 LOST_BLOBS = {Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED}

@@ -18,10 +18,10 @@ from tests.simulation.at_rest.losses import LOOK_S, pause
 from tests.simulation.clients import Clients
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tuskpoint_server.archive.scrubbing import Scrubber
+from tuskpoint_server.archive.verify.scrub import Scrubber
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointKey
-from tuskpoint_server.core.reserved import is_reserved
+from tuskpoint_server.core.threads import is_reserved
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Plan

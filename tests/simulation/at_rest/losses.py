@@ -23,9 +23,9 @@ from tests.simulation.promises.committed_rows import Shadow, Thread
 from tests.simulation.promises.model import Model, Story
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
+from tuskpoint_server.archive.rows.status import KnownCatalog
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.journal.archiving.status import KnownCatalog
 
 LOOK_S = 600.0
 """Seconds between two looks of a server whether its blob store has the newest catalog."""

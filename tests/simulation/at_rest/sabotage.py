@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.simulation.at_rest.faults import BLOBS, EDITS, JOURNAL
-from tuskpoint_server.archive import comparing, verify, watching
-from tuskpoint_server.archive.flush import one_flush
+from tuskpoint_server.archive.flush import collect, one_flush
 from tuskpoint_server.archive.flush.packs import Pointer
-from tuskpoint_server.archive.mending import Mender
+from tuskpoint_server.archive.renew import store_watch
+from tuskpoint_server.archive.verify import verify
+from tuskpoint_server.archive.verify.repair_values import Mender
 from tuskpoint_server.commands import start_checks
-from tuskpoint_server.journal.archiving import collecting
+from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.values import contents, load
 from tuskpoint_server.journal.values.integrity import Checked
@@ -50,7 +51,7 @@ def missing_rows_are_not_missed(patch: Patch) -> None:
 
 def damaged_values_are_certified(patch: Patch) -> None:
     """A flush stores values as the journal has them."""
-    patch.setattr(collecting, "_compare", lambda connection, dirty: None)
+    patch.setattr(collect, "_compare", lambda connection, dirty: None)
 
 
 def nothing_is_repaired(patch: Patch) -> None:
@@ -73,7 +74,7 @@ def a_start_ignores_the_pointer(patch: Patch) -> None:
     async def nothing(*arguments: Any, **named: Any) -> tuple[list[Any], list[str]]:
         return [], []
 
-    patch.setattr(comparing, "newer", nothing)
+    patch.setattr(compare_start, "newer", nothing)
 
 
 def a_start_ignores_the_store(patch: Patch) -> None:
@@ -82,7 +83,7 @@ def a_start_ignores_the_store(patch: Patch) -> None:
     async def nothing(*arguments: Any) -> dict[str, str]:
         return {}
 
-    patch.setattr(comparing, "missing", nothing)
+    patch.setattr(compare_start, "missing", nothing)
 
 
 def an_older_journal_keeps_its_generation(patch: Patch) -> None:
@@ -105,7 +106,7 @@ def a_lost_store_is_not_looked_for(patch: Patch) -> None:
     async def nothing(*arguments: Any) -> None:
         return
 
-    patch.setattr(watching, "require_catalog", nothing)
+    patch.setattr(store_watch, "require_catalog", nothing)
     patch.setattr(one_flush, "require_catalog", nothing)
 
 

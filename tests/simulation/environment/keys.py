@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from unittest import mock
 
-from tuskpoint_server.core.formats import sealing
+from tuskpoint_server.archive.formats import sealing
 
 
 class SimulatedKeys:

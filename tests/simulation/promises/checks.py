@@ -14,23 +14,23 @@ from tests.simulation.promises.committed_rows import Place, Thread, read_threads
 from tests.simulation.promises.model import early_of, known_of
 from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server
-from tuskpoint_server.archive.read import DAMAGE, Segments, placed
-from tuskpoint_server.archive.recover.recovery import (
+from tuskpoint_server.archive.formats.catalogs import Catalog
+from tuskpoint_server.archive.formats.catalogs import read_threads as read_records
+from tuskpoint_server.archive.formats.manifests import Manifest, fold
+from tuskpoint_server.archive.formats.stored_json import Kind
+from tuskpoint_server.archive.read.read import DAMAGE, Segments, placed
+from tuskpoint_server.archive.rows import status
+from tuskpoint_server.archive.rows.status import KnownCatalog
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
+from tuskpoint_server.core.threads import SNAPSHOTS, is_reserved
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.recovery.recovery import (
     Recovered,
     Recovery,
     RecoverySource,
     read_source,
 )
-from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats.catalogs import Catalog
-from tuskpoint_server.core.formats.catalogs import read_threads as read_records
-from tuskpoint_server.core.formats.manifests import Manifest, fold
-from tuskpoint_server.core.formats.stored_json import Kind
-from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
-from tuskpoint_server.core.reserved import SNAPSHOTS, is_reserved
-from tuskpoint_server.journal.archiving import status
-from tuskpoint_server.journal.archiving.status import KnownCatalog
-from tuskpoint_server.journal.checkpoints.store import Checkpoints
 
 _MARKS = """
 SELECT thread_id, number, seq, certified_seq, indexed_seq, compacted_seq, dirty_since_us,
@@ -295,7 +295,7 @@ async def _values_are_there(
         for place in sorted(thread.rows)
     ]
     database = MemoryDatabase(filled, lambda: 0, random.Random(0))
-    rows, reader = Checkpoints(database), Segments(PlainStore(server.vault), 0, placed(database))
+    rows, reader = CheckpointRows(database), Segments(PlainStore(server.vault), 0, placed(database))
     for key in rng.sample(every, min(4, len(every))):
         found = await rows.load(TENANT, key, View.FULL)
         assert found is not None

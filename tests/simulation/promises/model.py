@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tests.simulation.promises.committed_rows import Place, Thread
 from tuskpoint_server.core.model import CheckpointKey, Saved
 from tuskpoint_server.core.state import decode_channels
-from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 Channels = dict[str, bytes | None]

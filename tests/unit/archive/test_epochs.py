@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.archive.lifetime.epochs import EpochClock
+from tuskpoint_server.archive.renew.epochs import EpochClock
 from tuskpoint_server.core.model import StoredBlob
 
 DAY_US = 86_400_000_000

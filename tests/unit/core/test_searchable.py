@@ -17,7 +17,7 @@ from langgraph.types import Interrupt
 
 from tests.unit.core.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.core.searchable import MAX_SHOWN, SearchableBody, body_of, head_of
+from tuskpoint_server.search.searchable import MAX_SHOWN, SearchableBody, body_of, head_of
 
 SERDE = JsonPlusSerializer()
 NOTHING: frozenset[str] = frozenset()

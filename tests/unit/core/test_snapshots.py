@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.core import snapshots
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.core.snapshots import MEMBERS, Snapshot, SnapshotMember
+from tuskpoint_server.features.lineage import snapshot_state as snapshots
+from tuskpoint_server.features.lineage.snapshot_state import MEMBERS, Snapshot, SnapshotMember
 
 MADE = Snapshot("id", "session", "host", "/", b"{}", (SnapshotMember("t", "c", "agent", True),), 7)
 

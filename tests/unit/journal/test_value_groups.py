@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.core.values import Encoding, compress, unpack
-from tuskpoint_server.journal.checkpoints.value_groups import (
+from tuskpoint_server.features.checkpoints.value_groups import (
     MAX_GROUPED,
     MAX_PATCHES,
     MIN_GROUPED,

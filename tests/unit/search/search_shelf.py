@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.search import Found, Metric, SearchScope, pack_vector, unpack_vector
-from tuskpoint_server.journal.search.finding import (
+from tuskpoint_server.search.finding import (
     Candidate,
     Candidates,
     FindRows,

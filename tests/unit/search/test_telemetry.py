@@ -6,8 +6,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tuskpoint_server.core.search import MemoryState, SearchMode
-from tuskpoint_server.journal.search.change_feed import IndexBacklog
-from tuskpoint_server.journal.search.memories import MemoryTally
+from tuskpoint_server.search.change_feed import IndexBacklog
+from tuskpoint_server.search.memories import MemoryTally
 from tuskpoint_server.search.telemetry import SearchInstruments
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.unit.search.search_shelf import TENANT, Shelf
 from tuskpoint_server.core.search import Found, Metric, SearchScope, pack_vector
-from tuskpoint_server.journal.search.finding import VectorRow
+from tuskpoint_server.search.finding import VectorRow
 from tuskpoint_server.search.vectors import Block, VectorIndex
 
 PLENTY = 1 << 24

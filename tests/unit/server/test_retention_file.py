@@ -8,7 +8,7 @@ import pytest
 
 from tuskpoint_server.commands.retention_file import read_rules
 from tuskpoint_server.core.process import ConfigError
-from tuskpoint_server.core.retention import RetentionRule
+from tuskpoint_server.features.removal.rules import RetentionRule
 
 
 def read(tmp_path: Path, text: str) -> tuple[RetentionRule, ...]:

@@ -22,8 +22,8 @@ from tuskpoint_server.core.model import (
     Write,
 )
 from tuskpoint_server.core.state import evicted_digests
-from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
-from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
+from tuskpoint_server.features.checkpoints.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
+from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
 
 
 def place(number: int) -> BlobLocation:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tuskpoint_server.archive.formats.bundles import Closure
+from tuskpoint_server.archive.formats.segments import Segment
 from tuskpoint_server.core.errors import Reason, Refusal, Status
-from tuskpoint_server.core.formats.bundles import Closure
-from tuskpoint_server.core.formats.segments import Segment
 from tuskpoint_server.core.lineage import (
     Descriptor,
     decode_descriptor,
@@ -23,9 +23,9 @@ from tuskpoint_server.core.model import (
     Durability,
     Saved,
 )
-from tuskpoint_server.service.completing import Completer
-from tuskpoint_server.service.handoffs import PROGRESS_BYTES, Handoffs, Stage, Step
-from tuskpoint_server.service.memory import Holder
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.checkpoints.completing import Completer
+from tuskpoint_server.features.lineage.handoffs import PROGRESS_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
 SAVED = Saved(KEY, 7, 1)

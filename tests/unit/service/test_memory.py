@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.service import memory as memories
-from tuskpoint_server.service.memory import WHOLE, CallMemory, Holder
+from tuskpoint_server.features import call_memory as memories
+from tuskpoint_server.features.call_memory import WHOLE, CallMemory, Holder
 
 MAX = 2 * WHOLE
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.journal.lineage.snapshots import SnapshotQuery
-from tuskpoint_server.service import positions
-from tuskpoint_server.service.positions import seal, unseal
-from tuskpoint_server.service.threads import Snapshots
+from tuskpoint_server.features import positions
+from tuskpoint_server.features.lineage.snapshots import SnapshotQuery
+from tuskpoint_server.features.positions import seal, unseal
+from tuskpoint_server.features.threads import Snapshots
 
 
 def forged(payload: bytes) -> str:

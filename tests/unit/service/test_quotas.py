@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tuskpoint_server.api.middleware import quotas as module
+from tuskpoint_server.api.middleware.quotas import Quotas, Usage
 from tuskpoint_server.core.credentials import EACH_OTHER_TENANT, Quota
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.service import quotas as module
-from tuskpoint_server.service.quotas import Quotas, Usage
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from tuskpoint_server.service.completing import THREADS, apart
+from tuskpoint_server.features.checkpoints.completing import THREADS, apart
 
 WAIT_S = 30.0
 

@@ -19,11 +19,11 @@ from tuskpoint_server.core.search import (
     Words,
     pack_vector,
 )
-from tuskpoint_server.journal.search.finding import IndexStanding
+from tuskpoint_server.features.searching import RETRY_S, Search
 from tuskpoint_server.search.embedders import EmbedderError
+from tuskpoint_server.search.finding import IndexStanding
 from tuskpoint_server.search.memwal.api import RelayerError, RelayerTrouble
 from tuskpoint_server.search.search import RecallStanding
-from tuskpoint_server.service.searching import RETRY_S, Search
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
 VECTOR_OF_QUERY = pack_vector([1.0, 0.0])

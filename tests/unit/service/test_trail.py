@@ -11,14 +11,14 @@ from typing import Any
 from tuskpoint_server.core.credentials import Grant, Scope
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.limits import LIMITS
-from tuskpoint_server.journal.trail import Trail as TrailJournal
-from tuskpoint_server.service.trail import Trail
+from tuskpoint_server.features.trail.trail import Trail
+from tuskpoint_server.features.trail.trail_rows import TrailRows
 
 GRANT = Grant("n" * 100, "acme", frozenset(Scope))
 SAVE = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
 
 
-class Journal(TrailJournal):
+class Journal(TrailRows):
     """Keeps batches in memory; cannot be used at the calls with these numbers."""
 
     def __init__(self, *failing: int) -> None:

@@ -12,7 +12,7 @@ from tuskpoint.v1 import handoff_service_pb2 as handoff_pb
 
 from ..core.limits import LIMITS
 from ..core.lineage import Descriptor
-from ..service.handoffs import Handoffs
+from ..features.lineage.handoffs import Handoffs
 from .messages import convert
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call, Fields, Frames

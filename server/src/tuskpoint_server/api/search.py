@@ -19,7 +19,7 @@ from ..core.search import (
     vector_problem,
 )
 from ..core.state import parse_object
-from ..service.searching import Search
+from ..features.searching import Search
 from .messages.convert import damaged_warning, filled, ref
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call

@@ -17,14 +17,14 @@ from tuskpoint.v1 import (
     thread_service_pb2,
 )
 
-from ..service.admin import Admin
-from ..service.checkpoints import Checkpoints, History
-from ..service.handoffs import Handoffs
-from ..service.items import Store
-from ..service.retention import Retention
-from ..service.searching import Search
-from ..service.threads import Snapshots, Threads
-from ..service.trail import Trail
+from ..features.admin import Admin
+from ..features.checkpoints.checkpoints import Checkpoints, History
+from ..features.items.items import Store
+from ..features.lineage.handoffs import Handoffs
+from ..features.removal.retention import Retention
+from ..features.searching import Search
+from ..features.threads import Snapshots, Threads
+from ..features.trail.trail import Trail
 from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
 from .handoffs import HandoffServicer

@@ -13,7 +13,7 @@ from tuskpoint.v1 import store_service_pb2 as store_pb
 from ..core import items
 from ..core.limits import KIB, LIMITS
 from ..core.state import parse_object
-from ..service.items import ItemQuery, Pattern, Store
+from ..features.items.items import ItemQuery, Pattern, Store
 from .messages.convert import BACKLOG_WARNING, damaged_warning, filled
 from .messages.validation import Check, Checks, limit_exceeded
 from .middleware.pipeline import Call, Fields

@@ -15,33 +15,34 @@ from opentelemetry.metrics import MeterProvider
 from ..blobs.api import BlobStore, StoreLostError
 from ..blobs.cache import CachedStore, origin
 from ..core.errors import Reason, Refusal
-from ..core.formats.manifests import Manifest, encode_manifest, fold
-from ..core.formats.records import MemberRecord
-from ..core.formats.stored_json import Kind
 from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
-from ..journal import scrubbing
-from ..journal.archiving import flush_requests, holes, lifetimes, losses, plan, recorded, status
-from ..journal.archiving.holes import Hole
-from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
-from .apart import GONE, ApartStore
+from .flush import flush_requests
 from .flush.backlog import FlushBacklog
 from .flush.flusher import FlushTrouble, TenantFlusher
 from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
-from .flush.telemetry import FlushInstruments
+from .flush.remote_flush import Following
 from .flush.waiting import FlushOutcome
-from .lifetime.epochs import EpochClock
-from .lifetime.lifetime import Lifetime
-from .lifetime.rewriting import Rewriting
-from .mending import Mender
-from .read import Segments, placed, records_of
-from .remote_flush import Following
-from .scrubbing import Scrubber
-from .verify import ThreadVerification
-from .watching import StoreWatch
+from .formats.manifests import Manifest, encode_manifest, fold
+from .formats.records import MemberRecord
+from .formats.stored_json import Kind
+from .read.read import Segments, placed, records_of
+from .read.standalone import GONE, ApartStore
+from .renew.epochs import EpochClock
+from .renew.lifetime import Lifetime
+from .renew.rewriting import Rewriting
+from .renew.store_watch import StoreWatch
+from .rows import holes, lifetimes, losses, plan, recorded, status
+from .rows.holes import Hole
+from .rows.status import KnownCatalog
+from .telemetry import FlushInstruments
+from .verify import scrub_progress as scrubbing
+from .verify.repair_values import Mender
+from .verify.scrub import Scrubber
+from .verify.verify import ThreadVerification
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0  # time between two looks at a file
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from .oidc import Issuers
+    from .oidc import OidcIssuers
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Access:
     tls: Tls | None
     _tokens: Followed[Credentials] | None
     _files: Followed[Certified] | None
-    _issuers: Issuers | None
+    _issuers: OidcIssuers | None
 
     async def follow(self) -> None:
         """Apply every change of the files, until cancelled."""
@@ -137,9 +137,9 @@ def open_access(config: Config) -> Access:
     issuers = None
     authentication = Authentication()
     if tokens is not None:
-        from .oidc import Issuers
+        from .oidc import OidcIssuers
 
-        issuers = Issuers()
+        issuers = OidcIssuers()
         authentication = Authentication(tokens.first, issuers=issuers)
         issuers.changed = authentication.check
         issuers.replace(tokens.first.issuers)

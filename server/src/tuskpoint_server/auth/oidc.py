@@ -57,7 +57,7 @@ class InvalidAnswerError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Issuers:
+class OidcIssuers:
     """The issuers whose tokens are accepted, and their keys.
 
     `changed` is called when keys are gone that accepted tokens may have.

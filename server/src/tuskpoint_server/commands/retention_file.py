@@ -14,7 +14,7 @@ from typing import Any
 from ..auth.tokens import EntryError, checked, tenant_name
 from ..core.limits import LIMITS
 from ..core.process import ConfigError, read_bytes
-from ..core.retention import EVERY_TENANT, RetentionRule
+from ..features.removal.rules import EVERY_TENANT, RetentionRule
 
 _TIME = re.compile(r"([1-9][0-9]{0,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -21,8 +21,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from ..api.middleware.errors import incident
 from ..api.middleware.policy import CHANGES, EXCHANGE, POLICY
+from ..api.middleware.quotas import COUNT_SECONDS
 from ..api.server import server as rpc
 from ..api.services import services
+from ..archive.evict.eviction import EvictionSettings, Evictor
 from ..auth.access import Access, Followed, open_access
 from ..config import settings as configuration
 from ..config.composition import (
@@ -39,33 +41,31 @@ from ..config.settings import Config
 from ..core import process
 from ..core.errors import Refusal
 from ..core.limits import LIMITS
+from ..features.admin import Admin
+from ..features.checkpoints.checkpoint_rows import CheckpointRows
+from ..features.checkpoints.checkpoints import Checkpoints, History
+from ..features.checkpoints.completing import Completer
+from ..features.history.changes import Events
+from ..features.items.item_rows import ItemRows
+from ..features.items.items import Store
+from ..features.lineage.handoff_rows import HandoffRows
+from ..features.lineage.handoffs import Handoffs
+from ..features.lineage.lineage import LineageRows
+from ..features.lineage.snapshots import SnapshotRows
+from ..features.removal.erasure import Erasure
+from ..features.removal.removal import Removal
+from ..features.removal.retention import Retention
+from ..features.removal.retention_rows import RetentionRows
+from ..features.searching import Search
+from ..features.threads import Snapshots, Threads
+from ..features.trail.trail import FLUSH_SECONDS, Trail
+from ..features.trail.trail_rows import TrailRows
 from ..journal import rebinding, resealing
-from ..journal.archiving.eviction import EvictionSettings, Evictor
-from ..journal.changes import Events
-from ..journal.checkpoints.store import Checkpoints as CheckpointRows
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
-from ..journal.erasure import Erasure
-from ..journal.items import Items
 from ..journal.lease import Duty
-from ..journal.lineage.handoffs import Handoffs as HandoffRows
-from ..journal.lineage.lineage import Lineage
-from ..journal.lineage.snapshots import Snapshots as SnapshotRows
-from ..journal.removal.removal import Removal
-from ..journal.retention import Retention as RetentionRows
-from ..journal.trail import Trail as TrailRows
 from ..keys.signing import Signer
 from ..search.search import SearchEngine
-from ..service.admin import Admin
-from ..service.checkpoints import Checkpoints, History
-from ..service.completing import Completer
-from ..service.handoffs import Handoffs
-from ..service.items import Store
-from ..service.quotas import COUNT_SECONDS
-from ..service.retention import Retention
-from ..service.searching import Search
-from ..service.threads import Snapshots, Threads
-from ..service.trail import FLUSH_SECONDS, Trail
 from .retention_file import read_rules
 from .start_checks import open_stores
 
@@ -182,7 +182,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         )
         evictor = Evictor(journal, eviction)
         rows = CheckpointRows(journal, config.late_save_grace)
-        lineage, items = Lineage(journal), Items(journal)
+        lineage, items = LineageRows(journal), ItemRows(journal)
         completer = Completer(rows, archive)
         engine = await start_search(config, journal, lease)
         if engine is not None:
@@ -375,7 +375,7 @@ async def _sweep(
     removal: Removal,
     threads: Threads,
     retention: Retention,
-    items: Items,
+    items: ItemRows,
     engine: SearchEngine | None,
 ) -> None:
     """Remove expired threads and unneeded rows from time to time."""

@@ -11,17 +11,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from ..archive import comparing
 from ..archive.archive import StoreChangedError
-from ..archive.catalog_repair import repair_catalog
-from ..archive.comparing import Given, Left
+from ..archive.flush.catalog_repair import repair_catalog
 from ..archive.flush.packs import Pointer
+from ..archive.rows import status
 from ..blobs.api import BlobStore
 from ..blobs.cache import origin
 from ..config.composition import open_blobs, open_journal, or_accept, starting, store_changed
 from ..config.settings import Config
 from ..core import process
-from ..journal.archiving import status
+from ..features.recovery import compare_start
+from ..features.recovery.compare_start import Given, Left
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
 from ..journal.moving.restoring import begin_anew
@@ -64,7 +64,7 @@ async def _read_left(config: Config, journal: Database) -> Left:
     """Return what earlier runs left, before anything is written."""
     try:
         with starting(), process.usable("catalog pointer", config.pointer):
-            return await comparing.left(Pointer(config.pointer), journal)
+            return await compare_start.left(Pointer(config.pointer), journal)
     except UnicodeDecodeError:
         raise process.ConfigError(
             f"--catalog-pointer {config.pointer}, or a file beside it, is not text"
@@ -98,9 +98,9 @@ async def _compare(
     """
     store = origin(blobs)
     with starting():
-        lacking = await comparing.missing(left, store, time.time_ns() // 1000)
-        given, unclear = await comparing.newer(left, store, keys, is_shared=journal.is_shared)
-        given += await comparing.again(left, store, keys, journal.generation)
+        lacking = await compare_start.missing(left, store, time.time_ns() // 1000)
+        given, unclear = await compare_start.newer(left, store, keys, is_shared=journal.is_shared)
+        given += await compare_start.again(left, store, keys, journal.generation)
     _refuse_missing(config, store, lacking)
     _refuse_older(config, given)
     for blob_id, tenant in lacking.items():

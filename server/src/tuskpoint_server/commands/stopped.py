@@ -20,16 +20,10 @@ from typing import Any, NamedTuple
 
 from ..archive.archive import Archive
 from ..archive.flush.packs import Pointer
-from ..archive.lifetime.collecting import is_own, remove, unneeded
-from ..archive.lifetime.rewriting import IsOwn, Rewriting
-from ..archive.recover.recovery import (
-    Recovered,
-    Recovery,
-    UnclearReferenceError,
-    find,
-    parse_reference,
-    read_source,
-)
+from ..archive.formats.stored_json import Kind
+from ..archive.renew.rewriting import IsOwn, Rewriting
+from ..archive.renew.unneeded import is_own, remove, unneeded
+from ..archive.rows import status
 from ..auth.tokens import tenant_name
 from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
@@ -47,9 +41,15 @@ from ..config.settings import Config, from_flags, settings_parser
 from ..core import process
 from ..core.credentials import DEFAULT_TENANT
 from ..core.errors import Reason, Refusal
-from ..core.formats.stored_json import Kind
 from ..core.model import BlobLocation
-from ..journal.archiving import status
+from ..features.recovery.recovery import (
+    Recovered,
+    Recovery,
+    UnclearReferenceError,
+    find,
+    parse_reference,
+    read_source,
+)
 from ..journal.database.database import Database
 from ..keys.provider import KeyProvider
 from ..keys.signing import Signer

@@ -518,7 +518,7 @@ def _memwal(
             missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
             _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
         return None
-    from ..journal.search.memories import MemoryRows
+    from ..search.memories import MemoryRows
     from ..search.memwal.memwal import MemWal
 
     settings = MemWalSettings(

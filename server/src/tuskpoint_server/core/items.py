@@ -20,8 +20,8 @@ from tuskpoint.v1 import checkpoint_pb2
 
 from .errors import Refusal, invalid_field
 from .limits import LIMITS
-from .reserved import STORES, STORES_END
 from .state import equal_typed, parse_object
+from .threads import STORES, STORES_END
 
 Namespace = tuple[str, ...]
 

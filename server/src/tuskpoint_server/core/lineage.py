@@ -18,7 +18,6 @@ from enum import IntEnum
 from tuskpoint.v1 import checkpoint_pb2
 
 from .errors import invalid_field
-from .formats.stored_json import dump
 from .limits import LIMITS
 from .model import CheckpointKey, Entry
 
@@ -168,8 +167,9 @@ _LANGGRAPH_SOURCES = ("input", "loop", "update", "fork")
 
 
 def encode_descriptor(descriptor: Descriptor) -> bytes:
-    """Return the JSON form."""
-    return dump(asdict(descriptor))
+    """Return the canonical JSON form."""
+    content = asdict(descriptor)
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
 def decode_descriptor(encoded: bytes) -> Descriptor:

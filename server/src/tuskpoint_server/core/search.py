@@ -17,11 +17,14 @@ import re
 import sys
 import unicodedata
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from .model import CheckpointKey
+
+Compare = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, float]]]
+"""Returns the score of each of some vectors, which have the numbers of their items."""
 
 
 class SearchMode(IntEnum):

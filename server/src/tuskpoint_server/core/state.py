@@ -88,6 +88,13 @@ def decode_channels(stored: bytes) -> tuple[Channel, ...]:
     return tuple(_channel(channel, {}) for channel in message.channels)
 
 
+def encode_names(names: Sequence[str]) -> bytes:
+    """Return the stored form of names of delta channels."""
+    if not names:
+        return b"[]"
+    return json.dumps(list(names), ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def delta_channels(frame: bytes) -> tuple[str, ...]:
     """Return the names of the channels that are rebuilt from writes."""
     return tuple(checkpoint_pb2.CheckpointState.FromString(frame).delta_channels)

@@ -1,4 +1,4 @@
-"""Threads: their state, their events, and verdicts on their stored checkpoints."""
+"""Threads: their names, state and events, and verdicts on their stored checkpoints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,27 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from .model import BlobLocation, CheckpointKey
+
+SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
+"""Prefix of the threads of snapshots, and the first name past them: "0" follows "/"."""
+
+STORES, STORES_END = "$store/", "$store0"
+"""The same for the threads of stores."""
+
+TRAIL, TRAIL_END = "$trail/", "$trail0"
+"""The same for the thread of the audit trail."""
+
+RESERVED = (
+    (SNAPSHOTS, SNAPSHOTS_END),
+    (STORES, STORES_END),
+    (TRAIL, TRAIL_END),
+)
+"""Prefixes of the names that only the server uses, in order: users' threads have no such names."""
+
+
+def is_reserved(thread_id: str) -> bool:
+    """Return whether a thread's name is one that only the server may use."""
+    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))
 
 
 class ThreadState(IntEnum):

@@ -49,7 +49,7 @@ class Uptime(NamedTuple):
     us: int
 
 
-class Recorded(NamedTuple):
+class RecordedTime(NamedTuple):
     """A time as the journal has it, and the uptime of the server that recorded it."""
 
     time_us: int
@@ -85,7 +85,7 @@ def read_uptime() -> Uptime:
 
 
 def compare(
-    clock_us: int, recorded: Recorded, uptime: Uptime, max_step_us: int
+    clock_us: int, recorded: RecordedTime, uptime: Uptime, max_step_us: int
 ) -> ClockJump | None:
     """Return the step from the recorded time to what the clock says, if it is too large."""
     passed_us = uptime.us - recorded.uptime.us
@@ -154,7 +154,7 @@ class JournalClock:
                 _log.warning("the journal does not record the time yet: %s", refusal)
         return self.jump
 
-    async def _compare(self, journal: Database) -> Recorded:
+    async def _compare(self, journal: Database) -> RecordedTime:
         """Compare the clock with the journal's last time; return what the clock says."""
         now, recorded = await journal.query(lambda connection: self._read(journal, connection))
         before = self.jump
@@ -195,27 +195,29 @@ class JournalClock:
         _record(batch.connection, now)
         return recorded and compare(now.time_us, recorded, now.uptime, self._max_step_us)
 
-    def _read(self, journal: Database, connection: Connection) -> tuple[Recorded, Recorded | None]:
+    def _read(
+        self, journal: Database, connection: Connection
+    ) -> tuple[RecordedTime, RecordedTime | None]:
         """Return what the clock says, and what the journal recorded last."""
         if journal.is_shared:
             [(now_us,)] = _DATABASE_US.run(connection).fetchall()
         else:
             now_us = self._wall_us()
-        return Recorded(int(now_us), self._uptime()), _read(connection)
+        return RecordedTime(int(now_us), self._uptime()), _read(connection)
 
     def _follow(self, now_us: int) -> None:
         self._ahead_us = now_us - self._running_us()
 
 
-def _read(connection: Connection) -> Recorded | None:
+def _read(connection: Connection) -> RecordedTime | None:
     row = _READ.run(connection, of_name=CLOCK).fetchone()
     if row is None:
         return None
     time_us, of, uptime_us = json.loads(row[0])
-    return Recorded(time_us, Uptime(of, uptime_us))
+    return RecordedTime(time_us, Uptime(of, uptime_us))
 
 
-def _record(connection: Connection, recorded: Recorded) -> None:
+def _record(connection: Connection, recorded: RecordedTime) -> None:
     value = json.dumps([recorded.time_us, *recorded.uptime])
     _WRITE.run(connection, name=CLOCK, value=value).close()
 

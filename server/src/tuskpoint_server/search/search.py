@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.errors import Refusal
-from ..core.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
+from ..core.search import Compare, Found, Metric, SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
-from ..journal.items import Compare
 from ..journal.lease import Lease
-from ..journal.search.finding import FindRows, IndexStanding
-from ..journal.search.index import IndexRows
-from ..journal.search.memories import MemoriesStanding
 from .embedders import Embedder, EmbedderError
+from .finding import FindRows, IndexStanding
+from .index import IndexRows
+from .memories import MemoriesStanding
 from .memwal.api import MAX_RECALLED
 from .pacing import IndexSettings
 from .tasks import Embedding, IndexTask

@@ -15,14 +15,14 @@ from typing import NamedTuple
 from ..core.errors import Reason, Refusal
 from ..core.limits import LIMITS
 from ..core.pacing import pause
-from ..core.searchable import body_of
 from ..journal.database.database import Waiter
-from ..journal.search.change_feed import IndexBacklog, Stretch
-from ..journal.search.finding import OwedVectors
-from ..journal.search.index import IndexRows, Unembedded
-from ..journal.search.searched_values import Document
+from .change_feed import IndexBacklog, Stretch
 from .embedders import Embedder, EmbedderError
+from .finding import OwedVectors
+from .index import IndexRows, Unembedded
 from .pacing import IndexSettings, IndexTrouble, Pause
+from .searchable import body_of
+from .searched_values import Document
 from .telemetry import SearchInstruments
 
 BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits

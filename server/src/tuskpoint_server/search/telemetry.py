@@ -9,8 +9,8 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider, Observation
 
 from ..core.search import SearchMode
-from ..journal.search.change_feed import IndexBacklog
-from ..journal.search.memories import MemoryTally
+from .change_feed import IndexBacklog
+from .memories import MemoryTally
 
 
 class SearchInstruments:

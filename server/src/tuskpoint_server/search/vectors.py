@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.search import Found, Metric, SearchScope
-from ..journal.search.finding import Candidate, FindRows, VectorRow
+from .finding import Candidate, FindRows, VectorRow
 
 T = TypeVar("T")
 

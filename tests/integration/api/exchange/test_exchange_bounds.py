@@ -36,7 +36,7 @@ from tuskpoint_server.api.checkpoints import exchange, servicer
 from tuskpoint_server.api.middleware.telemetry import Telemetry
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.service.checkpoints import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

@@ -35,7 +35,7 @@ from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Credentials
-from tuskpoint_server.service.checkpoints import Checkpoints
+from tuskpoint_server.features.checkpoints.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

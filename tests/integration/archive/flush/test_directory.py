@@ -15,11 +15,11 @@ from tests.kit.archives import EAGER, check_certified, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
 from tuskpoint_server.archive.archive import StoreChangedError
+from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
-from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 from tuskpoint_server.journal.values import segment_refs
 
 

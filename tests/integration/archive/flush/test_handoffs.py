@@ -12,10 +12,10 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.service.memory import Holder
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.lineage import LineageRows
 
 SMALL = StoreLimits(max_member_bytes=4_000)
 
@@ -31,14 +31,14 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
             TENANT, draft("a", "", {"x": data}, writes=(write("c", b"w"),))
         )
         await home.flush()
-        closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
+        closure = await LineageRows(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
         bundle = await home.archive.apart.store_bundle(TENANT, closure)
         assert bool(bundle.parts) == (limits is not None)
         fetched = await home.archive.apart.fetch(bundle.location, lambda count: None, Holder())
         opened = await home.archive.apart.open(TENANT, fetched, bundle.location, Holder())
         assert opened.key == closure.key
-        rows = Handoffs(home.journal.database)
+        rows = HandoffRows(home.journal.database)
         asked = request(TENANT, "", "CreateHandoff")
         await rows.keep_handoff(
             asked, key("a"), bundle.location, bundle.parts, b"answer", content_seq=1
@@ -57,7 +57,7 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Pat
     store = MemoryStore()
     async with house(tmp_path, store) as home:
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
-        closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
+        closure = await LineageRows(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
         store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
         await refused(home.archive.apart.store_bundle(TENANT, closure), Reason.BLOB_UNAVAILABLE)

@@ -11,15 +11,15 @@ from tests.kit.archives import House, house, keys_of, shown
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
-from tuskpoint_server.archive.recover.recovery import (
+from tuskpoint_server.archive.formats.stored_json import Kind
+from tuskpoint_server.blobs.api import BlobStore
+from tuskpoint_server.core.model import EVICTED, View
+from tuskpoint_server.features.recovery.recovery import (
     Recovered,
     Recovery,
     RecoverySource,
     read_source,
 )
-from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.core.formats.stored_json import Kind
-from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.journal.database.database import Database
 
 THREADS = (

@@ -29,21 +29,21 @@ from tests.kit.drafts import (
     written,
 )
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.archive.recover.recovery import read_source
+from tuskpoint_server.archive.formats.catalogs import Catalog
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.catalogs import Catalog
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import View
-from tuskpoint_server.core.snapshots import Snapshot
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import blob_digest
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshot_state import Snapshot
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery, SnapshotRows
+from tuskpoint_server.features.recovery.recovery import read_source
+from tuskpoint_server.features.removal.removal import Removal
 
 
 async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_removed_checkpoints_stay_removed(home: House, tmp_path: Path) -> 
 
 
 async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Path) -> None:
-    lineage = Lineage(home.journal.database)
+    lineage = LineageRows(home.journal.database)
     await grow(home, 3)
     await lineage.fork(TENANT, key("0001"), "fork", "a request")
     await lineage.rollback(TENANT, key("0001"), "", None)
@@ -152,7 +152,7 @@ async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Pat
         )
         assert origin == "t:0001"
         # First answers are in no blob: a retry is a new request.
-        again = Lineage(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
+        again = LineageRows(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
         await refused(again, Reason.THREAD_EXISTS)
 
 
@@ -262,7 +262,7 @@ async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Pa
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
         await compare(home, second)
-        snapshots = Snapshots(second.journal.database)
+        snapshots = SnapshotRows(second.journal.database)
         assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [taken]
         restored = await snapshots.restore_snapshot(
             TENANT, taken.snapshot_id, rollback=False, request_id=""
@@ -284,7 +284,7 @@ async def test_a_snapshot_of_which_something_is_not_certified_does_not_exist(
     with pytest.raises(Refusal):
         await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
-        snapshots = Snapshots(second.journal.database)
+        snapshots = SnapshotRows(second.journal.database)
         assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [whole]
         kept = await second.ask("SELECT thread_id FROM threads WHERE NOT deleted ORDER BY 1")
         assert len(kept) == 3
@@ -292,7 +292,7 @@ async def test_a_snapshot_of_which_something_is_not_certified_does_not_exist(
 
 
 async def take_snapshot(home: House, *threads: str) -> Snapshot:
-    snapshots = Snapshots(home.journal.database)
+    snapshots = SnapshotRows(home.journal.database)
     return await snapshots.create_snapshot(TENANT, SnapshotDraft(threads, "session"), "")
 
 
@@ -352,7 +352,7 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
     data = b"a bundle"
     receipt = await store.put([BlobMember(blob_digest(data), data, Kind.SEGMENT.value)])
     handed_off = request(TENANT, "", "CreateHandoff")
-    await Handoffs(home.journal.database).keep_handoff(
+    await HandoffRows(home.journal.database).keep_handoff(
         handed_off, key("0001"), receipt.locations[0], (), b"", content_seq=2
     )
     await home.flush()

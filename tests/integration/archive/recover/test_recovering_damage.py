@@ -17,12 +17,12 @@ from tests.integration.archive.recover.recovered import (
 from tests.kit.archives import House, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import key, refused
-from tuskpoint_server.archive.recover.recovery import RecoverySource
+from tuskpoint_server.archive.formats.catalogs import Catalog
+from tuskpoint_server.archive.formats.manifests import fold
+from tuskpoint_server.archive.formats.records import CheckpointRecord
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.catalogs import Catalog
-from tuskpoint_server.core.formats.manifests import fold
-from tuskpoint_server.core.formats.records import CheckpointRecord
 from tuskpoint_server.core.values import blob_digest
+from tuskpoint_server.features.recovery.recovery import RecoverySource
 from tuskpoint_server.journal.database.database import Database
 
 

@@ -19,8 +19,8 @@ from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.core.items import ItemChange
 from tuskpoint_server.core.model import View
-from tuskpoint_server.core.reserved import is_reserved
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
+from tuskpoint_server.core.threads import is_reserved
+from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery, SnapshotRows
 
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
 KINDS = (
@@ -103,12 +103,12 @@ class Recovering(History):
             await self.removal.set_searchable(TENANT, thread_id, self.random.random() < 0.5)
 
     async def snapshot(self) -> None:
-        await Snapshots(self.house.journal.database).create_snapshot(
+        await SnapshotRows(self.house.journal.database).create_snapshot(
             TENANT, SnapshotDraft((self.thread(),), "session"), ""
         )
 
     async def restore(self) -> None:
-        snapshots = Snapshots(self.house.journal.database)
+        snapshots = SnapshotRows(self.house.journal.database)
         for one in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
             how = self.random.choice(("rollback", "threads", "delete"))
             if how == "delete":

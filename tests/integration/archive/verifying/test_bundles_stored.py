@@ -15,18 +15,18 @@ from tests.kit.archives import House, house
 from tests.kit.blobs.member_file import MemberFile
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tuskpoint_server.archive.apart import StoredApart
+from tuskpoint_server.archive.formats.bundles import Closure, encode_bundle
+from tuskpoint_server.archive.formats.stored_json import encode_parts
+from tuskpoint_server.archive.read.standalone import StoredApart
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.bundles import Closure, encode_bundle
-from tuskpoint_server.core.formats.stored_json import encode_parts
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import blob_digest
-from tuskpoint_server.journal.lineage.answers import request
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.service.memory import Holder
+from tuskpoint_server.features.call_memory import Holder
+from tuskpoint_server.features.lineage.first_answers import request
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 
 LARGE = random.Random(5).randbytes(30_000)
 NAMED = BlobLocation(bytes(32), 0, "blob")
@@ -40,12 +40,12 @@ async def save(home: House, name: str, parent: str = "", data: bytes = b"state")
 
 
 async def closure_of(home: House, name: str = "") -> Closure:
-    found = await Lineage(home.journal.database).closure(TENANT, key(name))
+    found = await LineageRows(home.journal.database).closure(TENANT, key(name))
     assert found is not None
     return found
 
 
-async def unchanged(kept: Handoffs) -> BlobLocation | None:
+async def unchanged(kept: HandoffRows) -> BlobLocation | None:
     found = await kept.unchanged(TENANT, key("1"))
     return found[0] if found is not None else None
 
@@ -61,8 +61,8 @@ async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
     )
 
 
-def handoffs(home: House) -> Handoffs:
-    return Handoffs(home.journal.database)
+def handoffs(home: House) -> HandoffRows:
+    return HandoffRows(home.journal.database)
 
 
 def known(location: BlobLocation) -> BlobLocation:

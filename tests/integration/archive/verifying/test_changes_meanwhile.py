@@ -14,12 +14,12 @@ from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
-from tuskpoint_server.archive import verify as verification
+from tuskpoint_server.archive.formats.stored_json import decode_parts, is_part_list
+from tuskpoint_server.archive.verify import verify as verification
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.core.formats.stored_json import decode_parts, is_part_list
 from tuskpoint_server.core.model import BlobLocation, View
 from tuskpoint_server.core.threads import PruneStrategy, VerdictKind
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 
 
 class InterruptedStore(MemoryStore):

@@ -11,13 +11,13 @@ import pytest
 from tests.kit.archives import House, check_certified, house, shown
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tuskpoint_server.archive.read import Segments, page_of
+from tuskpoint_server.archive.formats.manifests import Manifest, decode_manifest
+from tuskpoint_server.archive.formats.stored_json import decode_parts, join_parts
+from tuskpoint_server.archive.read.read import Segments, page_of
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.manifests import Manifest, decode_manifest
-from tuskpoint_server.core.formats.stored_json import decode_parts, join_parts
 from tuskpoint_server.core.model import BlobLocation, View
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.removal.removal import Removal
 
 
 async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:

@@ -14,15 +14,15 @@ from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, refused, write
 from tests.kit.journal import bind_again
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
+from tuskpoint_server.archive.evict.eviction import evict_family
+from tuskpoint_server.archive.formats.catalogs import decode_catalog
+from tuskpoint_server.archive.rows import holes
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.formats.catalogs import decode_catalog
 from tuskpoint_server.core.model import BlobLocation, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.archiving import holes
-from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.removal.removal import Removal
 
 FEW = 10
 
@@ -157,7 +157,7 @@ async def test_copies_are_verified_by_the_segments_of_their_origin(
     home: House, blobs: Path
 ) -> None:
     await certified(home)
-    lineage = Lineage(home.journal.database)
+    lineage = LineageRows(home.journal.database)
     await lineage.copy_thread(TENANT, "t", "copy", "")
     await lineage.fork(TENANT, key(name(3)), "fork", "")
     rolled_back = await lineage.rollback(TENANT, key(name(3)), "", None)

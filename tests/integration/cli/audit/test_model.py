@@ -22,11 +22,11 @@ from tests.kit.histories import STEPS, History, live, store_of
 from tests.kit.journal import Clock
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
+from tuskpoint_server.archive.formats.manifests import ManifestEntry, fold
+from tuskpoint_server.archive.formats.records import Record
+from tuskpoint_server.archive.rows import recorded
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.formats.manifests import ManifestEntry, fold
-from tuskpoint_server.core.formats.records import Record
-from tuskpoint_server.journal.archiving import recorded
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.features.lineage.lineage import LineageRows
 
 
 class MemorySource:
@@ -197,7 +197,7 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
 
     async def fork(home: House, origin: str, *targets: str) -> None:
         for target in targets:
-            await Lineage(home.journal.database).fork(TENANT, key("1", origin), target, "")
+            await LineageRows(home.journal.database).fork(TENANT, key("1", origin), target, "")
             origin = target
         await home.flush()
         found = await audited(home, store)
@@ -249,7 +249,7 @@ async def test_moved_checkpoints_pass_and_recorded_losses_are_gaps(
         await time.save("1", content=b"shared" * 700, asked=b"a question")
         await time.save("2", "1", content=b"secret" * 700)
         await time.flush()
-        await Lineage(time.home.journal.database).fork(TENANT, key("1"), "fork", "")
+        await LineageRows(time.home.journal.database).fork(TENANT, key("1"), "fork", "")
         await time.flush()
         await time.delete("t")
         for _ in range(8):

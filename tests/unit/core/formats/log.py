@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.unit.core.formats.rows import sha
-from tuskpoint_server.core.formats.manifests import Manifest
-from tuskpoint_server.core.formats.records import (
+from tuskpoint_server.archive.formats.manifests import Manifest
+from tuskpoint_server.archive.formats.records import (
     CheckpointRecord,
     EndRecord,
     GapRecord,

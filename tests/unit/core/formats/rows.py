@@ -10,8 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.records import (
+from tuskpoint_server.archive.formats.records import (
     CheckpointRecord,
     EndRecord,
     GapRecord,
@@ -23,14 +22,15 @@ from tuskpoint_server.core.formats.records import (
     WritesRecord,
     record_json,
 )
-from tuskpoint_server.core.formats.segments import (
+from tuskpoint_server.archive.formats.segments import (
     Segment,
     SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
     member,
 )
-from tuskpoint_server.core.formats.stored_json import Kind, dump
+from tuskpoint_server.archive.formats.stored_json import Kind, dump
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation, Channel, Lineage, Value
 from tuskpoint_server.core.state import encode_state
 from tuskpoint_server.core.values import value_digest

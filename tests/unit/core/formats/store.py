@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.unit.core.formats.rows import sha
-from tuskpoint_server.core.formats.catalogs import (
+from tuskpoint_server.archive.formats.catalogs import (
     Advanced,
     Catalog,
     LiveRuns,
@@ -13,9 +13,9 @@ from tuskpoint_server.core.formats.catalogs import (
     decode_catalog,
     encode_catalog,
 )
-from tuskpoint_server.core.formats.records import Record
-from tuskpoint_server.core.formats.runs import Put, store_records
-from tuskpoint_server.core.formats.stored_json import MEMBER_BYTES
+from tuskpoint_server.archive.formats.records import Record
+from tuskpoint_server.archive.formats.runs import Put, store_records
+from tuskpoint_server.archive.formats.stored_json import MEMBER_BYTES
 from tuskpoint_server.core.model import BlobLocation
 
 

@@ -13,26 +13,23 @@ from hypothesis import strategies as st
 
 from tests.unit.core.formats.rows import checkpoint, refused_or_read, segment, value, write
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats import bundles, segments
-from tuskpoint_server.core.formats.bundles import (
+from tuskpoint_server.archive.formats import bundles, segments
+from tuskpoint_server.archive.formats.bundles import (
     Closure,
     decode_bundle,
     encode_bundle,
     segment_problem,
 )
-from tuskpoint_server.core.formats.segment_reading import decode_segment
-from tuskpoint_server.core.formats.segments import (
-    DeltaChannel,
-    DeltaSeed,
-    DeltaWrite,
+from tuskpoint_server.archive.formats.segment_reading import decode_segment
+from tuskpoint_server.archive.formats.segments import (
     Segment,
     SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
-    encode_delta_base,
     encode_segment,
 )
+from tuskpoint_server.core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrite, encode_delta_base
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Channel, CheckpointKey, Lineage, Value
 from tuskpoint_server.core.state import encode_state

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.formats.rows import place, refused_or_read
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.catalogs import (
+from tuskpoint_server.archive.formats.catalogs import (
     FAN_OUT,
     Catalog,
     LiveRuns,
@@ -19,7 +18,8 @@ from tuskpoint_server.core.formats.catalogs import (
     decode_catalog,
     encode_catalog,
 )
-from tuskpoint_server.core.formats.runs import RunRef
+from tuskpoint_server.archive.formats.runs import RunRef
+from tuskpoint_server.core.errors import Reason, Refusal
 
 untimed = settings(deadline=None, max_examples=40)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -11,18 +11,14 @@ from hypothesis import strategies as st
 
 from tests.unit.core.formats.log import Log
 from tests.unit.core.formats.rows import sha
-from tuskpoint_server.core.formats.manifests import (
+from tuskpoint_server.archive.formats.manifests import (
     Manifest,
     decode_manifest,
     encode_manifest,
     fold,
     live,
 )
-from tuskpoint_server.core.formats.records import (
-    CheckpointRecord,
-    MemberRecord,
-    Record,
-)
+from tuskpoint_server.archive.formats.records import CheckpointRecord, MemberRecord, Record
 from tuskpoint_server.core.model import BlobLocation
 
 keys = st.tuples(st.sampled_from(["", "sub"]), st.sampled_from("abc"))

@@ -10,9 +10,8 @@ import pytest
 
 from tests.unit.core.formats.log import Log, saved
 from tests.unit.core.formats.store import Tenant
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats import catalogs, runs
-from tuskpoint_server.core.formats.catalogs import (
+from tuskpoint_server.archive.formats import catalogs, runs
+from tuskpoint_server.archive.formats.catalogs import (
     FAN_OUT,
     STEP_BYTES,
     LiveRuns,
@@ -24,9 +23,10 @@ from tuskpoint_server.core.formats.catalogs import (
     relocated,
     without_threads,
 )
-from tuskpoint_server.core.formats.manifests import fold
-from tuskpoint_server.core.formats.records import EndRecord, Record, RemovalRecord
-from tuskpoint_server.core.formats.runs import Put, members_of, store_records
+from tuskpoint_server.archive.formats.manifests import fold
+from tuskpoint_server.archive.formats.records import EndRecord, Record, RemovalRecord
+from tuskpoint_server.archive.formats.runs import Put, members_of, store_records
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 
 KEYS = [("", "a"), ("", "b"), ("", "c"), ("sub", "a")]

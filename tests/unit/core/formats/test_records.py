@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.formats.rows import encode_record, records, refused_or_read, segment, sha
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.manifests import decode_manifest, encode_manifest, fold
-from tuskpoint_server.core.formats.records import (
+from tuskpoint_server.archive.formats.manifests import decode_manifest, encode_manifest, fold
+from tuskpoint_server.archive.formats.records import (
     CheckpointRecord,
     MemberRecord,
     Record,
     decode_record,
 )
-from tuskpoint_server.core.formats.segments import encode_segment
-from tuskpoint_server.core.formats.stored_json import (
+from tuskpoint_server.archive.formats.segments import encode_segment
+from tuskpoint_server.archive.formats.stored_json import (
     MAX_PARTS,
     decode_parts,
     encode_parts,
     is_part_list,
     join_parts,
 )
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import split
 

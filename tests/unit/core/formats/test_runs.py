@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.core.formats.log import saved
 from tests.unit.core.formats.rows import encode_record, records, refused_or_read, sha
 from tests.unit.core.formats.store import Members
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats import runs
-from tuskpoint_server.core.formats.records import (
+from tuskpoint_server.archive.formats import runs
+from tuskpoint_server.archive.formats.records import (
     EndRecord,
     Line,
     MemberRecord,
@@ -25,7 +24,7 @@ from tuskpoint_server.core.formats.records import (
     line_of,
     read_line,
 )
-from tuskpoint_server.core.formats.runs import (
+from tuskpoint_server.archive.formats.runs import (
     Put,
     RunRef,
     decode_run,
@@ -34,7 +33,8 @@ from tuskpoint_server.core.formats.runs import (
     read_pages,
     store_records,
 )
-from tuskpoint_server.core.formats.stored_json import settled
+from tuskpoint_server.archive.formats.stored_json import settled
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 
 untimed = settings(deadline=None, max_examples=40)

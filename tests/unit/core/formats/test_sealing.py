@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats.sealing import (
+from tuskpoint_server.archive.formats.sealing import (
     KEY_BYTES,
     Root,
     Sealer,
@@ -18,6 +17,7 @@ from tuskpoint_server.core.formats.sealing import (
     seal_root,
     wrapped_key,
 )
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 
 CONTENT = b"what nobody else may read" * 3

@@ -18,23 +18,25 @@ from tests.unit.core.formats.rows import (
     write,
 )
 from tuskpoint.v1 import segment_pb2
-from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.formats import segment_reading
-from tuskpoint_server.core.formats.segment_reading import decode_segment, digests_of
-from tuskpoint_server.core.formats.segments import (
+from tuskpoint_server.archive.formats import segment_reading
+from tuskpoint_server.archive.formats.segment_reading import decode_segment, digests_of
+from tuskpoint_server.archive.formats.segments import (
     MAX_MEMBERS,
     SKIPPABLE,
     SKIPPABLE_MAGIC,
-    DeltaChannel,
-    DeltaSeed,
-    DeltaWrite,
     Segment,
     SegmentMember,
-    decode_delta_base,
-    encode_delta_base,
     encode_segment,
     member,
 )
+from tuskpoint_server.core.delta_bases import (
+    DeltaChannel,
+    DeltaSeed,
+    DeltaWrite,
+    decode_delta_base,
+    encode_delta_base,
+)
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Lineage
 

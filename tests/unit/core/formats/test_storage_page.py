@@ -16,8 +16,8 @@ from backports import zstd
 from tests.unit.core.formats.rows import checkpoint, segment, sha, state, value, write
 from tests.unit.core.formats.store import Tenant
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
-from tuskpoint_server.core.formats.catalogs import FAN_OUT, encode_catalog
-from tuskpoint_server.core.formats.records import (
+from tuskpoint_server.archive.formats.catalogs import FAN_OUT, encode_catalog
+from tuskpoint_server.archive.formats.records import (
     CheckpointRecord,
     EndRecord,
     MemberRecord,
@@ -25,7 +25,7 @@ from tuskpoint_server.core.formats.records import (
     RemovalRecord,
     WritesRecord,
 )
-from tuskpoint_server.core.formats.segments import encode_segment, member
+from tuskpoint_server.archive.formats.segments import encode_segment, member
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import blob_digest, patch
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tuskpoint_server.core.model import CheckpointKey, Value
-from tuskpoint_server.journal.search.change_feed import Advance, IndexBacklog, Stretch
-from tuskpoint_server.journal.search.index import IndexRows, Unembedded
-from tuskpoint_server.journal.search.searched_values import Document
+from tuskpoint_server.search.change_feed import Advance, IndexBacklog, Stretch
+from tuskpoint_server.search.index import IndexRows, Unembedded
+from tuskpoint_server.search.searched_values import Document
 
 TENANT = "default"
 

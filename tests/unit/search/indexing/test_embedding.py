@@ -14,10 +14,10 @@ import pytest
 from tests.unit.search.indexing.index_rows import Rows
 from tuskpoint_server.core.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.core.search import pack_vector
-from tuskpoint_server.journal.search.finding import OwedVectors
-from tuskpoint_server.journal.search.index import Unembedded
 from tuskpoint_server.search import tasks as embedding_module
 from tuskpoint_server.search.embedders import EmbedderError
+from tuskpoint_server.search.finding import OwedVectors
+from tuskpoint_server.search.index import Unembedded
 from tuskpoint_server.search.pacing import IndexSettings
 from tuskpoint_server.search.tasks import PROBE, Embedding
 

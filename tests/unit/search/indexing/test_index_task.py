@@ -16,9 +16,9 @@ from tests.unit.search.indexing.index_rows import TENANT, Rows, due
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.journal.database.database import Waiters
-from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.search import tasks as indexing
 from tuskpoint_server.search.pacing import IndexSettings
+from tuskpoint_server.search.searched_values import Document
 from tuskpoint_server.search.tasks import BATCH, HURRIED_BATCH, IndexTask
 from tuskpoint_server.search.telemetry import SearchInstruments
 

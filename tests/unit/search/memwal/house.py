@@ -18,8 +18,8 @@ from tests.simulation.environment.crashes import Life
 from tests.simulation.environment.memory_database import JournalFaults, MemoryDatabase, disk
 from tests.simulation.environment.virtual_loop import VirtualLoop
 from tuskpoint_server.core.search import MemoryState, memory_text, pointer_of
-from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, memories, threads
+from tuskpoint_server.search.memories import MemoryRows
 from tuskpoint_server.search.memwal.api import (
     COST_ASK,
     COST_BATCH,

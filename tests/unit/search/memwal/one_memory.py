@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuskpoint_server.core.search import Memory, MemoryState, memory_text
-from tuskpoint_server.journal.search.memories import MemoryRows, MemoryTally
+from tuskpoint_server.search.memories import MemoryRows, MemoryTally
 
 POINTER = b"p" * 16
 

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.search.memwal.one_memory import OneMemory
 from tests.unit.search.virtual_time import virtually
 from tuskpoint_server.core.search import MemoryState, memory_text
-from tuskpoint_server.journal.search.finding import Recalled
+from tuskpoint_server.search.finding import Recalled
 from tuskpoint_server.search.memwal.api import (
     Budget,
     Job,

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.search.memwal.one_memory import POINTER, OneMemory
 from tests.unit.search.virtual_time import virtually
 from tuskpoint_server.core.search import MemoryState
-from tuskpoint_server.journal.search.finding import Recalled
-from tuskpoint_server.journal.search.memories import MemoryTally
+from tuskpoint_server.search.finding import Recalled
+from tuskpoint_server.search.memories import MemoryTally
 from tuskpoint_server.search.memwal.api import (
     Job,
     JobState,

@@ -10,9 +10,9 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.model import Durability, Saved
-from ...service.checkpoints import Checkpoints
-from ...service.completing import content_bytes
-from ...service.memory import Holder
+from ...features.call_memory import Holder
+from ...features.checkpoints.checkpoints import Checkpoints
+from ...features.checkpoints.completing import content_bytes
 from ..messages import convert
 from ..messages.chunks import whole
 

@@ -28,8 +28,8 @@ from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import KIB, MIB
 from ...core.model import Durability, Saved
 from ...core.state import RawCheckpoint
-from ...service.checkpoints import Checkpoints
-from ...service.memory import Holder
+from ...features.call_memory import Holder
+from ...features.checkpoints.checkpoints import Checkpoints
 from ..messages import convert
 from ..messages.chunks import announced
 from ..messages.saves import take_checkpoint, take_writes

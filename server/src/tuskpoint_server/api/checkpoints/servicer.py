@@ -11,9 +11,9 @@ from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
 
 from ...core.limits import LIMITS
 from ...core.model import Saved, Source, View
-from ...journal.checkpoints.incoming import IncomingCheckpoint
-from ...service.checkpoints import Checkpoints
-from ...service.completing import content_bytes
+from ...features.checkpoints.checkpoints import Checkpoints
+from ...features.checkpoints.completing import content_bytes
+from ...features.checkpoints.incoming import IncomingCheckpoint
 from ..messages import convert
 from ..messages.saves import Writes, take_checkpoint, take_writes
 from ..messages.validation import Check, Checks

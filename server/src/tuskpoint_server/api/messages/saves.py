@@ -17,12 +17,12 @@ from ...core import model
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.lineage import is_generated
-from ...core.reserved import is_reserved
 from ...core.search import pack_vector
-from ...core.state import decode_version, parse_metadata
+from ...core.state import decode_version, encode_names, parse_metadata
+from ...core.threads import is_reserved
 from ...core.values import DIGEST_BYTES, Encoding, digesting
-from ...journal.checkpoints.incoming import IncomingCheckpoint, encode_names
-from ...journal.checkpoints.value_groups import Prepared
+from ...features.checkpoints.incoming import IncomingCheckpoint
+from ...features.checkpoints.value_groups import Prepared
 from ...journal.database.thread_rows import ChannelRef, StoredWrite, channel_ref
 from .chunks import Received
 from .convert import key, number

@@ -26,8 +26,8 @@ from ...core.errors import Reason, Refusal, Violation
 from ...core.limits import LIMITS, text_problem
 from ...core.lineage import is_generated
 from ...core.model import Durability, Source, View
-from ...core.reserved import RESERVED, is_reserved
 from ...core.search import vector_problem
+from ...core.threads import RESERVED, is_reserved
 from ...core.values import DIGEST_BYTES
 
 _MAX_VIOLATIONS = 64

@@ -29,8 +29,8 @@ from ...core.credentials import (
     token_digest,
 )
 from ...core.errors import Reason, Refusal
-from ...service.quotas import Quotas
 from .guessing import Guesses, address_of
+from .quotas import Quotas
 
 if TYPE_CHECKING:
     from .pipeline import Call

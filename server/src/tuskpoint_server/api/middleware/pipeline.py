@@ -33,15 +33,15 @@ from ...core.credentials import NOTHING, Grant, Presented, Scope
 from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import KIB, LIMITS
 from ...core.model import Durability
-from ...service.memory import NOT_WRITING, CallMemory, Holder
-from ...service.quotas import UNCOUNTED, Usage
-from ...service.trail import Trail
+from ...features.call_memory import NOT_WRITING, CallMemory, Holder
+from ...features.trail.trail import Trail
 from ..messages.json_text import JsonText, from_json
 from ..messages.validation import Check, check, limit_exceeded
 from .authentication import Authentication
 from .errors import incident, to_status
 from .naming import threads_named
 from .policy import POLICY, check_scopes
+from .quotas import UNCOUNTED, Usage
 from .telemetry import Telemetry
 
 _COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds

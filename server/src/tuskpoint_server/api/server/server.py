@@ -12,8 +12,8 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from ...core.limits import LIMITS
-from ...service.memory import CallMemory
-from ...service.trail import Trail
+from ...features.call_memory import CallMemory
+from ...features.trail.trail import Trail
 from ..middleware.authentication import Authentication
 from ..middleware.pipeline import CallPipeline, service_handler
 from ..middleware.telemetry import Telemetry

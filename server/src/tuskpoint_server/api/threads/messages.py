@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tuskpoint.v1 import checkpoint_pb2, manifest_pb2, thread_pb2, thread_service_pb2
 
+from ...archive.formats.manifests import Manifest, ManifestEntry
 from ...core import model
-from ...core.formats.manifests import Manifest, ManifestEntry
 from ...core.lineage import LineageStep
-from ...core.retention import RetentionRule
 from ...core.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
-from ...service.retention import RetentionPreview
-from ...service.threads import ManifestPage
+from ...features.removal.retention import RetentionPreview
+from ...features.removal.rules import RetentionRule
+from ...features.threads import ManifestPage
 from ..messages.convert import filled, lineage, location, number, ref, timestamp
 
 MAX_HEADS = 1000  # most namespace heads in a `Thread` message

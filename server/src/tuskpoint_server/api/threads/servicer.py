@@ -14,10 +14,10 @@ from tuskpoint.v1 import thread_service_pb2 as thread_pb
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.threads import PruneStrategy, ThreadState
-from ...journal.checkpoints.threads import ThreadQuery
-from ...service.checkpoints import Checkpoints
-from ...service.retention import Retention
-from ...service.threads import Threads
+from ...features.checkpoints.checkpoints import Checkpoints
+from ...features.checkpoints.listed_threads import ThreadQuery
+from ...features.removal.retention import Retention
+from ...features.threads import Threads
 from ..messages.convert import filled, key, ref
 from ..messages.validation import Check, Checks
 from ..middleware.pipeline import Call, Fields

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from ...core.errors import Reason, Refusal
 from ...core.limits import KIB, LIMITS
-from ...service.memory import CallMemory, Holder
+from ...features.call_memory import CallMemory, Holder
 from ..messages.json_text import JsonText, to_json
 from ..middleware.errors import incident, to_status
 from ..middleware.pipeline import CallPipeline, Handle, handled

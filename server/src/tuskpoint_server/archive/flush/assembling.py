@@ -9,26 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...blobs.api import BlobMember
-from ...core.formats import records as facts
-from ...core.formats.catalogs import (
-    NO_RUNS,
-    Catalog,
-    advance,
-    encode_catalog,
-    relocated,
-    without_threads,
-)
-from ...core.formats.runs import Fetch, Put, store_records
-from ...core.formats.sealing import Root, Sealer, seal_root
-from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation
 from ...core.values import blob_digest
-from ...journal.archiving.collecting import Collected
-from ...journal.archiving.dirty import DirtyPlace, DirtyRange, DirtyThread
-from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember
 from ...journal.database.thread_rows import Place
 from ...journal.values.segment_refs import ForeignSegments, encode_held
+from ..formats import records as facts
+from ..formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated, without_threads
+from ..formats.runs import Fetch, Put, store_records
+from ..formats.sealing import Root, Sealer, seal_root
+from ..formats.stored_json import Kind
+from ..rows.dirty import DirtyPlace, DirtyRange, DirtyThread
+from ..rows.plan import Plan, PlannedHole, PlannedThread, StoredMember
 from .building import BuiltSegment, Locate
+from .collect import Collected
 
 
 @dataclass(frozen=True, slots=True)

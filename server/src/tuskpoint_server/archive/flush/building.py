@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...blobs.api import BlobMember
-from ...core.formats import segments
-from ...core.formats.sealing import Sealer
-from ...core.formats.stored_json import Kind, encode_parts
 from ...core.model import BlobLocation, Value
-from ...core.values import blob_digest, compress, split
-from ...journal.archiving.dirty import DirtyPlace, DirtyRange
+from ...core.values import PREFIX_BYTES, blob_digest, compress, split
+from ..formats import segments
+from ..formats.sealing import Sealer
+from ..formats.stored_json import Kind, encode_parts
+from ..rows.dirty import DirtyPlace, DirtyRange
 
 _log = logging.getLogger(__name__)
 
@@ -193,4 +193,4 @@ def _value(
 
 
 def _prefixes(digests: Iterable[bytes]) -> bytes:
-    return b"".join(sorted({digest[: segments.PREFIX_BYTES] for digest in digests}))
+    return b"".join(sorted({digest[:PREFIX_BYTES] for digest in digests}))

@@ -12,17 +12,25 @@ from ...blobs.api import StoreLostError
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.pacing import Backoff, pause
-from ...journal.archiving import flush_requests, holes, status
-from ...journal.archiving.collecting import damaged
-from ...journal.archiving.holes import Hole
-from ...journal.archiving.status import KnownCatalog, Wanted
 from ...journal.database.database import KEEPING, POLL_S, Connection, Database
 from ...journal.lease import Lease, LeaseLostError
-from ..read import DAMAGE
+from ..read.read import DAMAGE
+from ..rows import holes, status
+from ..rows.holes import Hole
+from ..rows.status import KnownCatalog, Wanted
+from ..telemetry import FlushInstruments
+from . import flush_requests
 from .backlog import FlushBacklog
+from .collect import damaged
 from .one_flush import ArchiveSettings, Flush, Flushed
-from .telemetry import FlushInstruments
-from .waiting import FlushOutcome, Standing, Waiter, answer_waiter, hole_reason, holes_text
+from .waiting import (
+    FlushOutcome,
+    FlushStanding,
+    FlushWaiter,
+    answer_waiter,
+    hole_reason,
+    holes_text,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +71,7 @@ class TenantFlusher:
         self.trouble: FlushTrouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[Waiter, None] = {}  # in the order in which they came
+        self._waiters: dict[FlushWaiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
@@ -199,7 +207,7 @@ class TenantFlusher:
     ) -> FlushOutcome:
         if self._stopped:
             raise Refusal(Reason.DRAINING)
-        waiter = Waiter(self._loop.create_future(), marks, wanted, key, came=self.now)
+        waiter = FlushWaiter(self._loop.create_future(), marks, wanted, key, came=self.now)
         self._waiters[waiter] = None
         self.flush_soon()
         if not self._lease.held:
@@ -240,7 +248,7 @@ class TenantFlusher:
         newest = max(waiter.came for waiter in waiting)
         return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
 
-    def _tried(self, waiter: Waiter, standing: Standing, outcome: int | Refusal) -> None:
+    def _tried(self, waiter: FlushWaiter, standing: FlushStanding, outcome: int | Refusal) -> None:
         """Answer a caller for whom the keeper tried to certify everything."""
         waiter.retried = True
         if not isinstance(outcome, Refusal):
@@ -283,7 +291,7 @@ class TenantFlusher:
             await pause(None if due_at is None else due_at - self.now, self._wake)
         return False
 
-    def _failed(self, error: Exception, waiting: Collection[Waiter]) -> None:
+    def _failed(self, error: Exception, waiting: Collection[FlushWaiter]) -> None:
         came_since = any(one.wanted is None and one not in waiting for one in self._waiters)
         pause_s = self._backoff.failed()
         self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
@@ -302,12 +310,12 @@ class TenantFlusher:
         if self._store_lost:  # time alone brings nothing back, so that no caller waits for it
             self._refuse(waiting, Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error)))
 
-    def _refuse(self, waiters: Iterable[Waiter], error: Exception) -> None:
+    def _refuse(self, waiters: Iterable[FlushWaiter], error: Exception) -> None:
         for waiter in waiters:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
 
-    async def _settle(self, flushed: Flushed, waiting: Iterable[Waiter]) -> None:
+    async def _settle(self, flushed: Flushed, waiting: Iterable[FlushWaiter]) -> None:
         """Answer the waiters whose changes are certified, and count the backlog."""
         self._backoff.succeeded()
         self._retry_at, self._store_lost = 0.0, False
@@ -339,10 +347,10 @@ class TenantFlusher:
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._settings.first_retry_s
 
-    def _standing(self, connection: Connection, waiters: Collection[Waiter]) -> Standing:
+    def _standing(self, connection: Connection, waiters: Collection[FlushWaiter]) -> FlushStanding:
         known = status.catalog(connection, self.tenant) if waiters else None
         marks = {thread for one in waiters for thread in one.marks}
-        return Standing(
+        return FlushStanding(
             status.watermarks(connection, marks),
             holes.unstored(connection, self.tenant),
             status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),

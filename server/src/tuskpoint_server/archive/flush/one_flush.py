@@ -19,26 +19,27 @@ from opentelemetry.trace import Link
 from ...blobs.api import BlobMember, BlobStore, StoreLostError
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
-from ...core.formats.sealing import Sealer
-from ...core.formats.stored_json import MEMBER_BYTES, Kind
 from ...core.limits import MIB
 from ...core.model import BlobLocation, CheckpointKey, Value
-from ...journal.archiving import certify, holes, status
-from ...journal.archiving.collecting import Collected, RangeBounds, collect
-from ...journal.archiving.dirty import DirtyRange
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import Place
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
-from ..catalog_repair import repair_catalog
-from ..mending import Mender
-from ..read import DAMAGE, Segments, placed
-from ..roots import new_root
+from ..formats.sealing import Sealer
+from ..formats.stored_json import MEMBER_BYTES, Kind
+from ..read.read import DAMAGE, Segments, placed
+from ..read.root_keys import new_root
+from ..rows import holes, status
+from ..rows.dirty import DirtyRange
+from ..telemetry import FlushInstruments, tracer
+from ..verify.repair_values import Mender
+from . import certify
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
+from .catalog_repair import repair_catalog
+from .collect import Collected, RangeBounds, collect
 from .packs import Pack, PackRunner, Pointer, grouped
-from .telemetry import FlushInstruments, tracer
 
 _log = logging.getLogger(__name__)
 

@@ -30,13 +30,13 @@ from ...core.failpoints import failpoint
 from ...core.model import BlobLocation
 from ...core.process import sync
 from ...core.values import blob_digest
-from ...journal.archiving.certify import Void, certify
-from ...journal.archiving.lifetimes import Expiry, record_blobs
-from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
 from ...journal.lease import Lease
-from ..apart import GONE
-from .telemetry import tracer
+from ..read.standalone import GONE
+from ..rows.lifetimes import Expiry, record_blobs
+from ..rows.plan import Plan, StoredPack, drop_pack, record_spooled
+from ..telemetry import tracer
+from .certify import Void, certify
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
-from ...journal.archiving.holes import Hole
-from ...journal.archiving.status import Wanted
+from ..rows.holes import Hole
+from ..rows.status import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class FlushOutcome:
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class FlushWaiter:
     """A caller that waits until threads are certified up to the changes that they had then."""
 
     answer: asyncio.Future[FlushOutcome]
@@ -41,7 +41,7 @@ class Waiter:
         return {thread for thread, seq in self.marks.items() if through.get(thread, seq) < seq}
 
 
-class Standing(NamedTuple):
+class FlushStanding(NamedTuple):
     """The state of the journal that waiters depend on."""
 
     watermarks: dict[int, int]
@@ -51,7 +51,7 @@ class Standing(NamedTuple):
     damaged: Mapping[int, str]  # threads of which nothing is stored, and why, for people
 
 
-def answer_waiter(waiter: Waiter, standing: Standing) -> None:
+def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
     """Answer a waiter, if there is an answer by now."""
     if waiter.answer.done():
         return

@@ -135,12 +135,12 @@ def _columns(raw: bytes, start: int, end: int) -> bytes:
 
 def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
     """Return the number of columns that the index takes, and its entries."""
-    head = _Bytes(_columns(raw, 0, 1))
+    head = _QuiltBytes(_columns(raw, 0, 1))
     _require(head.number(1) == _VERSION)
     size = 1 + 4 + head.number(4)
     taken = -(-size // (len(raw) // COLUMNS))
     _require(taken <= _MAX_INDEX_COLUMNS)
-    index = _Bytes(_columns(raw, 0, taken)[1 + 4 : size])
+    index = _QuiltBytes(_columns(raw, 0, taken)[1 + 4 : size])
     count = index.length()
     _require(1 <= count <= MAX_PATCHES)
     entries = [(index.number(2), index.text(), index.tags()) for _ in range(count)]
@@ -149,20 +149,20 @@ def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]
 
 
 def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
-    header = _Bytes(content)
+    header = _QuiltBytes(content)
     _require(header.number(1) == _VERSION)
     size = header.number(4)
     flags = header.number(1)
-    body = _Bytes(header.take(size))
-    name = _Bytes(body.take(body.number(2)))
+    body = _QuiltBytes(header.take(size))
+    name = _QuiltBytes(body.take(body.number(2)))
     _require(name.text() == identifier and not name.read())
     if flags & _HAS_TAGS:
-        tagged = _Bytes(body.take(body.number(2)))
+        tagged = _QuiltBytes(body.take(body.number(2)))
         _require(tagged.tags() == tags and not tagged.read())
     return Patch(identifier, tags, body.read())
 
 
-class _Bytes(BytesIO):
+class _QuiltBytes(BytesIO):
     """A reader that never goes past the end."""
 
     def take(self, size: int) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...core.reserved import TRAIL
+from ...core.threads import TRAIL
 from ..sql.schema import threads
 from ..sql.statements import Statement
 from .binding import binder_of

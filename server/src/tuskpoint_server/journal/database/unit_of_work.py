@@ -11,8 +11,7 @@ from sqlalchemy.dialects.postgresql import Insert
 from ...core.errors import journal_damaged, quota_exceeded
 from ...core.lineage import generated_us, random_end_of
 from ...core.model import Lineage, ThreadName
-from ...core.reserved import is_reserved
-from ...core.threads import EventKind
+from ...core.threads import EventKind, is_reserved
 from ...core.values import Encoding
 from ..sql.backend import Backend
 from ..sql.schema import changes, checkpoints, contents, threads, writes

@@ -20,11 +20,10 @@ from sqlalchemy.pool import NullPool
 
 from ...core.failpoints import failpoint
 from ...core.process import sync
-from ..archiving import status
 from ..migrations import FIRST
 from ..sql.backend import Backend
 from ..sql.journal_metadata import GENERATION, layout_of, read_finished, renew, unbind
-from ..sql.schema import checkpoints, packs, threads
+from ..sql.schema import catalogs, checkpoints, members, packs, threads
 from ..sql.sqlite import Sqlite, log_bytes
 from ..sql.statements import driver_of, of_users
 from .checking import damaged_values
@@ -169,12 +168,11 @@ def _check_pages(connection: Connection) -> None:
 
 def _summary(connection: Connection) -> Summary:
     living = select(func.count()).where(of_users(threads), threads.c.deleted.is_(False))
-    known = {
-        tenant: status.catalog(connection, tenant) for tenant in status.catalog_tenants(connection)
-    }
+    stored = (members.c.tenant == catalogs.c.tenant) & (members.c.sha256 == catalogs.c.sha256)
+    known = connection.execute(select(catalogs.c.tenant, members.c.blob_id).join(members, stored))
     return Summary(
         connection.execute(living).scalar_one(),
         connection.execute(select(func.count()).select_from(checkpoints)).scalar_one(),
         int(read_finished(connection, current=False)[GENERATION]),
-        {tenant: one.location.blob_id for tenant, one in known.items() if one is not None},
+        dict(known.fetchall()),
     )

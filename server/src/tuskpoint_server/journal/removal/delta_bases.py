@@ -17,16 +17,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
-from ...core.formats.segments import (
-    PREFIX_BYTES,
-    DeltaChannel,
-    decode_delta_base,
-    encode_delta_base,
-)
+from ...core.delta_bases import DeltaChannel, decode_delta_base, encode_delta_base
 from ...core.limits import MIB
 from ...core.state import decode_channels
 from ...core.threads import EventKind
-from ...core.values import split
+from ...core.values import PREFIX_BYTES, split
 from ..database.binding import binder_of
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadCacheEntry, ThreadRef
 from ..database.unit_of_work import UnitOfWork

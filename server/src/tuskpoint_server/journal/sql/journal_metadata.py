@@ -29,7 +29,7 @@ CLOCK = "clock"
 ROW_KEY = "row_key"
 """Key that binds the rows (`binding`), wrapped, in base64."""
 SCRUB = "scrub"
-"""How far the scrub has come; see `journal.scrubbing`."""
+"""How far the scrub has come; see `archive.verify.scrub_progress`."""
 BOUND = "bound"
 """Says that all rows are bound: one without a MAC is damaged."""
 

@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
-from ...core.reserved import RESERVED
+from ...core.threads import RESERVED
 from .sealing import Seal, SealedColumn, place_of, seal_of
 
 _T = TypeVar("_T")

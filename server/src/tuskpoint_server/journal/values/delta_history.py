@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from ...core.formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
+from ...core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
 from ...core.model import (
     EVICTED,
     BlobLocation,

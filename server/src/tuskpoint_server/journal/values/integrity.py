@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, select, tuple_
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
+from ...core.delta_bases import decode_delta_base
 from ...core.errors import Refusal, journal_damaged
-from ...core.formats.segments import decode_delta_base
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ..database.binding import binder_of, equal

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ...core.errors import Refusal
 from ...core.pacing import Backoff, doubled, pause
 from ...core.search import Memory, MemoryState
-from ...journal.search.memories import MemoryRows
+from ..memories import MemoryRows
 from ..pacing import DEFECT
 from . import api
 from .api import Budget, Job, JobState, MemWalSettings, RelayerError, RelayerHealth, RelayerTrouble

@@ -12,8 +12,8 @@ from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Refusal
 from ...core.pacing import Backoff, pause
 from ...core.search import parse_memory
-from ...journal.search.finding import Recalled
-from ...journal.search.memories import MemoryRows, MemoryTally
+from ..finding import Recalled
+from ..memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT
 from .api import Budget, MemWalSettings, Recollection, RelayerError, RelayerHealth, RelayerTrouble
 from .delivery import MemoryDelivery

@@ -1,0 +1,323 @@
+"""Giving values up that stored segments hold, so that the journal keeps within its bound.
+
+Eviction is a pass over one family (`removal.passes`). Everything stays that the latest
+checkpoint of a namespace names, a change above the watermark, a young one, or a hole, with its
+keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import sqlalchemy as sa
+
+from ...core.errors import Refusal
+from ...core.failpoints import failpoint
+from ...core.limits import MIB
+from ...core.values import PREFIX_BYTES, split
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import KNOWN
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal.garbage_collection import (
+    Sized,
+    Taken,
+    ValueRow,
+    batches,
+    begin,
+    checked,
+    ref_of,
+    sparing_damaged,
+    unneeded,
+)
+from ...journal.sql.schema import changes, checkpoints, contents, holes, members, threads, writes
+from ...journal.sql.statements import Statement, of_thread, same_checkpoint
+from ...journal.values.segment_refs import by_hash, decode_held
+from ..rows.holes import lost
+
+_log = logging.getLogger(__name__)
+
+FULL_LOOK = 20  # looks after which families that had nothing to evict are looked at again
+_ALL = 2**62
+
+# How far the logs of a family have come, how far they are certified, and the last change.
+_Progress = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionSettings:
+    """Settings of eviction."""
+
+    # bytes that the journal may use before values are evicted; 0: all are that may be
+    journal_bytes: int = 1024 * MIB
+    interval_s: float = 30.0
+    grace_s: float = 60.0  # age below which a change keeps its values
+
+
+_THROUGH: sa.BindParameter[int] = sa.bindparam("through")
+_LAST_OLD = (
+    sa.select(changes.c.seq)
+    .where(of_thread(changes), changes.c.created_us < sa.bindparam("before_us"))
+    .order_by(changes.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_BEFORE_FIRST = (
+    sa.select(sa.func.min(changes.c.seq) - 1).where(of_thread(changes)).scalar_subquery()
+)
+_WATERMARKS = Statement(
+    sa.select(
+        threads.c.tenant,
+        threads.c.certified_seq,
+        # Changes that were swept are older than those that are there.
+        sa.func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
+    ).where(threads.c.number == sa.bindparam("of_thread"))
+)
+_PLACE = (checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+_KEPT = sa.union(
+    sa.select(checkpoints.c.checkpoint_ns, sa.func.max(checkpoints.c.checkpoint_id))
+    .where(of_thread(checkpoints))
+    .group_by(checkpoints.c.checkpoint_ns),
+    sa.select(*_PLACE).where(
+        of_thread(checkpoints),
+        checkpoints.c.seq > _THROUGH,
+        # Asked once, and not for each checkpoint: whether there are any at all.
+        sa.exists().where(threads.c.number == sa.bindparam("of_thread"), threads.c.seq > _THROUGH),
+    ),
+    sa.select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
+        of_thread(changes), changes.c.seq > _THROUGH
+    ),
+    sa.select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+        of_thread(holes), holes.c.segment.is_(None)
+    ),
+)
+_STATES = Statement(
+    sa.select(*_PLACE, *KNOWN).where(of_thread(checkpoints), sa.tuple_(*_PLACE).in_(_KEPT))
+)
+_LOST = sa.select(holes.c.segment).where(
+    holes.c.tenant == sa.bindparam("of_tenant"), holes.c.segment.is_not(None)
+)
+_IN_RANGE = sa.exists().where(
+    members.c.thread == writes.c.thread,
+    members.c.last_seq >= writes.c.seq,
+    members.c.first_seq <= writes.c.seq,
+    members.c.sha256.not_in(_LOST),
+)
+_WRITE = (writes.c.number, writes.c.seq, sa.func.length(writes.c.data))
+_WRITES = Statement(
+    sa.select(writes.c.checkpoint_ns, writes.c.checkpoint_id, *_WRITE)
+    .add_columns(checkpoints.c.held, _IN_RANGE)
+    .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
+    .where(
+        of_thread(writes),
+        writes.c.seq <= _THROUGH,
+        writes.c.early_us.is_(None),
+        writes.c.data.is_not(None),
+    )
+)
+_SEGMENTS = Statement(
+    sa.select(members.c.sha256, members.c.digests)
+    .where(
+        of_thread(members),
+        sa.or_(members.c.last_seq >= sa.bindparam("lowest"), members.c.last_seq.is_(None)),
+        members.c.digests.is_not(None),
+        members.c.sha256.not_in(_LOST),
+    )
+    .order_by(members.c.last_seq)
+)
+_IS_MEMBER = sa.exists().where(
+    members.c.tenant == sa.bindparam("of_tenant"), members.c.sha256 == sa.bindparam("held_by")
+)
+_EVICT_VALUE = Statement(
+    sa.update(contents)
+    .where(
+        contents.c.family == sa.bindparam("of_family"),
+        contents.c.digest == sa.bindparam("of_digest"),
+        contents.c.data.is_not(None),
+        _IS_MEMBER,
+    )
+    .values(data=None, keyframe=None, segment=sa.bindparam("held_by"))
+)
+_EVICT_WRITE = Statement(
+    sa.update(writes)
+    .where(
+        # The number alone may be that of another thread's write by now.
+        of_thread(writes),
+        writes.c.number == sa.bindparam("of_number"),
+        writes.c.seq == sa.bindparam("of_seq"),
+        writes.c.data.is_not(None),
+    )
+    .values(data=None)
+)
+_LAST = sa.func.max(threads.c.updated_us)
+_FAMILIES = Statement(
+    sa.select(threads.c.family, *map(sa.func.sum, (threads.c.seq, threads.c.certified_seq)), _LAST)
+    .group_by(threads.c.family)
+    .order_by(_LAST)
+)
+
+
+class Evictor:
+    """Keeps the journal within its bound, of all tenants together.
+
+    Evicts values of the families that were not changed for longest. A family without any more
+    values to evict is skipped until its logs go on.
+    """
+
+    def __init__(self, database: Database, settings: EvictionSettings) -> None:
+        self._database = database
+        self._settings = settings
+        self._spent: dict[int, _Progress] = {}
+
+    async def run(self) -> None:
+        """Look from time to time, until cancelled; the journal ends a transaction under way."""
+        for look in itertools.count(1):
+            if look % FULL_LOOK == 0:
+                self._spent.clear()  # values that were read back may go again
+            try:
+                gone = await self.evict()
+            except Refusal as refusal:
+                _log.warning("eviction is delayed: %s", refusal)
+            except Exception:  # noqa: BLE001 - a defect must not end eviction for good
+                _log.exception("eviction failed")
+            else:
+                if gone.size_bytes:
+                    _log.info("%d bytes were evicted from the journal", gone.size_bytes)
+            await asyncio.sleep(self._settings.interval_s)
+
+    async def evict(self) -> Taken:
+        """Evict until the journal is within its bound or no family has anything to give."""
+        gone, wanted = Taken(), await self._excess()
+        if wanted <= 0:
+            return gone
+        before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
+        rows = await self._database.rows(_FAMILIES)
+        families: dict[int, _Progress] = {row[0]: tuple(row[1:]) for row in rows}
+        self._spent = dict(self._spent.items() & families.items())
+        for family, progress in families.items():
+            more = family not in self._spent
+            while more and wanted > 0:
+                failpoint("archive.before_evict")
+                freed = Taken()
+                with sparing_damaged():
+                    freed = await evict_family(self._database, family, before_us, wanted)
+                failpoint("archive.after_evict")
+                gone += freed
+                more = freed.size_bytes >= wanted
+                wanted = await self._excess()
+            if wanted <= 0:
+                break
+            if progress[2] < before_us:
+                self._spent[family] = progress
+        return gone
+
+    async def _excess(self) -> int:
+        """Return the bytes that the journal uses beyond its bound."""
+        if self._settings.journal_bytes == 0:
+            return _ALL
+        return await self._database.used_bytes() - self._settings.journal_bytes
+
+
+async def evict_family(database: Database, family: int, before_us: int, wanted_bytes: int) -> Taken:
+    """Evict values and writes that are not needed nor changed since `before_us`, oldest first."""
+    gone, one = Taken(), await begin(database, family)
+    tenant, needed = "", set[bytes]()
+    for thread in one.seqs:
+        read = partial(_look, thread=thread, before_us=before_us)
+        tenant, kept, stored = await database.query(read)
+        needed |= kept
+        for doomed in batches(stored, wanted_bytes - gone.size_bytes):
+            gone += await database.transact(partial(_evict_writes, thread=thread, chosen=doomed))
+        if gone.size_bytes >= wanted_bytes:
+            return gone
+    free = await unneeded(database, family, needed)
+    by_thread: dict[int, list[ValueRow]] = defaultdict(list)
+    for value in free:
+        if value.size:
+            by_thread[value.thread].append(value)
+    held: dict[bytes, bytes] = {}  # by digest the segments that hold values
+    for number, some in by_thread.items():
+        find = partial(_segments_of, tenant=tenant, thread=number, values=some)
+        held |= await database.query(find)
+    based = {value.keyframe for value in free if value.digest not in held}
+    chosen = [value for value in free if value.digest in held and value.digest not in based]
+    await one.catch_up(database)
+    for some in batches(chosen, wanted_bytes - gone.size_bytes):
+        evict = partial(_evict_values, family=family, tenant=tenant, held=held)
+        gone += await one.take(database, some, evict)
+    return gone
+
+
+def _look(
+    connection: sa.Connection, thread: int, before_us: int
+) -> tuple[str, set[bytes], list[Sized]]:
+    """Return a thread's tenant, the values that it keeps, and the writes that may be evicted.
+
+    It keeps the values and writes of checkpoints that changed since a time. A write is held by
+    the segments in its checkpoint's `held` up to the change there, and above it by the segment
+    whose range has its own change. The oldest come first.
+    """
+    row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
+    tenant, *watermarks = row or ("", 0, 0)
+    of = {"of_thread": thread, "through": min(watermarks)}
+    kept: set[bytes] = set()
+    places: set[tuple[str, str]] = set()
+    states, ref = _STATES.run(connection, **of), ref_of(connection, thread)
+    while (row := states.fetchone()) is not None:
+        places.add((row[0], row[1]))
+        kept |= checked(connection, ref, row)
+    rows = _WRITES.run(connection, **of, of_tenant=tenant).fetchall()
+    rows = [row for row in rows if (row[0], row[1]) not in places]
+    helds = {row[5]: decode_held(row[5]) for row in rows}
+    hashes = {sha256 for held in helds.values() for sha256 in held.segments}
+    here = by_hash(connection, tenant, hashes).keys() - lost(connection, tenant)
+    found = []
+    for *_, number, seq, size, stored, is_in_range in rows:
+        held = helds[stored]
+        if here.issuperset(held.segments) if seq <= held.seq else is_in_range:
+            found.append(Sized(number, seq, size))
+    return tenant, kept, sorted(found, key=lambda one: one.seq)
+
+
+def _segments_of(
+    connection: sa.Connection, tenant: str, thread: int, values: Iterable[ValueRow]
+) -> dict[bytes, bytes]:
+    """Return by digest the segments of a thread that hold values which its changes brought."""
+    wanted = {value.digest[:PREFIX_BYTES]: value for value in values}
+    found: dict[bytes, bytes] = {}
+    lowest = min(value.seq for value in wanted.values())
+    rows = _SEGMENTS.run(connection, of_thread=thread, of_tenant=tenant, lowest=lowest)
+    while wanted and (row := rows.fetchone()) is not None:
+        sha256, digests = row
+        for prefix in wanted.keys() & split(digests, PREFIX_BYTES):
+            found[wanted.pop(prefix).digest] = sha256
+    rows.close()
+    return found
+
+
+def _evict_values(
+    connection: sa.Connection,
+    chosen: Sequence[ValueRow],
+    family: int,
+    tenant: str,
+    held: Mapping[bytes, bytes],
+) -> Taken:
+    """Evict those of the values whose segment is still known."""
+    count = size = 0
+    for value in chosen:
+        of = {"of_family": family, "of_digest": value.digest, "held_by": held[value.digest]}
+        gone = _EVICT_VALUE.run(connection, **of, of_tenant=tenant).rowcount
+        count += gone
+        size += gone * value.size
+    return Taken(count, size_bytes=size)
+
+
+def _evict_writes(batch: UnitOfWork, thread: int, chosen: Sequence[Sized]) -> Taken:
+    rows = [{"of_thread": thread, "of_number": one.number, "of_seq": one.seq} for one in chosen]
+    count = _EVICT_WRITE.count_many(batch.connection, rows)
+    return Taken(0, count, sum(one.size for one in chosen))

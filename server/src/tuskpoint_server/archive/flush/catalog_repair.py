@@ -1,0 +1,72 @@
+"""Repairing the newest catalog of a tenant, which is damaged in the journal, from its blob."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from ...blobs.api import BlobStore
+from ...core.errors import Reason, Refusal
+from ...journal.database.database import Database
+from ...keys.provider import KeyProvider
+from ..formats.catalogs import decode_catalog
+from ..formats.sealing import opened, wrapped_key
+from ..read.read import DAMAGE
+from ..read.root_keys import with_root_key
+from ..rows import status
+from .certify import put_catalog_back
+
+_log = logging.getLogger(__name__)
+
+
+async def repair_catalog(
+    database: Database, blobs: BlobStore, keys: KeyProvider | None, tenant: str
+) -> bool:
+    """Store the newest catalog of a tenant again if its row is damaged; return whether it was.
+
+    Its blob is what was certified: the row has the SHA-256 of the blob.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED` if the blob does not have it; `BLOB_UNAVAILABLE`; what the key
+            provider refuses.
+    """
+    try:
+        await database.query(partial(status.catalog, tenant=tenant))
+    except Refusal as refusal:
+        if refusal.reason is not Reason.JOURNAL_DAMAGED:
+            raise
+        damage = refusal
+    else:
+        return False
+    place = await database.query(partial(status.catalog_place, tenant=tenant))
+    if place is None:
+        return False
+    location = place.location
+    if not location.blob_id:
+        raise _lost(damage, "", "the journal does not say which blob has it")
+    try:
+        data = await blobs.get(location)
+        location = await with_root_key(keys, tenant, data, location)
+        catalog = decode_catalog(opened(data, location), location.blob_id)
+    except Refusal as refusal:
+        if refusal.reason not in DAMAGE:
+            raise
+        raise _lost(damage, location.blob_id, refusal.message) from refusal
+    if (catalog.generation, catalog.number) != (place.generation, place.number):
+        raise _lost(damage, location.blob_id, "it has another catalog than the row says")
+    root = wrapped_key(data, location.blob_id)
+    store = partial(put_catalog_back, tenant=tenant, catalog=catalog, place=place, root=root)
+    await database.transact(store)
+    _log.error(
+        "the newest catalog of tenant %s was damaged in the journal (%s): it was read from blob %s "
+        "and stored again",
+        *(tenant, damage.metadata["problem"], location.blob_id),
+    )
+    return True
+
+
+def _lost(damage: Refusal, blob_id: str, problem: str) -> Refusal:
+    """Return the refusal to go on without a catalog that its blob does not have either."""
+    blob = f"blob {blob_id}" if blob_id else "its blob"
+    why = f"{damage.metadata['problem']}, and {blob} cannot take its place: {problem}"
+    return Refusal(Reason.JOURNAL_DAMAGED, what=damage.metadata["what"], problem=why)

@@ -1,0 +1,150 @@
+"""Certification: one transaction moves watermarks once a flush is stored and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam, delete, select, update
+
+from ...core.model import BlobLocation
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.database.waiting_changes import first_above
+from ...journal.sql.schema import catalogs, checkpoints, members, removed, uses
+from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, putting
+from ..formats.catalogs import Catalog, decode_catalog, encode_catalog
+from ..formats.sealing import opened, wrapped_key
+from ..rows import holes, segment_index, status
+from ..rows.plan import Plan, PlannedThread, drop_pack
+from ..rows.status import CatalogPlace
+
+
+class Void(Exception):
+    """The pack is void, and nothing of it is recorded; the text gives the reason."""
+
+
+_CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
+_PUT_CATALOG = Statement(putting(catalogs, ("tenant",)))
+_PUT_MEMBER = Statement(putting(members, ("tenant", "sha256")))
+_THROUGH = removed.c.seq <= bindparam("through")
+_DROP_REMOVED = Statement(delete(removed).where(of_thread(removed), _THROUGH))
+_HOLD = Statement(
+    update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
+)
+_OF_TENANT = members.c.tenant == bindparam("of_tenant")
+_OF_MEMBER = (_OF_TENANT, members.c.sha256 == bindparam("of_sha256"))
+_NAMED = Statement(select(members.c.sha256).where(_OF_TENANT, members.c.sha256.in_(LISTED)))
+_USED = select(uses.c.segment).where(uses.c.tenant == bindparam("of_tenant"))
+_FORGET_KEYS = Statement(
+    update(members)
+    .where(_OF_TENANT, of_thread(members), members.c.sha256.not_in(_USED))
+    .values(key=None)
+)
+_DROP_MEMBER = Statement(delete(members).where(*_OF_MEMBER))
+_MOVE_MEMBER = Statement(
+    update(members)
+    .where(*_OF_MEMBER)
+    .values(blob_id=bindparam("new_blob"), identifier=bindparam("new_identifier"))
+)
+
+
+def certify(
+    batch: UnitOfWork,
+    tenant: str,
+    pack: int,
+    plan: Plan,
+    catalog: bytes,
+    locations: Mapping[bytes, BlobLocation],
+) -> bool:
+    """Record a flush that was read back, unless it is `Void`; return whether it was new."""
+    connection = batch.connection
+    if not drop_pack(connection, pack):
+        return False
+    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
+    if (row[0] if row is not None else b"") != plan.previous:
+        raise Void("another catalog was certified first")
+    if len(list(_NAMED.run_listed(connection, plan.named, of_tenant=tenant))) < len(plan.named):
+        raise Void("a segment that it names was removed")
+    move(batch, tenant, plan.threads)
+    placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
+    _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
+    ended = [thread.number for thread in plan.threads if thread.ended]
+    segment_index.begin_anew(connection, tenant, ended)
+    segment_index.add_uses(connection, tenant, plan.uses)
+    _FORGET_KEYS.run_rows(
+        connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended]
+    )
+    _HOLD.run_rows(connection, ("of_thread", "of_ns", "of_id", "new_held"), plan.holds)
+    holes.forget(connection, plan.filled)
+    holes.record(connection, tenant, plan.holes, batch.now_us)
+    dropped = [(tenant, sha256) for sha256 in plan.dropped]
+    _DROP_MEMBER.run_rows(connection, ("of_tenant", "of_sha256"), dropped)
+    moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]
+    names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
+    _MOVE_MEMBER.run_rows(connection, names, moved)
+    place = locations[plan.catalog]
+    root = wrapped_key(catalog, place.blob_id)
+    put_catalog(batch, tenant, _catalog(plan, catalog, place), plan.catalog, root)
+    return True
+
+
+def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
+    """Return the catalog of a pack from its stored bytes."""
+    [named] = [one.location for one in plan.members if one.location.sha256 == plan.catalog]
+    return decode_catalog(opened(data, named.moved(place)), place.blob_id)
+
+
+def put_catalog(
+    batch: UnitOfWork,
+    tenant: str,
+    catalog: Catalog,
+    sha256: bytes,
+    root: bytes,
+    certified_us: int | None = None,
+) -> None:
+    """Make a catalog the newest one; the next catalog follows it.
+
+    `root`: its key, wrapped; `certified_us`: when it was certified, `None` for now.
+    """
+    _PUT_CATALOG.run(
+        batch.connection,
+        tenant=tenant,
+        generation=catalog.generation,
+        number=catalog.number,
+        sha256=sha256,
+        content=encode_catalog(catalog),
+        root=root or None,
+        certified_us=batch.now_us if certified_us is None else certified_us,
+    )
+
+
+def put_catalog_back(
+    batch: UnitOfWork, tenant: str, catalog: Catalog, place: CatalogPlace, root: bytes
+) -> None:
+    """Store the newest catalog in the place of its damaged row, unless a newer one is there."""
+    sha256 = place.location.sha256
+    if status.catalog_place(batch.connection, tenant) == place:
+        put_catalog(batch, tenant, catalog, sha256, root, place.certified_us)
+
+
+def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None:
+    """Move the watermarks of threads, and update what waits above.
+
+    Raises:
+        Void: One has moved, or the row of a thread was damaged after it was read.
+    """
+    batch.lock((tenant, one.thread_id) for one in moved)
+    for one in moved:
+        log = batch.find_any(tenant, one.thread_id)
+        if log is not None and log.damage is not None:
+            raise Void(str(log.damage))  # the pack that is built instead leaves the thread out
+        if log is None or log.row.certified_seq != one.after:
+            raise Void("the watermark of a thread has changed")
+        row = log.row
+        row.certified_seq = one.through
+        row.dirty_since_us = first_above(batch.connection, row, one.through)
+        more = row.seq > one.through
+        row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes) if more else 0
+        batch.store(log)
+        batch.changed.add((tenant, one.thread_id))
+    through = [(one.number, one.through) for one in moved]
+    _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), through)

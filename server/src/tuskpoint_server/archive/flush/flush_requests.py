@@ -1,0 +1,94 @@
+"""What servers of a shared journal ask of the keeper, and what it says of the archive.
+
+A server that is not the keeper flushes nothing. It asks for a flush in a row of the tenant, and
+reads from the journal how far the flushes have come.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from ...core.errors import Reason, Refusal
+from ...journal.sql.schema import flush_requests
+from ...journal.sql.statements import Statement, inserting, putting
+
+
+class Asked(NamedTuple):
+    """The row of a tenant; fields as the columns of `flush_requests`."""
+
+    tenant: str
+    asked: int = 0
+    all_asked: int = 0
+    all_tried: int = 0
+    outcome: str = ""
+    trouble: str = ""
+    trouble_us: int | None = None
+    failing: int = 0
+
+
+_OF_TENANT = flush_requests.c.tenant == bindparam("of_tenant")
+_COLUMNS = select(*(flush_requests.c[name] for name in Asked._fields))
+_EVERY, _ONE = Statement(_COLUMNS), Statement(_COLUMNS.where(_OF_TENANT))
+_INSERT = inserting(flush_requests)
+_ASK = Statement(
+    _INSERT.on_conflict_do_update(
+        index_elements=[flush_requests.c.tenant],
+        set_={
+            "asked": flush_requests.c.asked + 1,
+            "all_asked": flush_requests.c.all_asked + _INSERT.excluded.all_asked,
+        },
+    ).returning(flush_requests.c.all_asked)
+)
+_TRIED = Statement(
+    update(flush_requests)
+    .where(_OF_TENANT, flush_requests.c.all_tried < bindparam("tried"))
+    .values(all_tried=bindparam("tried"), outcome=bindparam("new_outcome"))
+)
+_REPORT = Statement(
+    putting(flush_requests, ("tenant",), replaced=("trouble", "trouble_us", "failing"))
+)
+
+
+def ask(connection: Connection, tenant: str, *, everything: bool) -> int:
+    """Ask for a flush; return the number of the last request to certify everything.
+
+    `everything`: this is such a request, so holes are to be tried again, and at once.
+    """
+    row = Asked(tenant, 1, int(everything))._asdict()
+    return int(_ASK.run(connection, **row).fetchall()[0][0])
+
+
+def every(connection: Connection) -> dict[str, Asked]:
+    """Return the rows of all tenants of which one was asked or had trouble."""
+    return {row[0]: Asked(*row) for row in _EVERY.run(connection).fetchall()}
+
+
+def of_tenant(connection: Connection, tenant: str) -> Asked:
+    """Return the row of a tenant."""
+    row = _ONE.run(connection, of_tenant=tenant).fetchone()
+    return Asked(tenant) if row is None else Asked(*row)
+
+
+def tried(connection: Connection, tenant: str, number: int, outcome: int | Refusal) -> None:
+    """Record the outcome of the requests up to a number: checkpoints certified, or the refusal."""
+    if isinstance(outcome, Refusal):
+        content: object = {"reason": outcome.reason.name, "metadata": outcome.metadata}
+    else:
+        content = outcome
+    _TRIED.run(connection, of_tenant=tenant, tried=number, new_outcome=json.dumps(content))
+
+
+def outcome_of(row: Asked) -> int | Refusal:
+    """Return the last outcome of a tenant, as `tried` recorded it."""
+    content: Any = json.loads(row.outcome)
+    if isinstance(content, int):
+        return content
+    return Refusal(Reason[content["reason"]], **content["metadata"])
+
+
+def report(connection: Connection, row: Asked) -> None:
+    """Record the keeper's last error and its failing renewals."""
+    _REPORT.run(connection, **row._asdict())

@@ -1,0 +1,112 @@
+"""What changed in a range of a log: by the log, and by the rows where the log is damaged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Table,
+    and_,
+    bindparam,
+    func,
+    select,
+    union,
+)
+
+from ...journal.database.binding import binder_of, equal
+from ...journal.sql.schema import changes, checkpoints, writes
+from ...journal.sql.statements import EMPTY, Statement, of_thread, same_checkpoint
+from ..rows.dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS, DirtyThread
+
+_log = logging.getLogger(__name__)
+
+_BOUND_CHANGE = (
+    *("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted"),
+    "created_us",
+)
+CHANGES = Statement(
+    select(changes.c.mac, *(changes.c[name] for name in _BOUND_CHANGE))
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
+    .order_by(changes.c.seq)
+    .limit(bindparam("most"))
+)
+
+
+def in_range(table: Table) -> ColumnElement[bool]:
+    """Return the condition of rows with numbers in a range."""
+    seq = table.c.seq
+    return and_(of_thread(table), seq > bindparam("after"), seq <= bindparam("through"))
+
+
+class Reading(NamedTuple):
+    """What reads the checkpoints that changed in a range, and their writes."""
+
+    rows: Statement
+    writes: Statement
+    write_sizes: Statement
+
+
+def reading_of(places: FromClause) -> Reading:
+    """Return what reads the checkpoints of places: thread, namespace and ID."""
+    written = places.join(writes, same_checkpoint(writes, places))
+    claimed_since = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
+    size = func.sum(func.coalesce(func.length(writes.c.data), 0))
+    of_writes = select(*WRITE_COLUMNS[1:3], size).select_from(written).where(claimed_since)
+    return Reading(
+        Statement(
+            select(*CHECKPOINT_COLUMNS)
+            .select_from(places.join(checkpoints, same_checkpoint(checkpoints, places)))
+            .where(checkpoints.c.seq > bindparam("after"))
+        ),
+        Statement(select(*WRITE_COLUMNS).select_from(written).where(claimed_since)),
+        Statement(of_writes.group_by(*WRITE_COLUMNS[1:3])),
+    )
+
+
+LOGGED = reading_of(
+    select(changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
+    .where(in_range(changes), changes.c.checkpoint_id != EMPTY)
+    .distinct()
+    .subquery()
+)
+"""By the log, which is what a range is of."""
+SCANNED = reading_of(
+    union(
+        *(
+            select(table.c.thread, table.c.checkpoint_ns, table.c.checkpoint_id).where(
+                of_thread(table), table.c.seq > bindparam("after")
+            )
+            for table in (checkpoints, writes)
+        )
+    ).subquery()
+)
+"""By the numbers of the rows, where the log is damaged: that looks at every row of the thread."""
+
+
+def is_whole(
+    connection: Connection, thread: DirtyThread, logged: Sequence[Sequence[Any]], most: int
+) -> bool:
+    """Return whether the log has each change above the watermark, as the server wrote it."""
+    binder = binder_of(connection)
+    if not binder.is_complete:
+        return True
+    seq = thread.certified_seq
+    for mac, *columns in logged:
+        seq += 1
+        if columns[1] != seq or mac is None or not equal(mac, binder.change(*columns)):
+            break
+    else:
+        if len(logged) == most or seq == thread.seq:
+            return True
+        seq += 1
+    _log.error(
+        "change %d of the log of thread '%s' of tenant %s is missing or was changed; what is above "
+        "the watermark is found by the rows themselves",
+        *(seq, thread.thread_id, thread.tenant),
+    )
+    return False

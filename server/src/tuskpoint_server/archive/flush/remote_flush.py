@@ -1,0 +1,170 @@
+"""What an archive does beside its flushes where several servers share the journal.
+
+Only the keeper flushes. Every server reads how much waits for certification, so that each keeps
+within the limits of the backlog; the other servers ask the keeper for what their callers wait for,
+and see in the journal when it is certified. Notifications make that fast, and where none arrive
+everybody looks every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+
+from ...core.errors import Reason, Refusal
+from ...journal.database.database import KEEPING, POLL_S, Database
+from ...journal.lease import Lease
+from ..rows import status
+from . import flush_requests
+from .flush_requests import Asked
+from .flusher import FlushTrouble, TenantFlusher, text_of
+
+_log = logging.getLogger(__name__)
+
+_GATHER_S = 0.02  # between two looks at what is certified, while many changes are
+
+
+class Following:
+    """Asks the keeper and follows the journal, or answers the other servers as the keeper.
+
+    Args:
+        database: The journal, which is shared.
+        lease: Who is the keeper.
+        flushers: Those of all known tenants.
+        flusher: Returns that of a tenant, known or not.
+        trouble: Returns the last error of a tenant, and how many of its renewals fail.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        flushers: Mapping[str, TenantFlusher],
+        flusher: Callable[[str], TenantFlusher],
+        trouble: Callable[[str], tuple[FlushTrouble | None, int]],
+    ) -> None:
+        self._database = database
+        self._lease = lease
+        self._flushers = flushers
+        self._flusher = flusher
+        self._trouble = trouble
+        self._tasks: list[asyncio.Task[None]] = []
+        self._asked: dict[str, int] = {}
+        self._serving = False
+        self._trying: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Count what waits, and begin."""
+        await self._count()
+        self._tasks = [
+            asyncio.create_task(work, name="archive-following")
+            for work in (self._look(), self._watch())
+        ]
+
+    async def stop(self) -> None:
+        """End."""
+        await _cancel(self._tasks)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer the other servers inside the context: a part of the keeper's duty."""
+        self._asked.clear()
+        self._serving = True
+        try:
+            yield
+        finally:
+            self._serving = False
+            await _cancel([*self._trying.values()])
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        count_at = loop.time() + POLL_S
+        with self._database.waiters.subscribe(*KEEPING) as asked:
+            while True:
+                await asked.wait(POLL_S)
+                try:
+                    if loop.time() >= count_at:
+                        count_at = loop.time() + POLL_S
+                        await self._count()
+                    if self._serving:
+                        await self._serve()
+                except Refusal as refusal:
+                    _log.debug("what other servers save and ask for is not read: %s", refusal)
+                except Exception:  # noqa: BLE001 - a defect; without a look the limits are not kept
+                    _log.exception("what other servers save and ask for was not read")
+
+    async def _count(self) -> None:
+        found = await self._database.query(status.backlogs)
+        for tenant in found.keys() | self._flushers.keys():
+            self._flusher(tenant).counted(
+                found.get(tenant, status.CertificationBacklog(0, 0, None))
+            )
+
+    async def _serve(self) -> None:
+        """Flush for other servers, and say how the archive fares."""
+        rows = await self._database.query(flush_requests.every)
+        for tenant, row in rows.items():
+            anew, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
+            if row.all_asked > row.all_tried and tenant not in self._trying:
+                trying = asyncio.create_task(self._try(self._flusher(tenant), row.all_asked))
+                self._trying[tenant] = trying
+                trying.add_done_callback(lambda _, tenant=tenant: self._trying.pop(tenant))  # type: ignore[misc]
+            elif anew:
+                self._flusher(tenant).flush_soon()
+        for tenant in [*self._flushers]:
+            row = rows.get(tenant, Asked(tenant))
+            trouble, failing = self._trouble(tenant)
+            now = row._replace(
+                trouble=trouble.message if trouble else "",
+                trouble_us=trouble.at_us if trouble else None,
+                failing=failing,
+            )
+            if now != row:
+                await self._database.write_past_batches(partial(flush_requests.report, row=now))
+
+    async def _try(self, flusher: TenantFlusher, number: int) -> None:
+        """Certify everything for other servers, and record the outcome."""
+        outcome: int | Refusal
+        try:
+            outcome = (await flusher.flush_all(lambda _: True)).certified
+        except Refusal as refusal:
+            if refusal.reason is Reason.DRAINING:
+                return  # the next keeper tries it
+            outcome = refusal
+        except Exception as error:  # noqa: BLE001 - the servers that asked get its text
+            outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
+        try:
+            await self._database.write_past_batches(
+                partial(flush_requests.tried, tenant=flusher.tenant, number=number, outcome=outcome)
+            )
+        except Refusal as refusal:
+            _log.debug("the outcome of a flush is not recorded; it is tried again: %s", refusal)
+            return
+        self._database.announce({KEEPING})
+
+    async def _watch(self) -> None:
+        """Answer the callers here that wait for the keeper."""
+        with self._database.waiters.subscribe() as changes:
+            while True:
+                pauses: list[float] = []
+                for flusher in () if self._lease.held else [*self._flushers.values()]:
+                    try:
+                        if (pause_s := await flusher.follow()) is not None:
+                            pauses.append(pause_s)
+                    except Refusal as refusal:
+                        pauses.append(POLL_S)
+                        _log.debug("what is certified is not read: %s", refusal)
+                    except Exception as error:  # noqa: BLE001 - a defect; those who wait get it
+                        flusher.fail(error)
+                await changes.wait(min(pauses, default=POLL_S))
+                if pauses:
+                    await asyncio.sleep(_GATHER_S)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

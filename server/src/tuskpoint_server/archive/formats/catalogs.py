@@ -1,0 +1,376 @@
+"""Catalogs: the root of a tenant's stored data, and the merging of the runs that they name.
+
+Every flush stores a catalog. It names the live runs and the previous catalog by hash, so the
+history is linked by hashes, and every record can be reached from one blob ID.
+
+Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush joins
+level 0. Once a level has `FAN_OUT` runs, its oldest `FAN_OUT` are merged into one run of the next
+level, so the number of levels grows with the logarithm of the number of flushes. Runs of a higher
+level are older than all of a lower one. A merge may take many flushes: each reads a bounded part of
+its inputs and stores the live records in it; readers read the inputs until the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+
+from ...core.limits import MIB
+from ...core.model import BlobLocation
+from .manifests import live
+from .records import EndRecord, Line, Position, Record, decode_record, line_of
+from .runs import (
+    BRANCH_RUNS,
+    Fetch,
+    Put,
+    RunRef,
+    branch,
+    children_of,
+    leaves,
+    members_of,
+    read_pages,
+    read_position,
+    read_ref,
+    stacked,
+)
+from .stored_json import Fields, Kind, dump_document, row_json
+
+FAN_OUT = 8  # runs of a level that are merged into one of the next
+STEP_BYTES = MIB  # bytes of records, unpacked, that one step of a merge may always read
+_POSITION = attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is not finished: of the oldest `FAN_OUT` runs of a level."""
+
+    level: int
+    after: Position = ()  # up to which they are merged
+    ended: int | None = None  # incarnation of the thread at `after` that is known to have ended
+    made: tuple[tuple[RunRef, ...], ...] = ()  # stored runs that follow one another, by height
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRuns:
+    """The runs of a tenant."""
+
+    levels: tuple[tuple[RunRef, ...], ...] = ()  # each the oldest first
+    merges: tuple[Merge, ...] = ()  # at most one for each level
+
+    def oldest_first(self) -> list[RunRef]:
+        """Return the live runs, the oldest first."""
+        return [ref for level in reversed(self.levels) for ref in level]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """The runs after a flush."""
+
+    runs: LiveRuns
+    read_bytes: int = 0  # of records, unpacked
+    dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
+
+
+async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
+    """Add the run of a flush, if there is one, and take every merge one step further.
+
+    Exceptions of `fetch` are passed on, and change nothing.
+    """
+    read_bytes = 0
+    dropped: list[BlobLocation] = []
+    levels = [list(level) for level in runs.levels]
+    merges = {merge.level: merge for merge in runs.merges}
+    for level, refs in enumerate(levels):
+        if level not in merges and len(refs) >= FAN_OUT:
+            merges[level] = Merge(level)
+    for level, merge in sorted(merges.items(), reverse=True):
+        inputs = levels[level][:FAN_OUT]
+        oldest = not any(levels[level + 1 :])
+        lines, going_on, taken = await _step(inputs, merge, fetch, oldest=oldest)
+        read_bytes += taken
+        made = _added(merge.made, leaves(lines, put), put)
+        if going_on is None:
+            del merges[level]
+            del levels[level][:FAN_OUT]
+            _append(levels, level + 1, _whole(made, put))
+            for ref in inputs:
+                dropped += await members_of(ref, fetch)
+        else:
+            merges[level] = replace(going_on, made=made)
+    _append(levels, 0, new)
+    unfinished = tuple(merge for _, merge in sorted(merges.items()))
+    return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
+
+
+async def relocated(
+    runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs whose members with these hashes are now at these places.
+
+    Branches that name a moved run are written again; the hashes of the replaced ones follow.
+    """
+
+    async def moved(ref: RunRef) -> RunRef:
+        place = places.get(ref.location.sha256, ref.location)
+        return replace(ref, location=ref.location.moved(place))
+
+    # A branch that is moved would name a run in "this quilt" at the wrong place.
+    return await _rewritten(runs, moved, fetch, put, also=places) if places else (runs, [])
+
+
+async def without_threads(
+    runs: LiveRuns, ended: Mapping[str, EndRecord], fetch: Fetch, put: Put
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs without the records of ended incarnations, and of lower ones, of these threads.
+
+    So none of their keys can be reached any more. Leaves that have such records, and the branches
+    above them, are written again; the hashes of the replaced ones follow.
+    """
+
+    async def purged(ref: RunRef) -> RunRef:
+        if not any(ref.first[0] <= thread_id <= ref.last[0] for thread_id in ended):
+            return ref
+        lines = [line async for page in read_pages(ref, fetch) for line in page]
+        kept = [
+            line
+            for line in lines
+            if line.thread_id not in ended or line.incarnation > ended[line.thread_id].incarnation
+        ]
+        if len(kept) == len(lines):
+            return ref
+        # No run is empty; that the thread ended is known from its own record too.
+        [leaf] = leaves(kept or [line_of(ended[lines[0].thread_id])], put)
+        return leaf
+
+    return await _rewritten(runs, purged, fetch, put) if ended else (runs, [])
+
+
+async def _rewritten(
+    runs: LiveRuns,
+    change: Callable[[RunRef], Awaitable[RunRef]],
+    fetch: Fetch,
+    put: Put,
+    also: Container[bytes] = (),
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs with their leaves changed, and the hashes of the members that were replaced.
+
+    A branch is written again if something below it has changed, or if its hash is in `also`.
+    """
+    replaced: list[bytes] = []
+
+    async def changed(ref: RunRef) -> RunRef:
+        if not ref.height:
+            new = await change(ref)
+        else:
+            children = await children_of(ref, fetch)
+            found = [await changed(child) for child in children]
+            same = found == list(children) and ref.location.sha256 not in also
+            new = ref if same else branch(found, put)
+        if new.location.sha256 != ref.location.sha256:
+            replaced.append(ref.location.sha256)
+        return new
+
+    async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
+        return tuple([tuple([await changed(ref) for ref in one]) for one in lists])
+
+    merges = [replace(merge, made=await of_lists(merge.made)) for merge in runs.merges]
+    return LiveRuns(await of_lists(runs.levels), tuple(merges)), replaced
+
+
+async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
+    """Return all records of a thread, those of older runs first, for `manifests.fold`."""
+    return [
+        decode_record(line.stored, ref.location.blob_id)
+        for ref in runs.oldest_first()
+        async for lines in read_pages(ref, fetch, thread_id=thread_id)
+        for line in lines
+    ]
+
+
+async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str, list[Record]]]:
+    """Yield every thread, in order, with its records, for `manifests.fold`."""
+    thread_id, records = "", list[Record]()
+    async for lines in _side_by_side(runs.oldest_first(), fetch, ()):
+        for line in lines:
+            if line.thread_id != thread_id:
+                if records:
+                    yield thread_id, records
+                thread_id, records = line.thread_id, []
+            records.append(decode_record(line.stored, thread_id))
+    if records:
+        yield thread_id, records
+
+
+async def _step(
+    inputs: Sequence[RunRef], merge: Merge, fetch: Fetch, *, oldest: bool
+) -> tuple[list[Line], Merge | None, int]:
+    """Take one step of a merge of these runs, which may be the oldest.
+
+    Returns the records that live, in order, the merge as far as it is now (`None` at the end of
+    the inputs), and how many bytes of records were read.
+    """
+    # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
+    # that pace a merge is over before they are there.
+    pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
+    after, ended, read_bytes = merge.after, merge.ended, 0
+    kept: list[Line] = []
+    async with aclosing(_side_by_side(inputs, fetch, after)) as windows:
+        async for window in windows:
+            for position, group in groupby(window, _POSITION):
+                if read_bytes >= max(STEP_BYTES, pace):
+                    return kept, replace(merge, after=after, ended=ended), read_bytes
+                if after[:1] != position[:1]:
+                    ended = None
+                after, lines = position, list(group)
+                read_bytes += sum([len(line.stored) + 1 for line in lines])
+                if ended is not None:
+                    lines = [line for line in lines if line.incarnation > ended]
+                if len(lines) > 1:
+                    lines = live(lines)
+                if lines and lines[0].identity[0] == EndRecord.kind:
+                    ended = lines[0].incarnation
+                kept += [line for line in lines if not (oldest and line.passing)]
+    return kept, None, read_bytes
+
+
+async def _side_by_side(
+    refs: Sequence[RunRef], fetch: Fetch, after: Position
+) -> AsyncGenerator[list[Line]]:
+    """Yield the records of runs in order, all of a position together, the oldest run's first.
+
+    Only about a page of each run is held at a time.
+    """
+    pages = [read_pages(ref, fetch, after=after) for ref in refs]
+    held: list[list[Line]] = [[] for _ in refs]
+    going = set(range(len(refs)))
+    try:
+        while going or any(held):
+            for number in sorted(going):
+                # The next page may begin with the position that this one ends with.
+                while not held[number] or held[number][0].position == held[number][-1].position:
+                    page = await anext(pages[number], None)
+                    if page is None:
+                        going.discard(number)
+                        break
+                    held[number] += page
+            limit = min((held[number][-1].position for number in going), default=None)
+            window: list[Line] = []
+            for lines in held:
+                end = len(lines) if limit is None else bisect_left(lines, limit, key=_POSITION)
+                window += lines[:end]
+                del lines[:end]
+            window.sort(key=_POSITION)
+            if window:
+                yield window
+    finally:
+        for one in pages:
+            await one.aclose()
+
+
+def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
+    if ref is not None:
+        while len(levels) <= level:
+            levels.append([])
+        levels[level].append(ref)
+
+
+def _added(
+    made: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
+) -> tuple[tuple[RunRef, ...], ...]:
+    """Add leaves to the runs that a merge has made; a full height becomes a branch."""
+    heights = [list(height) for height in made]
+    for ref in refs:
+        height = 0
+        _append(heights, height, ref)
+        while len(heights[height]) == BRANCH_RUNS:
+            full, heights[height] = heights[height], []
+            height += 1
+            _append(heights, height, branch(full, put))
+    return tuple(map(tuple, heights))
+
+
+def _whole(made: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
+    """Return the run that a merge has made. The higher parts precede the lower ones."""
+    last: list[RunRef] = []
+    for height in made:
+        joined = stacked([*height, *last], put)
+        last = [] if joined is None else [joined]
+    return last[0] if last else None
+
+
+_MAX_LEVELS = 32
+NO_RUNS = LiveRuns()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A stored catalog."""
+
+    tenant: str
+    journal_id: str  # of the journal that wrote it
+    generation: int  # of the logs; recovery begins a new one
+    number: int  # in its generation, from 1
+    created_us: int
+    previous: BlobLocation | None = None  # the catalog before it
+    runs: LiveRuns = NO_RUNS
+
+
+def encode_catalog(catalog: Catalog) -> bytes:
+    """Return the stored bytes."""
+    return dump_document(Kind.CATALOG, row_json(catalog))
+
+
+def decode_catalog(data: bytes, name: str) -> Catalog:
+    """Decode stored bytes."""
+    fields = Fields.document(data, name, Kind.CATALOG)
+    return Catalog(
+        tenant=fields.name("tenant"),
+        journal_id=fields.name("journal_id"),
+        generation=fields.number("generation"),
+        number=fields.number("number"),
+        created_us=fields.number("create_time_us"),
+        previous=fields.child("previous").settled() if fields.has("previous") else None,
+        runs=_read_runs(fields),
+    )
+
+
+def _read_runs(fields: Fields) -> LiveRuns:
+    levels = _read_lists(fields, "levels")
+    merges = tuple(_read_merge(merge) for merge in fields.children("merges"))
+    if len(levels) > _MAX_LEVELS:
+        raise fields.fail(f"it has more than {_MAX_LEVELS} levels of runs")
+    numbers = [merge.level for merge in merges]
+    if numbers != sorted(set(numbers)):
+        raise fields.fail("its merges are not in order, or two are of one level")
+    for number in numbers:
+        if number >= len(levels) or len(levels[number]) < FAN_OUT:
+            raise fields.fail(f"it merges level {number}, which has fewer than {FAN_OUT} runs")
+    return LiveRuns(levels, merges)
+
+
+def _read_merge(fields: Fields) -> Merge:
+    made = _read_lists(fields, "made")
+    if any(len(height) >= BRANCH_RUNS for height in made) or len(made) > _MAX_LEVELS:
+        raise fields.fail("a merge has made more runs than it could")
+    return Merge(
+        level=fields.number("level"),
+        after=read_position(fields, "after"),
+        ended=fields.number("ended") if fields.has("ended") else None,
+        made=made,
+    )
+
+
+def _read_lists(fields: Fields, key: str) -> tuple[tuple[RunRef, ...], ...]:
+    return tuple(tuple(map(read_ref, one.children("runs"))) for one in fields.children(key))

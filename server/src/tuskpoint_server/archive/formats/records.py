@@ -1,0 +1,345 @@
+"""Records: the parts of thread manifests, one JSON object each (docs/storage.md).
+
+Every record is about one thread and carries its position in the log: incarnation, generation and
+`seq`. A run holds them as lines, which are decoded only as far as sorting and merging needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+from ...core.errors import malformed
+from ...core.model import NO_LINEAGE, BlobLocation, Lineage
+from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
+
+Identity = tuple[str | bytes, ...]  # subject of a record, within an incarnation of a thread
+
+Rank = tuple[int, int]
+"""Generation and `seq`: of two records about the same thing the greater one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fields that all records have; `about` names the fields that identify its subject."""
+
+    kind: ClassVar[str]
+    about: ClassVar[tuple[str, ...]] = ()
+
+    thread_id: str
+    incarnation: int
+    generation: int
+    seq: int  # the change that the record is of
+
+    @property
+    def rank(self) -> Rank:
+        """Its position in the log of its incarnation."""
+        return (self.generation, self.seq)
+
+    @property
+    def identity(self) -> Identity:
+        """Its subject."""
+        return (self.kind, *[getattr(self, name) for name in self.about])
+
+    @property
+    def passing(self) -> bool:
+        """Whether it only overrides records of older runs, and means nothing without them."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord(Record):
+    """A checkpoint is stored; replaces an earlier record of it, but not those of its writes."""
+
+    kind = "checkpoint"
+    about = ("checkpoint_ns", "checkpoint_id")
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_id: str
+    created_us: int  # time of the first save
+    segment: bytes  # SHA-256 of the segment that holds it
+    state_sha256: bytes  # over the exact stored bytes of its state
+    label: str = ""
+    summary: str = ""
+    lineage: Lineage = NO_LINEAGE  # beyond the parent
+    held_ns: str | None = None  # of a copy: its namespace in the segment of another thread
+
+
+@dataclass(frozen=True, slots=True)
+class WritesRecord(Record):
+    """A segment holds pending writes of a checkpoint, all of which count."""
+
+    kind = "writes"
+    about = ("checkpoint_ns", "checkpoint_id", "segment")
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    segment: bytes
+    held_ns: str | None = None  # as `CheckpointRecord.held_ns`
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRecord(Record):
+    """A checkpoint was removed, with its writes and gaps up to this change."""
+
+    kind = "removal"
+    about = ("checkpoint_ns", "checkpoint_id")
+
+    checkpoint_ns: str
+    checkpoint_id: str
+
+    @property
+    def passing(self) -> bool:
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord(Record):
+    """The incarnation was deleted, with all records of it and of lower ones."""
+
+    kind = "end"
+
+    deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
+
+
+@dataclass(frozen=True, slots=True)
+class GapRecord(Record):
+    """Something of the log cannot be read from the blob store: a segment or a checkpoint."""
+
+    kind = "gap"
+    about = ("checkpoint_ns", "checkpoint_id", "segment")
+
+    reason: str  # why, for people. Empty: it can be read again.
+    checkpoint_ns: str = ""
+    checkpoint_id: str = ""  # not stored as it was at `seq`; empty if a segment is concerned
+    segment: bytes = b""  # SHA-256 of a lost segment, or empty
+
+    @property
+    def passing(self) -> bool:
+        """If nothing is missing any more."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRecord(Record):
+    """Agent and settings of the thread's incarnation, as the thread's row has them."""
+
+    kind = "setting"
+
+    agent_id: str
+    retention_s: int
+    unsearchable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord(Record):
+    """A checkpoint was handed off in a bundle, which is kept as long as the thread lives."""
+
+    kind = "pin"
+    about = ("segment",)
+
+    segment: bytes
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord(Record):
+    """The location of stored bytes that the thread needs."""
+
+    kind = "member"
+    about = ("sha256",)
+
+    location: BlobLocation  # an empty `blob_id` means: in the same quilt as the run
+    holds: Kind = Kind.SEGMENT  # `SEGMENT`, `PARTS` or `PART`
+    needs: tuple[bytes, ...] = ()  # members that a segment or a list names
+    first_seq: int = 0  # of a segment of the thread itself the range that it holds, else 0
+    last_seq: int = 0  # as `first_seq`
+
+    @property
+    def sha256(self) -> bytes:
+        """The member."""
+        return self.location.sha256
+
+
+KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
+
+
+class _Field(NamedTuple):
+    """How a field of records is stored; one that holds its default is left out."""
+
+    name: str
+    default: object  # `MISSING` has no equal and is no default
+    key: str  # in JSON; empty: the keys of an object are
+    spell: Callable[[Any], Any] | None  # makes JSON of it; `None`: it is JSON
+    read: Callable[[Fields, str], object]
+
+
+def _read_holds(stored: Fields, key: str) -> Kind:
+    holds = stored.text(key)
+    if holds not in (Kind.SEGMENT, Kind.PARTS, Kind.PART):
+        raise stored.fail("a member holds neither a segment nor parts of one")
+    return Kind(holds)
+
+
+_LINEAGE = tuple(one.name for one in fields(Lineage))
+
+
+def _lineage_json(lineage: Lineage) -> JsonObject:
+    return {key: reference for key in _LINEAGE if (reference := getattr(lineage, key))}
+
+
+def _read_lineage(stored: Fields, _: str) -> Lineage:
+    return Lineage(*[stored.text(key) if key in stored else "" for key in _LINEAGE])
+
+
+_Form = tuple[str | None, Callable[[Any], Any] | None, Callable[[Fields, str], object]]
+_TEXT, _INLINE = (None, None, Fields.text), ""
+_FORMS: dict[object, _Form] = {
+    "str": _TEXT,
+    "str | None": _TEXT,
+    "int": (None, None, Fields.number),
+    "bool": (None, None, Fields.flag),
+    "bytes": (None, bytes.hex, Fields.sha256),
+    "tuple[bytes, ...]": (None, lambda hashes: [one.hex() for one in hashes], Fields.sha256s),
+    "Kind": (None, None, _read_holds),
+    "Lineage": (_INLINE, _lineage_json, _read_lineage),
+    "BlobLocation": (_INLINE, row_json, lambda stored, _: stored.settled()),
+}
+"""By a field's type: its key unless that is its name, its encoder to JSON, and its decoder."""
+
+_REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
+
+
+def _layout(kind: type[Record]) -> list[_Field]:
+    layout = []
+    for one in fields(kind)[len(fields(Record)) :]:
+        key, spell, read = _FORMS[one.type]
+        key = STORED_NAMES.get(one.name, one.name) if key is None else key
+        read = Fields.name if one.name == "checkpoint_id" else read
+        default = MISSING if (kind, one.name) in _REQUIRED else one.default
+        layout.append(_Field(one.name, default, key, spell, read))
+    return layout
+
+
+_LAYOUTS = {kind: _layout(one) for kind, one in KINDS.items()}
+_OF_SEGMENT = [one for one in _LAYOUTS[GapRecord.kind] if one.name in ("reason", "segment")]
+
+
+def record_json(record: Record) -> JsonObject:
+    """Return the JSON object that is stored."""
+    place = ("kind", "thread_id", "incarnation", "generation", "seq")
+    content: JsonObject = {name: getattr(record, name) for name in place}
+    of_segment = isinstance(record, GapRecord) and record.segment
+    for stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
+        value = getattr(record, stored.name)
+        if value == stored.default:
+            continue
+        spelled = value if stored.spell is None else stored.spell(value)
+        if stored.key:
+            content[stored.key] = spelled
+        else:
+            content.update(spelled)
+    return content
+
+
+def decode_record(line: bytes | str, name: str) -> Record:
+    """Return the record in stored bytes, "this quilt" being the blob with this ID."""
+    return read_record(Fields.parse(line, name))
+
+
+def read_record(stored: Fields) -> Record:
+    """Return the record in a parsed object."""
+    kind = stored.text("kind")
+    layout = _LAYOUTS.get(kind)
+    if layout is None:
+        raise stored.fail(f"record kind '{kind[:40]}' is not known")
+    if kind == GapRecord.kind and "segment" in stored:
+        layout = _OF_SEGMENT
+    return KINDS[kind](
+        stored.name("thread_id"),
+        stored.number("incarnation"),
+        stored.number("generation"),
+        stored.number("seq"),
+        **{
+            field.name: field.read(stored, field.key)
+            for field in layout
+            if field.default is MISSING or not field.key or field.key in stored
+        },
+    )
+
+
+Position = tuple[str, ...]
+"""Position of records in a run: the thread, and three texts of the subject.
+
+Records that can override or remove one another have the same position, except `EndRecord`s.
+"""
+
+_decode_json = json.JSONDecoder().raw_decode
+
+
+class Line(NamedTuple):
+    """A record in a run; fields are as those of `Record`."""
+
+    position: Position
+    incarnation: int
+    rank: Rank
+    identity: Identity  # hashes in hex
+    passing: bool
+    stored: str
+
+    @property
+    def thread_id(self) -> str:
+        """The thread."""
+        return self.position[0]
+
+
+def line_of(record: Record) -> Line:
+    """Return a record as a line of a run."""
+    content: dict[str, Any] = record_json(record)
+    return _line(content, dump(content).decode())
+
+
+def read_line(stored: str, name: str) -> Line:
+    """Decode a line of a run; checks only the fields that it returns."""
+    try:
+        content, end = _decode_json(stored)
+        if end != len(stored):
+            raise malformed(name, "something follows a record on its line")
+        if content["kind"] == MemberRecord.kind and name and not content["blob_id"]:
+            content["blob_id"] = name
+            stored = dump(content).decode()
+        if "\\u" in stored:
+            dump(content)  # half a surrogate pair is no text
+        line = _line(content, stored)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise malformed(name, "it holds a line that is no record") from None
+    if {*map(type, line.position), *map(type, line.identity)} != {str} or not line.thread_id:
+        raise malformed(name, "a record lacks its subject")
+    if {*map(type, line.rank), type(line.incarnation)} != {int}:
+        raise malformed(name, "a record lacks its position in the log")
+    return line
+
+
+def _line(content: dict[str, Any], stored: str) -> Line:
+    kind = content["kind"]
+    about = KINDS[kind].about
+    passing = kind == RemovalRecord.kind
+    if kind == GapRecord.kind:
+        passing = not content["reason"]
+        about = about[2:] if "segment" in content else about[:2]
+    named = [content[name] for name in about]
+    if about[:2] == CheckpointRecord.about:
+        position = (content["thread_id"], CheckpointRecord.kind, named[0], named[1])
+    elif kind == EndRecord.kind:
+        position = (content["thread_id"], "", "", "")
+    else:
+        position = (content["thread_id"], kind, named[0] if named else "", "")
+    if kind == GapRecord.kind and "segment" in content:
+        named = ["", "", *named]
+    rank = (content["generation"], content["seq"])
+    return Line(position, content["incarnation"], rank, (kind, *named), passing, stored)

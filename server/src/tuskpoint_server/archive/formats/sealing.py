@@ -1,0 +1,133 @@
+"""Sealing: members of the blob store encrypted, each under a key of its own (sealed.proto).
+
+A reference to a member carries its key beside its hash (`BlobLocation.key`), so keys form the tree
+that hashes form, from the catalog down. Only roots have their key in their own header, wrapped by
+a key provider. A removed reference takes its key with it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from tuskpoint.v1 import sealed_pb2
+
+from ...core.errors import Reason, Refusal, malformed
+from ...core.model import BlobLocation
+from ...core.values import Unopened
+from .segments import SKIPPABLE
+
+KEY_BYTES = 32
+MAGIC = 0x184D2A51
+_VERSION = 1
+_MAX_HEADER = 64 << 10
+_NONCE = bytes(12)  # no key seals twice
+
+
+class Root(NamedTuple):
+    """The key of a member that people name, and the same wrapped by the key provider."""
+
+    key: bytes = b""
+    wrapped: bytes = b""
+
+
+NO_ROOT = Root()
+
+
+class SealedBytes(NamedTuple):
+    """The stored bytes of a member, and its key; empty if it is not sealed."""
+
+    data: bytes
+    key: bytes
+
+
+def new_key() -> bytes:
+    """Return a random key."""
+    return os.urandom(KEY_BYTES)
+
+
+class Sealer:
+    """Seals the members of one flush: equal content has an equal key, which nothing else has."""
+
+    def __init__(self, *, seals: bool) -> None:
+        self._secret = new_key() if seals else b""
+
+    def seal(self, content: bytes) -> SealedBytes:
+        """Return the stored bytes of a member: the content itself if nothing is sealed."""
+        if not self._secret:
+            return SealedBytes(content, b"")
+        key = hmac.digest(self._secret, content, "sha256")
+        return SealedBytes(_sealed(content, Root(key)), key)
+
+
+def seal_root(content: bytes, root: Root) -> bytes:
+    """Return the stored bytes of a root: the content itself without a key."""
+    return _sealed(content, root) if root.key else content
+
+
+def _sealed(content: bytes, root: Root) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
+
+    header = sealed_pb2.SealedHeader(format_version=_VERSION, wrapped_key=root.wrapped)
+    packed = header.SerializeToString(deterministic=True)
+    frame = SKIPPABLE.pack(MAGIC, len(packed)) + packed
+    return frame + AESGCM(root.key).encrypt(_NONCE, content, frame)
+
+
+def is_sealed(data: bytes) -> bool:
+    """Return whether stored bytes are those of a sealed member."""
+    return len(data) >= SKIPPABLE.size and SKIPPABLE.unpack_from(data)[0] == MAGIC
+
+
+def wrapped_key(data: bytes, name: str) -> bytes:
+    """Return the wrapped key of a sealed member; empty if it is no root, or is not sealed."""
+    return _header(data, name)[0].wrapped_key if is_sealed(data) else b""
+
+
+def opened(data: bytes, location: BlobLocation) -> bytes:
+    """Return the content of a member; `location` is what names it, with its key.
+
+    Raises:
+        Refusal: `KEY_MISSING` if it is sealed and the reference has no key; `BLOB_MALFORMED` if it
+            is not sealed and the reference has one, or if the key does not open it;
+            `JOURNAL_DAMAGED` if the journal's own record of the key does not open.
+    """
+    name = location.blob_id
+    if isinstance(location.key, Unopened):
+        raise Refusal(
+            Reason.JOURNAL_DAMAGED, what=f"the key of blob {name}", problem=location.key.problem
+        )
+    if not location.key:
+        if is_sealed(data):
+            problem = "the reference to it has no key"
+            raise Refusal(Reason.KEY_MISSING, what=f"blob {name}", problem=problem)
+        return data
+    if not is_sealed(data):
+        raise malformed(name, "it is not sealed, and its reference has a key")
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    _, begin = _header(data, name)
+    try:
+        return AESGCM(location.key).decrypt(_NONCE, memoryview(data)[begin:], data[:begin])
+    except InvalidTag:
+        raise malformed(name, "the key in its reference does not open it") from None
+
+
+def _header(data: bytes, name: str) -> tuple[sealed_pb2.SealedHeader, int]:
+    """Return the header of a sealed member, and where its sealed content begins."""
+    _, size = SKIPPABLE.unpack_from(data)
+    begin = SKIPPABLE.size + size
+    if size > _MAX_HEADER or begin > len(data):
+        raise malformed(name, "its header is cut off or too large")
+    try:
+        header = sealed_pb2.SealedHeader.FromString(data[SKIPPABLE.size : begin])
+    except DecodeError:
+        raise malformed(name, "its header is no SealedHeader") from None
+    if header.format_version != _VERSION:
+        version = header.format_version
+        raise malformed(name, f"it is sealed in format {version} and only {_VERSION} is known")
+    return header, begin

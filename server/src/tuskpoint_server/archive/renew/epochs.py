@@ -1,0 +1,206 @@
+"""Expiry of stored blobs, as far as the store's answers show it.
+
+A store that lets blobs expire counts time in epochs of one length. Some answers name the epoch,
+none names its start, so the clock keeps bounds: epoch 0 began after `_low` and not after `_high`.
+For a blob that ends with the start of an epoch it gives the earliest possible time. Due blobs that
+could not be stored again are noted here too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from ...core.errors import Refusal
+from ...core.model import StoredBlob
+from ...core.pacing import doubled
+from ..flush.flusher import FlushTrouble
+from ..read.read import DAMAGE
+from ..rows.lifetimes import DueBlob
+
+_log = logging.getLogger(__name__)
+
+FIRST_RETRY_S = 30.0
+_UNKNOWN_US = 1 << 62  # stands for a bound that is not known
+_FALL = 2  # epochs; answers of concurrent puts differ by fewer
+
+
+class EpochClock:
+    """Bounds of a store's epochs. Safe to use from any thread.
+
+    Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
+    expire; a put asks for `epochs` of them, at least 1. `on_new_epoch` is called in the thread of
+    the reader that saw a new epoch; `fallen` are two epochs of which the later one is lower, which
+    only a new network explains.
+    """
+
+    def __init__(self, epoch_s: float | None, epochs: int = 1) -> None:
+        self.length_us = None if epoch_s is None else max(1, round(epoch_s * 1e6))
+        self.epochs = epochs
+        self.on_new_epoch: Callable[[], object] = lambda: None
+        self.fallen: tuple[int, int] | None = None
+        self._low, self._high = -_UNKNOWN_US, _UNKNOWN_US
+        self._newest: tuple[int, int] | None = None
+        self._lock = threading.Lock()
+
+    def stored(self, blob: StoredBlob, now_us: int) -> int | None:
+        """Note the answer of a put; return the earliest time at which the blob may be gone.
+
+        `None` if it never is.
+        """
+        if self.length_us is None or blob.end_epoch is None:
+            return None
+        if blob.epoch is not None:
+            self.observe(blob.epoch, now_us)
+        else:
+            # The store accepted a blob that lasts at least as long as asked for: the epoch that
+            # many before its end had not begun.
+            low = now_us - (blob.end_epoch - self.epochs + 1) * self.length_us
+            with self._lock:
+                self._low = max(self._low, low)
+                if self._high <= self._low:
+                    self._high = self._low + self.length_us
+        return self.expire_us(blob.end_epoch)
+
+    def observe(self, epoch: int, at_us: int) -> None:
+        """Note that an epoch was the current one at a time; the newest note wins."""
+        if self.length_us is None:
+            return
+        low = at_us - (epoch + 1) * self.length_us
+        high = at_us - epoch * self.length_us
+        with self._lock:
+            before = self._newest
+            is_newest = before is None or at_us >= before[1]
+            if self._low < high and low < self._high:
+                self._low, self._high = max(self._low, low), min(self._high, high)
+            elif is_newest:
+                self._low, self._high = low, high
+            if is_newest:
+                self._newest = (epoch, at_us)
+            if before is not None and is_newest and epoch <= before[0] - _FALL:
+                self.fallen = (before[0], epoch)
+        if before is not None and (epoch > before[0] or self.fallen):
+            self.on_new_epoch()
+
+    def expire_us(self, end_epoch: int) -> int | None:
+        """Return the earliest time at which an epoch may begin; `None` if it is not known."""
+        with self._lock:
+            if self._low == -_UNKNOWN_US or self.length_us is None:
+                return None
+            return self._low + end_epoch * self.length_us
+
+    def epoch_at(self, now_us: int) -> int | None:
+        """Return the latest epoch that must have begun; `None` if it is not known."""
+        with self._lock:
+            if self._newest is None or self.length_us is None:
+                return None
+            return max(self._newest[0], (now_us - self._high) // self.length_us)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    since_us: int  # time of the first one
+    last: FlushTrouble
+    retry_us: int
+    attempts: int
+    gone: bool
+    end_us: int  # of the blob; if it is not known, one margin after the first failure
+
+
+@dataclass(eq=False)
+class Failing:
+    """The needed blobs of all tenants that are not stored again.
+
+    A blob is due at the margin before its end.
+    """
+
+    _clock_us: Callable[[], int]
+    _margin_us: int
+    _epoch_us: int
+    _longest_pause_s: float  # between attempts
+    # by tenant and blob
+    _of: defaultdict[str, dict[str, _Failure]] = field(default_factory=lambda: defaultdict(dict))
+
+    def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
+        """Note a failure, and return whether the blob is gone."""
+        now_us = self._clock_us()
+        before = self._of[tenant].get(blob.blob_id)
+        attempts = before.attempts + 1 if before else 1
+        pause_s = doubled(FIRST_RETRY_S, self._longest_pause_s, attempts)
+        left = "unknown"
+        if blob.expire_us is not None:
+            left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
+        problem = f"blob {blob.blob_id} could not be renewed, time left: {left}: {refusal.message}"
+        gone = refusal.reason in DAMAGE
+        since_us = before.since_us if before else now_us
+        self._of[tenant][blob.blob_id] = _Failure(
+            since_us,
+            FlushTrouble(problem, now_us),
+            now_us + round(pause_s * 1e6),
+            attempts,
+            gone,
+            blob.expire_us or since_us + self._margin_us,
+        )
+        _log.warning("tenant %s: %s", tenant, problem)
+        return gone
+
+    def forget(self, tenant: str, blob_id: str) -> None:
+        """Note that a blob is stored again, or not needed any more."""
+        self._of[tenant].pop(blob_id, None)
+
+    def keep_only(self, tenant: str, due: Collection[str]) -> None:
+        """Forget the blobs of a tenant that are not due any more."""
+        self._of[tenant] = {one: failure for one, failure in self._of[tenant].items() if one in due}
+
+    def clear(self) -> None:
+        """Forget all blobs."""
+        self._of.clear()
+
+    def count(self, tenant: str) -> int:
+        """Return how many blobs of a tenant fail."""
+        return len(self._of.get(tenant, ()))  # it may be asked from another thread
+
+    def trouble(self, tenant: str) -> FlushTrouble | None:
+        """Return the last failure of a tenant."""
+        mine = [failure.last for failure in self._of[tenant].values()]
+        return max(mine, key=lambda trouble: trouble.at_us, default=None)
+
+    def waiting(self, tenant: str) -> set[str]:
+        """Return the blobs whose next attempt is not due yet."""
+        now_us = self._clock_us()
+        return {one for one, failure in self._of[tenant].items() if failure.retry_us > now_us}
+
+    def pauses_s(self) -> list[float]:
+        """Return the seconds to the next attempt of each."""
+        now_us = self._clock_us()
+        failures = (failure for of in self._of.values() for failure in of.values())
+        return [(failure.retry_us - now_us) / 1e6 for failure in failures]
+
+    def is_late(self, blob: DueBlob) -> bool:
+        """Return whether only half the margin is left of a blob."""
+        soon_us = self._clock_us() + self._margin_us // 2
+        return blob.expire_us is not None and blob.expire_us < soon_us
+
+    def is_endangered(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether a blob that fails is gone, or has to be saved now."""
+        failure = self._of[tenant].get(blob.blob_id)
+        return failure is not None and (
+            failure.gone or self.is_late(blob._replace(expire_us=failure.end_us))
+        )
+
+    def is_over(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether the store does not have a blob, and should not have it any more.
+
+        One that should still last may be there again tomorrow: the wrong network may have been
+        asked for it.
+        """
+        failure = self._of[tenant].get(blob.blob_id)
+        # The earliest end that is possible is less than an epoch before the true one.
+        return (
+            failure is not None
+            and failure.gone
+            and failure.end_us + self._epoch_us <= self._clock_us()
+        )

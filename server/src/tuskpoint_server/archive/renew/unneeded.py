@@ -1,0 +1,141 @@
+"""Blobs that a store need not hold, found while the server is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...blobs.packed import PackStore, StoredFile
+from ...core.errors import Refusal
+from ...core.model import BlobLocation
+from ...journal.database.database import Database
+from ...journal.database.unit_of_work import UnitOfWork
+from ...keys.provider import KeyProvider
+from ..formats.catalogs import Catalog, decode_catalog
+from ..formats.sealing import opened
+from ..formats.stored_json import Kind
+from ..read.read import Segments, placed
+from ..read.root_keys import with_root_key
+from ..rows import lifetimes, plan, status
+from .emptied import emptied, forget_emptied, note_emptied
+from .salvage import survey
+
+MIN_AGE_S = 3600.0
+"""A younger blob of another server stays: that one may not have recorded it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Blobs of a store that a journal does not need."""
+
+    removable: tuple[StoredFile, ...]
+    others: int  # how many stay, because another server may have stored them
+    own: frozenset[str]  # IDs of those that this journal has certainly stored
+    dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
+
+
+async def unneeded(
+    database: Database, store: PackStore, keys: KeyProvider | None, *, of_others: bool
+) -> Unneeded:
+    """Return the blobs that nothing in the journal of a stopped server needs.
+
+    With `of_others` also those that this journal did not store. Refuses as a blob store does, and
+    with `JOURNAL_UNAVAILABLE`.
+    """
+    recorded, left, noted = await database.query(
+        lambda connection: (
+            lifetimes.every(connection),
+            plan.unfinished(connection),
+            emptied(connection),
+        )
+    )
+    kept = {member.location.blob_id for pack in left for member in pack.plan.members}
+    segments: dict[str, BlobLocation] = {}
+    dead: dict[str, list[BlobLocation]] = {}
+    for tenant, blobs in recorded.items():
+        found = await survey(database, store, tenant, blobs)
+        for one in found.blobs:
+            if one.is_needed:
+                kept.add(one.blob.blob_id)
+            for member in one.dead:
+                dead.setdefault(tenant, []).append(member.location)
+                if member.kind in (Kind.SEGMENT, Kind.PARTS):
+                    segments[one.blob.blob_id] = member.location
+    own = {blob_id for blob_id in noted if blob_id not in kept}
+    removable, others = [], 0
+    async for file in store.blobs():
+        if file.blob_id in kept:
+            continue
+        segment = segments.get(file.blob_id)
+        if file.blob_id in own or await is_own(file.blob_id, segment, database, store, keys):
+            own.add(file.blob_id)
+            removable.append(file)
+        elif file.age_s >= MIN_AGE_S:
+            if of_others:
+                removable.append(file)
+            else:
+                others += 1
+    gone = {file.blob_id for file in removable}
+    members = {
+        tenant: tuple(one.sha256 for one in some if one.blob_id in gone)
+        for tenant, some in dead.items()
+    }
+    return Unneeded(tuple(removable), others, frozenset(own), members)
+
+
+async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
+    """Remove blobs; return those that were there. Where it refuses, some may be removed."""
+
+    def forget(batch: UnitOfWork) -> None:
+        for tenant, hashes in found.dead.items():
+            lifetimes.drop(batch, tenant, hashes)
+        note_emptied(batch, found.own)
+
+    await database.transact(forget)
+    removed = [
+        file
+        for file in found.removable
+        if await store.remove(
+            file.blob_id, min_age_s=0.0 if file.blob_id in found.own else MIN_AGE_S
+        )
+    ]
+    await database.transact(forget_emptied)
+    return removed
+
+
+async def is_own(
+    blob_id: str,
+    segment: BlobLocation | None,
+    database: Database,
+    store: PackStore,
+    keys: KeyProvider | None,
+) -> bool:
+    """Return whether this journal stored a blob: with its own catalog or a segment of its own.
+
+    A recovered journal may have recorded blobs that another one stored, in an earlier generation.
+    """
+    tenants = await database.query(status.catalog_tenants)
+    try:
+        for listed in await store.list_blob(blob_id):
+            if listed.kind == Kind.CATALOG:
+                data = await store.get(listed.location)
+                found = await _catalog(data, listed.location, keys, tenants)
+                return found is not None and found.journal_id == database.journal_id
+        if segment is None:
+            return False
+        [stored] = await Segments(store, 0, placed(database)).read([segment])
+    except Refusal:
+        return False  # it is not known to be ours
+    return stored.segment.generation == database.generation
+
+
+async def _catalog(
+    data: bytes, location: BlobLocation, keys: KeyProvider | None, tenants: Iterable[str]
+) -> Catalog | None:
+    """Return a stored catalog of one of these tenants; `None` if no key opens it."""
+    for tenant in tenants:
+        with suppress(Refusal):
+            known = await with_root_key(keys, tenant, data, location)
+            return decode_catalog(opened(data, known), location.blob_id)
+    return None

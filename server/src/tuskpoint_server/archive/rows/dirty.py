@@ -1,0 +1,194 @@
+"""The content of a segment: the changed rows of one thread, as the journal has them.
+
+A range of a thread's log goes from its watermark up to a bound in bytes. A row that changed again
+above the range is in it in its current form, and again in the next range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from ...core.model import BlobLocation, Damage, Lineage
+from ...journal.database.binding import binder_of, equal
+from ...journal.database.thread_rows import WRITE_CHANGED, Place, ThreadRow
+from ...journal.sql.schema import checkpoints, writes
+from ...journal.values.segment_refs import NOWHERE, ForeignSegments, decode_held
+from ..formats.records import CheckpointRecord, SettingRecord
+from ..formats.segments import SegmentCheckpoint, SegmentWrite
+from .holes import Hole
+from .plan import StoredMember
+from .segment_index import NeededValue
+
+
+class DirtyThread(ThreadRow):
+    """A thread, usually with changes above its watermark."""
+
+    __slots__ = ()
+
+    def at(self, generation: int, seq: int) -> tuple[str, int, int, int]:
+        """Return the fields that a record of one of its changes begins with."""
+        return (self.thread_id, self.incarnation, generation, seq)
+
+    def setting(self, generation: int) -> SettingRecord:
+        """Return the record of its agent and settings."""
+        where = self.at(generation, self.settings_seq)
+        return SettingRecord(*where, self.agent_id, self.retention_s, bool(self.unsearchable))
+
+    def record(
+        self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
+    ) -> CheckpointRecord:
+        """Return the record of one of its checkpoints, which names the segment that holds it."""
+        where = self.at(generation, row.seq)
+        known = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
+        state = hashlib.sha256(row.state).digest()
+        said = (row.label, row.summary, row.lineage)
+        return CheckpointRecord(*where, *known, segment, state, *said, held_ns)
+
+
+class RemovedCheckpoint(NamedTuple):
+    """A checkpoint that was removed; an empty ID: the whole incarnation."""
+
+    seq: int
+    incarnation: int
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+class Pin(NamedTuple):
+    """A bundle that was handed off."""
+
+    sha256: bytes
+    checkpoint_ns: str
+    checkpoint_id: str
+    seq: int
+
+
+ROW_CHANGED = "its row was changed behind the server's back"
+
+
+@dataclass(slots=True)
+class DirtyPlace:
+    """The changes of a checkpoint in a range."""
+
+    place: Place
+    row: SegmentCheckpoint | None = None  # its row, if that changed
+    writes: list[SegmentWrite] = field(default_factory=list)  # its pending writes that changed
+    # the segments that hold it already, if it is a copy, or was stored beside its range
+    held: ForeignSegments = NOWHERE
+    held_writes: bool = False  # some of its writes are there too
+    # digests of values and writes that were evicted, and the changes that brought such writes
+    gone: dict[bytes, int] = field(default_factory=dict)
+    needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
+    problem: str = ""  # why it cannot be stored in its current form; empty: no reason is known
+
+    def add(self, connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> None:
+        """Add a write from its row, which has `WRITE_COLUMNS`."""
+        mac, *known, data = row
+        values: list[Any] = [*known, data or b""]
+        write = SegmentWrite(*values)
+        binder = binder_of(connection)
+        own = binder.write(
+            *(thread.number, *self.place, write.task_id, write.idx, write.task_path),
+            *(write.channel, write.type, write.digest, write.size, write.seq, None),
+        )
+        if binder.is_complete and (mac is None or not equal(mac, own)):
+            self.problem = WRITE_CHANGED
+        if write.seq <= self.held.seq:
+            self.held_writes = True
+            return
+        self.writes.append(write)
+        if row[-1] is None:
+            self.gone[write.digest] = write.seq
+
+    @property
+    def held_row(self) -> bool:
+        """Whether the row is stored already, elsewhere."""
+        return self.row is not None and self.row.seq <= self.held.seq
+
+    @property
+    def own_row(self) -> SegmentCheckpoint | None:
+        """The row, unless it is stored already."""
+        return None if self.held_row else self.row
+
+    @property
+    def elsewhere(self) -> tuple[bytes, ...]:
+        """Segments, not of the range, that hold something of it."""
+        of_row = self.held.segments[:1] if self.held_row else ()
+        of_writes = self.held.writes if self.held_writes else ()
+        return tuple(dict.fromkeys((*of_row, *of_writes)))
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of its rows."""
+        return [one.seq for one in (self.row, *self.writes) if one is not None]
+
+    @property
+    def last_seq(self) -> int:
+        """The greatest number of its rows."""
+        return max(self.seqs, default=0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its rows, without the values."""
+        size = sum(len(write.data) for write in self.writes)
+        return size if self.row is None else size + len(self.row.state) + len(self.row.metadata)
+
+
+CHECKPOINT_COLUMNS = tuple(
+    checkpoints.c[name]
+    for name in (
+        *("mac", "run_id", "root_id", "delta_channels"),
+        *(*SegmentCheckpoint._fields[:-1], *Lineage.__slots__, "held"),
+    )
+)
+WRITE_COLUMNS = (writes.c.mac, *(writes.c[name] for name in SegmentWrite._fields))
+
+
+def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> DirtyPlace:
+    """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
+    mac, run_id, root_id, names, *known, delta_base, forked, rolled_back, adopted, held = row
+    values: list[Any] = [*known, delta_base or b"", Lineage(forked, rolled_back, adopted)]
+    found = SegmentCheckpoint(*values)
+    place = (found.checkpoint_ns, found.checkpoint_id)
+    binder = binder_of(connection)
+    own = binder.checkpoint(
+        *(thread.tenant, thread.number, *place, found.seq, found.parent_id, found.state),
+        *(found.metadata, run_id, root_id, names, delta_base, found.label, found.summary),
+        *(forked, rolled_back, adopted, found.created_us),
+    )
+    damaged = binder.is_complete and (mac is None or not equal(mac, own))
+    return DirtyPlace(place, found, held=decode_held(held), problem=ROW_CHANGED if damaged else "")
+
+
+@dataclass(slots=True)
+class DirtyRange:
+    """The content of one segment: a range of a thread's log, or one checkpoint beside it.
+
+    A checkpoint is alone if it could not be stored with its range, or if each is to be a blob of
+    its own. Then its row and all its writes are here, and no other segment is named.
+    """
+
+    thread: DirtyThread
+    through: int  # the last change; the first of a range follows the thread's watermark
+    size_bytes: int = 0  # of the thread's dirty bytes, those that are in it
+    alone: bool = False  # it is one checkpoint beside the ranges
+    hole: Hole | None = None  # that the checkpoint was
+    # the checkpoints that changed, in the order of their last change
+    places: list[DirtyPlace] = field(default_factory=list)
+    removed: list[RemovedCheckpoint] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)  # bundles that were handed off
+    # the values that its rows need and that are in no named segment, by digest
+    values: dict[bytes, NeededValue] = field(default_factory=dict)
+    # by digest the segment that holds a value
+    named: dict[bytes, StoredMember] = field(default_factory=dict)
+    # segments that hold evicted values and writes
+    sources: list[BlobLocation] = field(default_factory=list)
+    # what is damaged in the journal of its values and writes, and whose it is
+    damages: list[tuple[Place, Damage]] = field(default_factory=list)
+    # segments that hold copies and bundles, those they need, and parts of all, by hash
+    holders: dict[bytes, StoredMember] = field(default_factory=dict)

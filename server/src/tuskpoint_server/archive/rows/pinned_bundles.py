@@ -1,0 +1,80 @@
+"""Bundles of hand-offs, whose blobs must last.
+
+A row makes the bundle's blobs needed until its thread's incarnation ends, or until the store has
+lost them (`drop_lost`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, select
+
+from ...core.model import CheckpointKey
+from ...core.values import DIGEST_BYTES, split
+from ...journal.database.thread_rows import ThreadCacheEntry
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import handoffs, members, threads
+from ...journal.sql.statements import Statement, putting
+
+_KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
+
+
+def put(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    key: CheckpointKey,
+    sha256: bytes,
+    seq: int,
+    content_seq: int,
+) -> None:
+    """Record that a bundle was handed off with a change, and as of which one it was made."""
+    _KEEP.run(
+        batch.connection,
+        tenant=log.row.tenant,
+        sha256=sha256,
+        thread=log.row.number,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+        seq=seq,
+        content_seq=content_seq,
+        created_us=batch.now_us,
+    )
+
+
+class LostBundle(NamedTuple):
+    """A bundle that cannot be fetched any more, and the checkpoint that it is of."""
+
+    key: CheckpointKey
+    sha256: bytes
+
+
+def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBundle]:
+    """Forget the bundles that are in a blob, or have a part there; return them.
+
+    They cannot be made again: others hold their hashes.
+    """
+    in_blob = select(members.c.sha256).where(
+        members.c.tenant == tenant, members.c.blob_id == blob_id
+    )
+    here = set(connection.execute(in_blob).scalars())
+    columns = (handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id)
+    rows = connection.execute(
+        select(threads.c.thread_id, *columns, handoffs.c.sha256, handoffs.c.thread, members.c.parts)
+        .join(
+            members,
+            (members.c.tenant == handoffs.c.tenant) & (members.c.sha256 == handoffs.c.sha256),
+        )
+        .join(threads, threads.c.number == handoffs.c.thread)
+        .where(handoffs.c.tenant == tenant)
+    ).all()
+    lost = [row for row in rows if here & {row[3], *split(row[5] or b"", DIGEST_BYTES)}]
+    for *_, sha256, thread, _ in lost:
+        connection.execute(
+            delete(handoffs).where(
+                handoffs.c.tenant == tenant,
+                handoffs.c.sha256 == sha256,
+                handoffs.c.thread == thread,
+            )
+        )
+    return [LostBundle(CheckpointKey(*row[:3]), row[3]) for row in lost]

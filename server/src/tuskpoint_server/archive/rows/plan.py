@@ -1,0 +1,204 @@
+"""Plans: the changes that certifying a flush makes; kept with its pack for a restart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, select
+
+from ...core.model import BlobLocation
+from ...core.values import DIGEST_BYTES, PREFIX_BYTES, Unopened, split
+from ...journal.sql.schema import members, packs
+from ...journal.sql.statements import Statement, inserting
+from ...journal.values.segment_refs import PLACE, location_of
+from ..formats.stored_json import Kind
+
+_log = logging.getLogger(__name__)
+
+_UNFINISHED = Statement(
+    select(packs.c.number, packs.c.tenant, packs.c.spool, packs.c.plan).order_by(packs.c.number)
+)
+_RECORD = Statement(
+    inserting(packs, ("tenant", "spool", "plan", "created_us")).returning(packs.c.number)
+)
+
+
+class PlannedThread(NamedTuple):
+    """A thread whose watermark moves."""
+
+    number: int
+    thread_id: str
+    after: int  # the watermark that the flush began with
+    through: int  # the watermark that it leaves
+    size_bytes: int  # dirty bytes of the thread that no longer wait
+    ended: bool  # an incarnation that ended is in the range
+    checkpoints: int
+
+
+@dataclass(frozen=True)
+class StoredMember:
+    """Stored bytes that are recorded; fields as the columns of `members`."""
+
+    location: BlobLocation  # without a blob ID: in the pack of this plan
+    kind: Kind  # of the bytes under that name
+    thread: int | None = None  # of a segment: whose log it holds
+    incarnation: int | None = None  # the incarnation of that thread
+    first_seq: int | None = None  # the first change of its range
+    last_seq: int | None = None  # the last change of its range
+    needs: bytes = b""  # hashes of the members that it names, joined
+    parts: bytes = b""  # hashes of its parts, joined
+    digests: bytes = b""  # prefixes of the values in it, sorted, joined
+    patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere
+
+    @staticmethod
+    def of(row: Sequence[Any]) -> StoredMember:
+        """Return it from its row, which has `MEMBER_COLUMNS`."""
+        kind, joined = Kind(row[5]), (one or b"" for one in row[10:])
+        return StoredMember(location_of(row), kind, *row[6:10], *joined)
+
+    def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
+        """Return the row of the member at a location."""
+        described = {name: getattr(self, name) for name in _DESCRIBED}
+        place = {name: getattr(self.location.moved(location), name) for name in PLACE}
+        present = {name: value for name, value in (place | described).items() if value != b""}
+        return {"tenant": tenant, **dict.fromkeys((*PLACE, *_DESCRIBED)), **present}
+
+    @cached_property
+    def part_hashes(self) -> list[bytes]:
+        """Hashes of its parts."""
+        return split(self.parts, DIGEST_BYTES)
+
+    @cached_property
+    def needed(self) -> list[bytes]:
+        """Hashes of the members that it names."""
+        return split(self.needs, DIGEST_BYTES)
+
+    @cached_property
+    def held_prefixes(self) -> frozenset[bytes]:
+        """Prefixes of the values in it."""
+        return frozenset(split(self.digests, PREFIX_BYTES))
+
+    @cached_property
+    def patched_prefixes(self) -> frozenset[bytes]:
+        """Prefixes of those that are patches on a keyframe elsewhere."""
+        return frozenset(split(self.patched, PREFIX_BYTES))
+
+    def is_of(self, thread: int, incarnation: int) -> bool:
+        """Return whether it holds a piece of the log of a thread's incarnation."""
+        return self.thread == thread and self.incarnation == incarnation
+
+    def has(self, seq: int) -> bool:
+        """Return whether its range has a change."""
+        return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
+
+
+_DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
+MEMBER_COLUMNS = tuple(members.c[name] for name in (*PLACE, *_DESCRIBED))
+
+
+class PlannedHole(NamedTuple):
+    """A checkpoint that is not stored in its current form, and why."""
+
+    thread: int
+    checkpoint_ns: str
+    checkpoint_id: str
+    seq: int
+    reason: str
+    size: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """The changes that a flush makes once it is read back."""
+
+    begun_us: int = 0  # time at which the flush was read
+    catalog: bytes = b""
+    previous: bytes = b""  # hash of the catalog that it follows; empty: none
+    threads: list[PlannedThread] = field(default_factory=list)  # threads whose watermark moves
+    members: list[StoredMember] = field(default_factory=list)
+    # members of earlier flushes that have to be recorded still
+    named: list[bytes] = field(default_factory=list)
+    # segments, and the threads that need them
+    uses: list[tuple[bytes, int]] = field(default_factory=list)
+    # checkpoints that are stored beside their range: number of the thread, namespace, ID, and
+    # `held` as `journal.checkpoints.located` has it
+    holds: list[tuple[int, str, str, bytes]] = field(default_factory=list)
+    holes: list[PlannedHole] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)  # numbers of holes that were filled
+    # hashes of members that nothing needs any more
+    dropped: list[bytes] = field(default_factory=list)
+    # current locations of members of earlier flushes
+    moved: list[BlobLocation] = field(default_factory=list)
+
+    @property
+    def checkpoints(self) -> int:
+        """Checkpoints that are stored, with their range or beside it."""
+        return sum(thread.checkpoints for thread in self.threads) + len(self.holds)
+
+    @property
+    def size_bytes(self) -> int:
+        """Dirty bytes that no longer wait."""
+        return sum(thread.size_bytes for thread in self.threads)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """Return the stored form, JSON."""
+    return json.dumps(_spelled(plan), separators=(",", ":"), default=_spelled).encode()
+
+
+def decode_plan(stored: bytes) -> Plan:
+    """Decode a plan that `encode_plan` encoded."""
+    content = json.loads(stored, object_hook=lambda one: base64.b64decode(one["base64"]))
+    known: dict[str, Any] = dict(zip((one.name for one in fields(Plan)), content, strict=True))
+    known["threads"] = [PlannedThread(*one) for one in known["threads"]]
+    known["members"] = [
+        StoredMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
+    ]
+    known["uses"] = [tuple(one) for one in known["uses"]]
+    known["holds"] = [tuple(one) for one in known["holds"]]
+    known["holes"] = [PlannedHole(*one) for one in known["holes"]]
+    known["moved"] = [BlobLocation(*one) for one in known["moved"]]
+    return Plan(**known)
+
+
+def _spelled(one: Any) -> object:
+    if isinstance(one, bytes):
+        return {"base64": base64.b64encode(one).decode()}
+    return [getattr(one, each.name) for each in fields(one)]
+
+
+class StoredPack(NamedTuple):
+    """A pack that is on its way: its number, tenant, spool file and plan."""
+
+    number: int
+    tenant: str
+    spool: str
+    plan: Plan
+
+
+def unfinished(connection: Connection) -> list[StoredPack]:
+    """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
+    found = []
+    for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():
+        if isinstance(plan, Unopened):
+            _log.error("a pack of tenant %s is damaged and built again: %s", tenant, plan.problem)
+        else:
+            found.append(StoredPack(number, tenant, spool, decode_plan(plan)))
+    return found
+
+
+def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, now_us: int) -> int:
+    """Record a pack whose bytes are fsynced; return its number."""
+    row = {"tenant": tenant, "spool": spool, "plan": encode_plan(plan), "created_us": now_us}
+    return int(_RECORD.run(connection, **row).fetchall()[0][0])
+
+
+def drop_pack(connection: Connection, number: int) -> bool:
+    """Forget a pack; return whether it was known."""
+    return connection.execute(delete(packs).where(packs.c.number == number)).rowcount > 0

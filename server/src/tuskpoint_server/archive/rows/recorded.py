@@ -1,0 +1,349 @@
+"""The journal's view of threads: to compare with stored segments, or to record it anew."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_
+
+from ...core.model import Entry
+from ...core.state import decode_channels
+from ...core.threads import row_digests
+from ...journal.database.binding import RowDamagedError, binder_of
+from ...journal.database.put_back import STORED_THROUGH
+from ...journal.database.thread_rows import THREAD, Place, ThreadRow, find_thread
+from ...journal.sql.schema import checkpoints, handoffs, removed, threads, writes
+from ...journal.sql.statements import EMPTY, Statement, of_thread
+from ...journal.values import segment_refs
+from ...journal.values.load import entry_of
+from ...journal.values.segment_refs import ROW, ForeignSegments, Row, decode_held
+from ..formats import records as formats
+from . import holes, segment_index, status
+from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
+from .holes import Hole
+from .plan import PlannedHole, StoredMember
+from .restore_values import ONLY_IN
+from .segment_index import Holders
+from .status import KnownCatalog
+
+_log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCheckpoint:
+    """A checkpoint in the journal."""
+
+    entry: Entry  # without its metadata
+    seq: int  # the change that last wrote its row
+    certified_seq: int  # the thread's watermark
+    content: dict[str, bytes]  # digests of its parts, as `row_digests` names them
+    hole: str = ""  # why something of it cannot be read from the blob store, for people; else empty
+    lost: bool = False  # some of its values were only in segments that cannot be read any more
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedThread:
+    """Checkpoints of one incarnation in the journal at one moment."""
+
+    checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
+    removed: AbstractSet[Place]  # those whose removal is not certified yet
+    lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
+    catalog: KnownCatalog | None  # the newest certified catalog, or `None`
+    certified_seq: int  # the thread's watermark
+    ended: bool = False  # the thread was deleted, and may have begun again
+
+
+_PLACES = Statement(
+    select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+    .where(of_thread(checkpoints))
+    .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+)
+_GONE = (removed.c.incarnation == bindparam("of_incarnation"), removed.c.checkpoint_id != "")
+_REMOVED = Statement(
+    select(removed.c.checkpoint_ns, removed.c.checkpoint_id).where(of_thread(removed), *_GONE)
+)
+
+
+def _between(table: Any) -> Any:
+    """Match the rows of a thread from one checkpoint to another, by namespace and ID."""
+    place = tuple_(table.c.checkpoint_ns, table.c.checkpoint_id)
+    return and_(
+        of_thread(table),
+        place >= tuple_(bindparam("first_ns"), bindparam("first_id")),
+        place <= tuple_(bindparam("last_ns"), bindparam("last_id")),
+    )
+
+
+_ROWS = Statement(
+    select(*ROW)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .where(_between(checkpoints))
+)
+_WRITTEN = ("checkpoint_ns", "checkpoint_id", "task_id", "task_path", "idx", "channel", "digest")
+_WRITES = Statement(
+    select(*(writes.c[name] for name in (*_WRITTEN, "seq")), writes.c.data.is_(None)).where(
+        _between(writes)
+    )
+)
+
+
+def of_thread_now(
+    connection: Connection, tenant: str, thread_id: str
+) -> tuple[ThreadRow, list[Place]] | None:
+    """Return a thread that lives, and its checkpoints by namespace and ID."""
+    of = find_thread(connection, tenant, thread_id, newest=False)  # a verification says more
+    if of is None or of.deleted:
+        return None
+    return of, list(_PLACES.run(connection, of_thread=of.number).fetchall())
+
+
+def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> RecordedThread:
+    """Return some checkpoints of an incarnation, in order, as the journal has them.
+
+    `of` is the thread as it was when it was looked up.
+    """
+    lost = holes.lost(connection, of.tenant)
+    gone = _REMOVED.run(connection, of_thread=of.number, of_incarnation=of.incarnation).fetchall()
+    now = find_thread(connection, of.tenant, of.thread_id, newest=False)
+    ended = now is None or now.deleted or now.incarnation != of.incarnation
+    found = _checkpoints(connection, of, places, lost) if places and not ended else {}
+    certified_seq = now.certified_seq if now is not None else 0
+    catalog = status.catalog(connection, of.tenant)
+    return RecordedThread(found, set(gone), lost, catalog, certified_seq, ended)
+
+
+def _checkpoints(
+    connection: Connection, of: ThreadRow, places: Sequence[Place], lost: Mapping[bytes, str]
+) -> dict[Place, RecordedCheckpoint]:
+    names = ("first_ns", "first_id", "last_ns", "last_id")
+    between = dict(zip(names, (*places[0], *places[-1]), strict=True))
+    wanted = set(places)
+    written: dict[Place, list[Sequence[Any]]] = defaultdict(list)
+    for ns, id_, *write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
+        written[ns, id_].append(write)
+    everywhere = holes.unstored(connection, of.tenant)
+    unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.number}
+    gone = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=of.family)}
+    found: dict[Place, RecordedCheckpoint] = {}
+    rows = _ROWS.run(connection, of_thread=of.number, **between)
+    # A few at a time: states and metadata of many take much memory.
+    while fetched := rows.fetchmany(_ROWS_AT_ONCE):
+        some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
+        numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in some]
+        located_at = segment_refs.of_rows(connection, of.tenant, some, numbers)
+        for row, seqs, at in zip(some, numbers, located_at, strict=True):
+            place = row.place[1:]
+            entry = entry_of(row, max(seqs), at.segments)
+            in_lost = [lost[one.sha256] for one in entry.segments if one.sha256 in lost]
+            hole = unstored.get(place) or next(filter(None, in_lost), "")
+            lacks_write = any(is_evicted for *_, is_evicted in written[place])
+            channels = decode_channels(row.state) if gone else ()
+            lacks_value = any(one.digest in gone for one in channels)
+            pending = [tuple(write[:5]) for write in written[place]]
+            found[place] = RecordedCheckpoint(
+                replace(entry, metadata=b"", certified=entry.certified and not hole),
+                seq=row.seq,
+                certified_seq=row.certified_seq,
+                content=row_digests(row.state, entry.metadata, row.delta_base or b"", pending),
+                hole=hole,
+                lost=lacks_value or (bool(in_lost) and lacks_write),
+            )
+    return found
+
+
+_THREADS = Statement(
+    select(*THREAD, STORED_THROUGH)
+    .where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id > bindparam("after"),
+        or_(threads.c.certified_seq > 0, STORED_THROUGH.is_not(None)),
+    )
+    .order_by(threads.c.thread_id)
+    .limit(bindparam("most"))
+)
+_ENDING = Statement(
+    select(removed.c.seq).where(of_thread(removed), removed.c.checkpoint_id == EMPTY)
+)
+_ALL_ROWS = Statement(select(*CHECKPOINT_COLUMNS).where(of_thread(checkpoints)))
+_ALL_WRITES = Statement(
+    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.seq).where(
+        of_thread(writes), writes.c.early_us.is_(None)
+    )
+)
+_HELD = Statement(select(checkpoints.c.held).where(of_thread(checkpoints)))
+_PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_thread(handoffs)))
+
+
+class ReadRecords(NamedTuple):
+    """The records of some threads, and what the journal does not have as the server wrote it."""
+
+    records: list[formats.Record]
+    holes: list[PlannedHole]  # checkpoints whose rows are damaged
+    last: str  # the name of the last thread; empty: there are no more
+
+
+def records(
+    connection: Connection, tenant: str, generation: int, after: str, most: int
+) -> ReadRecords:
+    """Return the records of the next threads by name."""
+    found = ReadRecords([], [], "")
+    lost = holes.lost(connection, tenant)
+    unstored: dict[int, list[Hole]] = {}
+    for hole in holes.unstored(connection, tenant):
+        unstored.setdefault(hole.thread, []).append(hole)
+    rows = _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall()
+    for *columns, stored_through in rows:
+        thread = DirtyThread(*columns)
+        try:
+            thread.check(binder_of(connection))
+        except RowDamagedError as damage:
+            of = (thread.thread_id, tenant, damage)
+            _log.error("thread %r of tenant %s is recorded as far as it is stored: %s", *of)
+            _distrust(connection, thread, stored_through)
+        some = unstored.get(thread.number, ())
+        holders = Holders(connection, thread)
+        of_thread_now = _Records(
+            connection, generation, thread, lost, some, holders, holders.ranges(), found.holes
+        )
+        found.records.extend(of_thread_now.all())
+        found = found._replace(last=thread.thread_id)
+    return found
+
+
+def _distrust(connection: Connection, thread: DirtyThread, stored_through: int | None) -> None:
+    """Take from the segments of a thread what its damaged row may say wrongly.
+
+    Otherwise a changed bit of the watermark, or of the mark that the thread was deleted, would take
+    certified checkpoints out of the catalog.
+    """
+    rows = _HELD.run(connection, of_thread=thread.number).fetchall()
+    held = [decode_held(row[0]).seq for row in rows]
+    thread.certified_seq = max(stored_through or 0, *held, 0)
+    thread.deleted = thread.deleted and not held
+
+
+@dataclass(slots=True)
+class _Records:
+    """The records of one thread, up to its watermark."""
+
+    _connection: Connection
+    _generation: int
+    _thread: DirtyThread
+    _lost: Mapping[bytes, str]
+    _unstored: Sequence[Hole]
+    _holders: Holders
+    _ranges: Sequence[StoredMember]
+    _damaged: list[PlannedHole]  # where damaged rows are noted
+    _named: dict[bytes, None] = field(default_factory=dict)
+
+    def all(self) -> list[formats.Record]:
+        """Return them."""
+        thread = self._thread
+        if thread.deleted:
+            if self._of(_ENDING):
+                return []  # the next flush records the end
+            return [formats.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
+        found: list[formats.Record] = []
+        if thread.deleted_through and thread.incarnation > 0:
+            # Earlier incarnations left which IDs were deleted with them.
+            ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
+            found.append(formats.EndRecord(*ended, thread.deleted_through))
+        unstored = self._unstored
+        found += [formats.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in unstored]
+        found += self._stored({one.place for one in unstored})
+        for pin in map(Pin._make, self._of(_PINS)):
+            if pin.seq <= thread.certified_seq:
+                self._named[pin.sha256] = None
+                found.append(formats.PinRecord(*self._at(pin.seq), *pin[:3]))
+        if 0 < thread.settings_seq <= thread.certified_seq:
+            found.append(thread.setting(self._generation))
+        return found + self._members()
+
+    def _of(self, statement: Statement) -> list[Any]:
+        cursor = statement.run(self._connection, of_thread=self._thread.number)
+        return list(cursor.fetchall())
+
+    def _at(self, seq: int) -> tuple[str, int, int, int]:
+        return self._thread.at(self._generation, seq)
+
+    def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[formats.Record]:
+        certified = self._thread.certified_seq
+        written: dict[tuple[str, str], list[int]] = {}
+        for checkpoint_ns, checkpoint_id, seq in self._of(_ALL_WRITES):
+            if seq <= certified:
+                written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
+        for columns in self._of(_ALL_ROWS):
+            one = dirty_checkpoint(self._connection, self._thread, columns)
+            row, held, place = one.row, one.held, one.place
+            if row is None or place in unstored:
+                continue
+            if one.problem and row.seq <= certified:
+                # The row would be recorded with another state than the segment has.
+                yield formats.GapRecord(*self._at(row.seq), one.problem, *place)
+                number, size = self._thread.number, one.size
+                self._damaged.append(PlannedHole(number, *place, row.seq, one.problem, size))
+                continue
+            segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
+            if row.seq <= certified and segment is not None:
+                held_ns = self._held_ns(segment, row.checkpoint_ns)
+                yield self._thread.record(self._generation, row, segment, held_ns)
+            yield from self._writes(place, held, written.get(place, []))
+
+    def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
+        """Note that a segment is named; return the namespace that a copy has in it."""
+        self._named[segment] = None
+        thread, holder = self._thread, self._holders.by_hash(segment)
+        own = holder is not None and holder.is_of(thread.number, thread.incarnation)
+        return None if own else checkpoint_ns
+
+    def _writes(
+        self, place: tuple[str, str], held: ForeignSegments, seqs: list[int]
+    ) -> Iterable[formats.Record]:
+        newest: dict[bytes, int] = {}
+        for seq in seqs:
+            if seq <= held.seq:
+                newest.update(dict.fromkeys(held.writes, held.seq))
+            elif (segment := self._range(seq)) is not None:
+                newest[segment] = max(seq, newest.get(segment, 0))
+        for segment, seq in newest.items():
+            held_ns = self._held_ns(segment, place[0])
+            yield formats.WritesRecord(*self._at(seq), *place, segment, held_ns)
+
+    def _range(self, seq: int) -> bytes | None:
+        return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
+
+    def _members(self) -> list[formats.Record]:
+        """Return the locations of all named members, of the members these name, and the parts.
+
+        All segments that the thread uses count: later flushes name them, and rely on their
+        records. A checkpoint that is stored alone, for instance, may be above the watermark.
+        """
+        found: dict[bytes, StoredMember] = {}
+        own = (self._thread.number, self._thread.incarnation)
+        used = [sha256 for (sha256,) in self._of(segment_index.USED_BY)]
+        mine = [one.location.sha256 for one in self._ranges if one.is_of(*own)]
+        waiting = [*self._named, *mine, *used]
+        while waiting:
+            sha256 = waiting.pop()
+            holder = self._holders.by_hash(sha256)
+            if holder is not None and sha256 not in found:
+                found[sha256] = holder
+                waiting += (*holder.needed, *holder.part_hashes)
+        where = self._at(self._thread.certified_seq)
+        lost: list[formats.Record] = [
+            formats.GapRecord(*where, self._lost[sha256], segment=sha256)
+            for sha256 in found
+            if sha256 in self._lost
+        ]
+        for one in found.values():
+            ends = (one.first_seq or 0, one.last_seq or 0) if one.is_of(*own) else (0, 0)
+            needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
+            lost.append(formats.MemberRecord(*where, one.location, one.kind, needs, *ends))
+        return lost

@@ -1,0 +1,238 @@
+"""Storing checkpoints again, because their segments will not last or are gone.
+
+Each takes new numbers, and so do its writes and values: the next flush stores it. Its evicted
+values are restored first, matched by their digests, and whole: their keyframes may be gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
+
+from ...core.model import BlobLocation
+from ...core.threads import EventKind
+from ...core.values import DIGEST_BYTES, split
+from ...journal.database.thread_rows import THREAD, Place, StoredWrite, ThreadRow, row_of
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal import deletion
+from ...journal.sql.schema import checkpoints, contents, members, threads, uses, writes
+from ...journal.sql.statements import (
+    LISTED,
+    Statement,
+    in_lists,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+)
+from ...journal.values import segment_refs
+from ...journal.values.contents import referred
+from ...journal.values.segment_refs import ROW, Row
+from ..formats.segments import SegmentValue
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A checkpoint that needs a segment which will not last."""
+
+    place: Place
+    seq: int  # the change that last wrote its row
+    digests: frozenset[bytes]  # the values that it needs, and their keyframes
+    evicted: frozenset[bytes]  # those of them that the journal lacks
+    evicted_writes: tuple[StoredWrite, ...]  # those of its writes that the journal lacks
+    sources: tuple[BlobLocation, ...]  # segments that hold the evicted ones
+    size_bytes: int  # bytes of it in the journal
+
+
+_ROWS = Statement(
+    select(*ROW)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .where(of_thread(checkpoints))
+)
+_OF_WRITE = (writes.c.checkpoint_ns, writes.c.checkpoint_id, func.length(writes.c.data))
+_WRITE = (writes.c[name] for name in StoredWrite._fields[:-1])
+_WRITES = Statement(
+    select(*_OF_WRITE, *_WRITE).where(of_thread(writes), writes.c.early_us.is_(None))
+)
+_NEEDED = Statement(
+    select(contents.c.digest, contents.c.keyframe, func.length(contents.c.data)).where(
+        contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED)
+    )
+)
+_LET_GO = Statement(update(checkpoints).where(of_checkpoint(checkpoints)).values(held=None))
+_RENUMBER_VALUE = Statement(
+    update(contents)
+    .where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest == bindparam("of_digest"),
+        contents.c.data.is_not(None),
+        or_(contents.c.thread != bindparam("new_thread"), contents.c.seq <= bindparam("through")),
+    )
+    .values(thread=bindparam("new_thread"), seq=bindparam("new"), segment=None)
+)
+
+
+ONLY_IN = Statement(
+    select(contents.c.number, contents.c.digest).where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.data.is_(None),
+        contents.c.segment.in_(LISTED),
+    )
+)
+"""Number and digest of the values of a family that only some segments have."""
+
+_FORGET_VALUE = Statement(
+    delete(contents).where(
+        contents.c.number == bindparam("of_number"),
+        contents.c.data.is_(None),  # still, after waiting for another server's commit
+    )
+)
+
+
+def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
+    """Return segments, those that name one of them, those that name these, and so on."""
+    rows = connection.execute(
+        select(members.c.sha256, members.c.needs).where(
+            members.c.tenant == tenant, members.c.needs.is_not(None)
+        )
+    )
+    named_by: dict[bytes, list[bytes]] = {}
+    for sha256, needs in rows:
+        for needed in split(needs, DIGEST_BYTES):
+            named_by.setdefault(needed, []).append(sha256)
+    found: set[bytes] = set()
+    waiting = list(segments)
+    while waiting:
+        sha256 = waiting.pop()
+        if sha256 not in found:
+            found.add(sha256)
+            waiting += named_by.get(sha256, ())
+    return found
+
+
+def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[ThreadRow]:
+    """Return the live threads that need segments."""
+    found: dict[int, ThreadRow] = {}
+    for some in in_lists(segments):
+        using = select(uses.c.thread).where(uses.c.tenant == tenant, uses.c.segment.in_(some))
+        keeping = select(contents.c.family).where(contents.c.segment.in_(some))
+        rows = connection.execute(
+            select(*THREAD).where(
+                threads.c.tenant == tenant,
+                threads.c.deleted.is_(False),
+                threads.c.number.in_(using) | threads.c.family.in_(keeping),
+            )
+        )
+        found.update((row[0], row_of(row)) for row in rows)
+    return list(found.values())
+
+
+def affected(
+    connection: Connection, user: ThreadRow, segments: Collection[bytes]
+) -> tuple[list[Affected], set[bytes]]:
+    """Return a thread's certified checkpoints that need segments, and all values it needs."""
+    written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
+    for ns, name, stored, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
+        written[ns, name].append((StoredWrite._make([*write, None]), stored))
+    rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
+    numbers = [[row.seq, *(write.seq for write, _ in written[row.place[1:]])] for row in rows]
+    places = segment_refs.of_rows(connection, user.tenant, rows, numbers)
+    found = []
+    needed: set[bytes] = set()
+    for row, at in zip(rows, places, strict=True):
+        one = _affected(connection, user, row, written[row.place[1:]])
+        needed |= one.digests
+        is_certified = row.seq <= row.certified_seq
+        if is_certified and any(place.sha256 in segments for place in (*at.segments, *one.sources)):
+            found.append(one)
+    return sorted(found, key=lambda one: one.seq), needed
+
+
+def _affected(
+    connection: Connection,
+    user: ThreadRow,
+    row: Row,
+    written: Sequence[tuple[StoredWrite, int | None]],
+) -> Affected:
+    digests = referred(row.state, row.delta_base)
+    size = len(row.state) + sum(stored or 0 for _, stored in written)
+    evicted: set[bytes] = set()
+    keyframes: set[bytes] = set()
+    for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
+        if stored is None:
+            evicted.add(digest)
+        if keyframe is not None:
+            keyframes.add(keyframe)
+        size += stored or 0
+    gone = tuple(write for write, stored in written if stored is None)
+    sources = segment_refs.of_values(connection, user.tenant, user.family, sorted(evicted))
+    if gone:
+        seqs = [write.seq for write in gone]
+        sources += segment_refs.of_writes(connection, user.tenant, user.number, row.held, seqs)
+    return Affected(
+        row.place[1:],
+        row.seq,
+        frozenset(digests | keyframes),
+        frozenset(evicted),
+        gone,
+        tuple(dict.fromkeys(sources)),
+        size,
+    )
+
+
+def store_again(
+    batch: UnitOfWork,
+    user: ThreadRow,
+    chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]],
+) -> int:
+    """Let the next flush store checkpoints; return how many.
+
+    Each comes with its evicted values, by digest and checked.
+    """
+    log = batch.find(user.tenant, user.thread_id)
+    if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
+        return 0
+    count, updated_us = 0, log.row.updated_us
+    for one, values in chosen:
+        known = batch.checkpoint(log, one.place)
+        if known is None or known.seq != one.seq:
+            continue  # it was removed, or saved again
+        pending = batch.pending(log, one.place, known)
+        # Removes its records so far, and with them those of the segments that will go.
+        taken = batch.change(log, EventKind.RECOVERED, one.place)
+        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
+        deletion.record(batch, log, taken, [one.place])
+        log.row.dirty_bytes += one.size_bytes
+        known.seq = seq
+        batch.amend_checkpoint(log, one.place, known)
+        _LET_GO.run(batch.connection, **parameters_of(user.number, *one.place))
+        before = {slot: write.seq for slot, write in pending.items()}
+        for write in batch.renumber_writes(log, one.place, list(pending.values()), seq):
+            pending[write.task_id, write.idx] = write
+        new = (user.number, seq, log.row.certified_seq)
+        renumbered = [(user.family, digest, *new) for digest in one.digests]
+        names = ("of_family", "of_digest", "new_thread", "new", "through")
+        _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
+        for digest in one.evicted:
+            batch.put_content(log, seq, values[digest])
+        for write in one.evicted_writes:
+            slot = (write.task_id, write.idx)
+            if before[slot] == write.seq:  # it was not replaced
+                value = values[write.digest]
+                whole = write._replace(encoding=value.encoding, data=value.data)
+                batch.put_write(log, one.place, whole, seq, before=pending[slot])
+        count += 1
+    log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
+    log.forget_checkpoints()
+    return count
+
+
+def forget_unneeded(
+    connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
+) -> None:
+    """Forget values of a family that only some segments have and that no thread needs."""
+    found = ONLY_IN.run_listed(connection, segments, of_family=family)
+    gone = [(number,) for number, digest in found if digest not in needed]
+    _FORGET_VALUE.run_rows(connection, ("of_number",), gone)

@@ -1,0 +1,279 @@
+"""How far the archive of a tenant has come, as the journal knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from ...core.errors import Reason, Refusal
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.values import Unopened
+from ...journal.database.thread_rows import find_thread
+from ...journal.sql.schema import (
+    catalogs,
+    changes,
+    checkpoints,
+    contents,
+    holes,
+    journal_info,
+    members,
+    packs,
+    threads,
+    writes,
+)
+from ...journal.sql.statements import (
+    LISTED,
+    Statement,
+    of_checkpoint,
+    parameters_of,
+    same_checkpoint,
+)
+from ..formats.catalogs import Catalog, decode_catalog
+
+
+class CertificationBacklog(NamedTuple):
+    """What waits for certification, except holes: threads, bytes, and the oldest change's time."""
+
+    threads: int
+    size_bytes: int
+    oldest_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCatalog:
+    """The newest certified catalog of a tenant, and its location."""
+
+    catalog: Catalog
+    location: BlobLocation
+    certified_us: int
+    root: bytes  # its key, as the key provider wrapped it; empty if it is not sealed
+
+
+class CatalogPlace(NamedTuple):
+    """What the journal says of the newest catalog of a tenant besides its content."""
+
+    generation: int
+    number: int
+    certified_us: int
+    location: BlobLocation
+
+
+class Wanted(NamedTuple):
+    """A change that a caller waits for; without a checkpoint: all of its thread up to it."""
+
+    thread: int
+    seq: int
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+_DIRTY = sa.and_(
+    threads.c.tenant == sa.bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None)
+)
+_BACKLOG = Statement(
+    sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0))
+    .add_columns(sa.func.min(threads.c.dirty_since_us))
+    .where(_DIRTY)
+)
+_BACKLOGS = Statement(
+    sa.select(threads.c.tenant, sa.func.count())
+    .add_columns(sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0))
+    .add_columns(sa.func.min(threads.c.dirty_since_us))
+    .where(threads.c.dirty_since_us.is_not(None))
+    .group_by(threads.c.tenant)
+)
+_WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
+_MARKS = Statement(
+    sa.select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
+)
+_EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
+
+
+def _newest_catalog(*columns: sa.Column[Any]) -> Statement:
+    """Return what reads columns of a tenant's newest catalog, then its hash and location."""
+    is_of = sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
+    place = (members.c.size, members.c.blob_id, members.c.identifier, members.c.key)
+    return Statement(
+        sa.select(*columns, catalogs.c.sha256, *place)
+        .select_from(catalogs.outerjoin(members, is_of))
+        .where(catalogs.c.tenant == sa.bindparam("of_tenant"))
+    )
+
+
+_CATALOG = _newest_catalog(
+    *(catalogs.c.content, catalogs.c.certified_us, catalogs.c.root),
+    *(catalogs.c.generation, catalogs.c.number),
+)
+_CATALOG_PLACE = _newest_catalog(catalogs.c.generation, catalogs.c.number, catalogs.c.certified_us)
+
+
+def backlog(connection: sa.Connection, tenant: str) -> CertificationBacklog:
+    """Return the backlog; takes time in proportion to the threads that wait."""
+    return CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+
+
+def backlogs(connection: sa.Connection) -> dict[str, CertificationBacklog]:
+    """Return the backlogs of all tenants that have one, as `backlog`."""
+    return {
+        tenant: CertificationBacklog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()
+    }
+
+
+def waiting(
+    connection: sa.Connection, tenant: str, concerns: Callable[[str], bool]
+) -> dict[int, int]:
+    """Return the threads of some names with changes above their watermark, and the last change."""
+    rows = _WAITING.run(connection, of_tenant=tenant).fetchall()
+    return {number: seq for number, seq, thread_id in rows if concerns(thread_id)}
+
+
+def waiting_tenants(connection: sa.Connection) -> list[str]:
+    """Return the tenants that have something to store or a pack on its way."""
+    dirty = sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None))
+    found = connection.execute(sa.union(dirty, sa.select(packs.c.tenant)))
+    return sorted(found.scalars())
+
+
+def catalog_tenants(connection: sa.Connection) -> list[str]:
+    """Return the tenants that have a certified catalog."""
+    return sorted(connection.execute(sa.select(catalogs.c.tenant)).scalars())
+
+
+def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
+    """Return the newest certified catalog, or `None` before the first flush.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
+    if row is None:
+        return None
+    content, certified_us, root, generation, number, *place = row
+    sha256, size, blob_id, identifier, key = place
+    if isinstance(content, Unopened):
+        raise _damaged(tenant, content.problem)
+    # Its location may not be known any more; the next catalog names it by its hash all the same.
+    location = BlobLocation(
+        sha256, size or 0, blob_id or "", identifier or "", b"" if key is None else key
+    )
+    try:
+        catalog = decode_catalog(content, location.blob_id)
+    except Refusal as refusal:
+        raise _damaged(tenant, str(refusal.metadata["problem"])) from refusal
+    # A catalog of another tenant may have been recovered for this one.
+    if (catalog.generation, catalog.number) != (generation, number):
+        raise _damaged(tenant, "another catalog is in its place")
+    return KnownCatalog(catalog, location, certified_us, root or b"")
+
+
+def _damaged(tenant: str, problem: str) -> Refusal:
+    what = f"the newest catalog of tenant {tenant}"
+    return Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=problem)
+
+
+def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None:
+    """Return where the newest certified catalog is stored, whatever its row contains."""
+    row = _CATALOG_PLACE.run(connection, of_tenant=tenant).fetchone()
+    if row is None:
+        return None
+    generation, number, certified_us, sha256, size, blob_id, identifier, key = row
+    is_known = isinstance(key, bytes)
+    location = BlobLocation(
+        sha256, size or 0, blob_id or "", identifier or "", key if is_known else b""
+    )
+    return CatalogPlace(generation, number, certified_us, location)
+
+
+def wanted(
+    connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
+) -> tuple[Wanted, int] | None:
+    """Return the change of a checkpoint that is waited for, if it exists, and the watermark.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`: the row of the thread, so that its watermark proves nothing.
+    """
+    row = find_thread(connection, tenant, key.thread_id)
+    if row is None or row.seq < seq:
+        return None
+    change = Wanted(row.number, seq, key.checkpoint_ns, key.checkpoint_id)
+    return (change, row.certified_seq) if _is_there(connection, change) else None
+
+
+def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, int]:
+    """Return how far threads are certified."""
+    return dict(_MARKS.run_listed(connection, numbers))
+
+
+def missing(connection: sa.Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
+    """Return those of the changes whose checkpoint does not exist any more."""
+    return {one for one in changes_wanted if not _is_there(connection, one)}
+
+
+def _is_there(connection: sa.Connection, change: Wanted) -> bool:
+    if not change.checkpoint_id:
+        return True
+    of = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)
+    return _EXISTS.run(connection, **of).fetchone() is not None
+
+
+def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
+    """Count the checkpoints whose last change is certified, and the others."""
+
+    def count(statement: sa.Select[Any]) -> int:
+        return int(connection.execute(statement).scalar_one())
+
+    saved = sa.func.coalesce(sa.func.sum(threads.c.checkpoint_count), 0)
+    total = count(sa.select(saved).where(threads.c.tenant == tenant))
+    place = (changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
+    changed = (
+        sa.select(*place)
+        .join(threads, threads.c.number == changes.c.thread)
+        .where(
+            threads.c.tenant == tenant,
+            threads.c.dirty_since_us.is_not(None),
+            changes.c.seq > threads.c.certified_seq,
+        )
+        .distinct()
+        .subquery()
+    )
+    there = sa.exists().where(same_checkpoint(checkpoints, changed))
+    waiting = count(sa.select(sa.func.count()).select_from(changed).where(there))
+    waiting += count(
+        sa.select(sa.func.count()).where(holes.c.tenant == tenant, holes.c.segment.is_(None))
+    )
+    return max(0, total - waiting), waiting
+
+
+def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
+    """Return the bytes of values and pending writes that are on the blob store only."""
+    families = sa.select(threads.c.family).where(threads.c.tenant == tenant)
+    numbers = sa.select(threads.c.number).where(threads.c.tenant == tenant)
+    of_values = sa.select(sa.func.coalesce(sa.func.sum(contents.c.size), 0)).where(
+        contents.c.data.is_(None), contents.c.family.in_(families)
+    )
+    of_writes = sa.select(sa.func.coalesce(sa.func.sum(writes.c.size), 0)).where(
+        writes.c.data.is_(None), writes.c.thread.in_(numbers)
+    )
+    return sum(int(connection.execute(one).scalar_one()) for one in (of_values, of_writes))
+
+
+def home(connection: sa.Connection) -> str | None:
+    """Return the kind of store that has all blobs; `None` before anything is stored."""
+    named = journal_info.c.name == "blob_backend"
+    known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
+    anything = connection.execute(sa.select(members.c.sha256).limit(1)).first()
+    return None if known is None or anything is None else str(known)
+
+
+def claim_home(connection: sa.Connection, backend: str) -> str:
+    """Make a kind of store the home of all blobs, unless another is already; return the home."""
+    named = journal_info.c.name == "blob_backend"
+    known = home(connection)
+    if known is not None:
+        return known
+    connection.execute(sa.delete(journal_info).where(named))
+    connection.execute(sa.insert(journal_info).values(name="blob_backend", value=backend))
+    return backend

@@ -1,0 +1,286 @@
+"""Checkpoints as the journal stores them, and the one path that inserts made ones.
+
+Forks, copies, adoptions, rollbacks and snapshots read rows here, make new ones from them, and
+insert these here. Recovery makes the same rows from segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, select
+
+from ...core.errors import Reason, Refusal
+from ...core.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
+from ...core.state import delta_channels, encode_names, parse_metadata
+from ...core.threads import EventKind, is_reserved, judge_state
+from ...core.values import compress
+from ...journal.database.binding import binder_of
+from ...journal.database.thread_rows import (
+    CachedCheckpoint,
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    ThreadRow,
+    find_thread,
+    greatest_id,
+)
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal.deletion import delete_thread, end_incarnation
+from ...journal.sql.schema import checkpoints, threads, writes
+from ...journal.sql.statements import (
+    LISTED,
+    Statement,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+    same_checkpoint,
+)
+from ...journal.values.segment_refs import ROW, ForeignSegments, Row, encode_held
+from ..formats.segments import SegmentCheckpoint, SegmentValue, SegmentWrite
+from .segment_index import add_uses, with_needs
+
+
+@dataclass(slots=True)
+class StoredCheckpoint:
+    """A checkpoint that is in a thread, or is about to be inserted into one."""
+
+    place: Place
+    known: CachedCheckpoint
+    lineage: Lineage = NO_LINEAGE
+    delta_base: bytes | None = None  # see `archive.formats.segments`
+    held: bytes | None = None  # the column: which segments hold it besides those of its thread
+    row: Row | None = None  # as it was read
+    writes: list[StoredWrite] = field(default_factory=list)
+    # Of a copy: the segments that hold it already, that of its state first. It may lack data
+    # then. Without any it has to be stored, and is whole.
+    segments: tuple[bytes, ...] = ()
+    state_only: bool = False  # the first has none of its writes
+    values: list[SegmentValue] = field(
+        default_factory=list
+    )  # that the segment carries, without patches
+
+    def put(self, batch: UnitOfWork, log: ThreadCacheEntry) -> None:
+        """Insert the checkpoint, without its writes and values."""
+        known, lineage = self.known, self.lineage
+        known.forked_from, known.rolled_back_from = lineage.forked_from, lineage.rolled_back_from
+        known.adopted_from, known.delta_base = lineage.adopted_from, self.delta_base
+        batch.put_checkpoint(log, self.place, known, held=self.held)
+
+    @property
+    def new_bytes(self) -> int:
+        """Bytes of content that have to be stored."""
+        if self.segments:
+            return 0
+        values = sum(len(value.data) for value in self.values)
+        written = sum(len(write.data or b"") for write in self.writes)
+        return len(self.known.state) + len(self.known.metadata) + values + written
+
+
+def stored_value(digest: bytes, value: Value) -> SegmentValue:
+    """Return a value as it is stored, by itself."""
+    packed = compress(value.data)
+    return SegmentValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
+
+
+def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None) -> StoredWrite:
+    """Return a write as a segment has it, with data in an encoding of its own."""
+    named = (write.task_id, write.idx, write.task_path, write.channel, write.type)
+    return StoredWrite(*named, write.digest, write.size, encoding, seq, None, data)
+
+
+def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCheckpoint:
+    """Return a checkpoint as a segment has it, without its writes and values.
+
+    Raises:
+        Refusal: `METADATA_NOT_JSON`, of this field.
+    """
+    metadata = parse_metadata(row.metadata, field)
+    known = CachedCheckpoint(
+        seq=row.seq,
+        parent_id=row.parent_id,
+        state=row.state,
+        metadata=metadata.raw,
+        run_id=metadata.run_id,
+        root_id=metadata.root_id,
+        delta_channels=encode_names(delta_channels(row.state)),
+        label=row.label,
+        summary=row.summary,
+        created_us=row.created_us,
+    )
+    place = (row.checkpoint_ns, row.checkpoint_id)
+    return StoredCheckpoint(place, known, row.lineage, row.delta_base or None)
+
+
+def of_stored(one: StoredCheckpoint) -> SegmentCheckpoint:
+    """Return a checkpoint as a bundle has it, without its writes and values."""
+    known = one.known
+    named = (*one.place, 0, known.parent_id, known.state, known.metadata, known.created_us)
+    kept = (known.label, known.summary, one.delta_base or b"", one.lineage)
+    return SegmentCheckpoint(*named, *kept)
+
+
+_of = checkpoints.c
+_NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
+_NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
+_ANY = Statement(select(_of.checkpoint_id).where(of_thread(checkpoints)).limit(1))
+_CHECKPOINTS = Statement(
+    select(_of.number, *ROW)
+    .join(threads, threads.c.number == _of.thread)
+    .where(_of.number.in_(LISTED))
+)
+WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
+"""Columns that a `StoredWrite` is made of."""
+_WRITES = Statement(
+    select(_of.number, writes.c.mac, *WRITE)
+    .join(writes, same_checkpoint(writes, checkpoints))
+    .where(_of.number.in_(LISTED))
+)
+
+
+def live(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
+    """Return the row of a thread that is not deleted, or `None`."""
+    row = find_thread(connection, tenant, thread_id)
+    return None if row is None or row.deleted else row
+
+
+def is_taken(connection: Connection, number: int) -> bool:
+    """Return whether a thread has checkpoints."""
+    return _ANY.run(connection, of_thread=number).fetchone() is not None
+
+
+def named(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Place | None:
+    """Return the place of a checkpoint, if it exists; an empty ID means the latest."""
+    checkpoint_id = key.checkpoint_id or greatest_id(connection, thread.number, key.checkpoint_ns)
+    place = (key.checkpoint_ns, checkpoint_id)
+    return place if numbers_of(connection, thread.number, [place]) else None
+
+
+def numbers_of(connection: Connection, thread: int, places: Sequence[Place]) -> list[int]:
+    """Return the numbers of the rows of checkpoints, for those that are stored."""
+    found = (_NUMBER.run(connection, **parameters_of(thread, *one)).fetchone() for one in places)
+    return [row[0] for row in found if row is not None]
+
+
+def all_numbers(connection: Connection, thread: int) -> list[int]:
+    """Return the numbers of the rows of a thread's checkpoints, the least changed first."""
+    return [number for _, number in sorted(_NUMBERS.run(connection, of_thread=thread).fetchall())]
+
+
+def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpoint]:
+    """Return checkpoints with their writes, in the order of their numbers as they are given.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    binder = binder_of(connection)
+    found: dict[int, StoredCheckpoint] = {}
+    for number, *columns in _CHECKPOINTS.run_listed(connection, numbers):
+        row = Row(*columns).check(binder)
+        known = CachedCheckpoint(
+            *(row.seq, row.parent_id, row.state, row.metadata, row.run_id, row.root_id),
+            *(row.delta_channels, row.label, row.summary, row.created_us),
+        )
+        lineage = Lineage(row.forked_from, row.rolled_back_from, row.adopted_from)
+        found[number] = StoredCheckpoint(
+            row.place[1:], known, lineage, row.delta_base or None, row.held, row
+        )
+    for number, mac, *columns in _WRITES.run_listed(connection, numbers):
+        one, write = found[number], StoredWrite(*columns)
+        if one.row is not None:
+            write.check(binder, one.row.thread_id, one.row.thread, one.place, mac)
+        one.writes.append(write)
+    return [found[number] for number in numbers]
+
+
+def begin(
+    batch: UnitOfWork,
+    tenant: str,
+    target: str,
+    family: int | None,
+    agent_id: str = "",
+    *,
+    unsearchable: bool = False,
+) -> ThreadCacheEntry:
+    """Return a thread that begins now, and shares the values of a family or founds one.
+
+    One that has checkpoints is refused (`THREAD_EXISTS`).
+    """
+    log = batch.find(tenant, target)
+    if log is None:
+        log = batch.begin(tenant, target, family)
+    else:
+        if is_taken(batch.connection, log.row.number):
+            raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+        if log.row.deleted:
+            delete_thread(batch, tenant, target)  # the writes that came for the next incarnation
+            log = batch.find(tenant, target) or log
+        else:
+            end_incarnation(batch, log)
+        log.row.begin_next(batch.new_family() if family is None else family, batch.now_us)
+    log.row.agent_id, log.row.unsearchable = agent_id, unsearchable
+    return log
+
+
+def begin_from(batch: UnitOfWork, tenant: str, target: str, origin: ThreadRow) -> ThreadCacheEntry:
+    """Return a thread that begins now, of the family and the agent of another."""
+    hidden = origin.unsearchable
+    return begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+
+
+def fill(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    new: Sequence[StoredCheckpoint],
+    place: Place,
+    lineage: Lineage = NO_LINEAGE,
+) -> Saved:
+    """Insert all checkpoints of a thread that began; they come into being now.
+
+    Its family has the values that the segment does not carry. `lineage` is of the one at `place`.
+    """
+    for one in new:
+        one.lineage = lineage if one.place == place else NO_LINEAGE
+        one.known.created_us = batch.now_us
+    add(batch, log, new)
+    return end(batch, log, place)
+
+
+def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint]) -> None:
+    """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
+    for one in new:
+        insert_checkpoint(batch, log, one)
+    held = dict.fromkeys(sha256 for one in new for sha256 in one.segments)
+    needed = with_needs(batch.connection, log.row.tenant, held)
+    add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
+
+
+def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> Saved:
+    """End the change that made a thread: its settings belong to it too."""
+    row = log.row
+    row.settings_seq = row.seq
+    batch.store(log)
+    log.forget_checkpoints()
+    return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
+
+
+def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheckpoint) -> None:
+    """Insert a checkpoint, which must not be there, as a change of its own."""
+    row, place = log.row, new.place
+    searched = not is_reserved(row.thread_id)
+    seq = batch.change(
+        log, EventKind.CHECKPOINT_SAVED, place, size_bytes=new.new_bytes, indexed=searched
+    )
+    new.known.seq = seq
+    held = ForeignSegments(seq, new.segments, new.state_only)
+    new.held = encode_held(held) if new.segments else None
+    new.put(batch, log)
+    for value in new.values:
+        batch.put_content(log, seq, value)
+    for write in new.writes:
+        batch.put_write(log, place, write, seq)
+    row.checkpoint_count += 1
+    if place[0] == "" and place[1] >= row.head_id:
+        row.head_id = place[1]
+        row.state = judge_state((one.task_id, one.channel, seq) for one in new.writes)

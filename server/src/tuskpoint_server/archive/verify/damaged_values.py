@@ -1,0 +1,109 @@
+"""Values that are damaged in the journal: which segments hold them, and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from ...core.model import BlobLocation, Damage, Value
+from ...core.values import PREFIX_BYTES, compress, split
+from ...journal.database.thread_rows import find_thread
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import contents, members, threads, writes
+from ...journal.sql.statements import Statement, of_thread, putting
+from ...journal.values import contents as values
+from ...journal.values.segment_refs import PLACE, location_of
+from ..rows import holes
+
+_FAMILY_OF = Statement(select(threads.c.family).where(threads.c.number == bindparam("of_number")))
+_HOLDING = Statement(
+    select(*(members.c[name] for name in PLACE), members.c.digests)
+    .join(threads, threads.c.number == members.c.thread)
+    .where(
+        threads.c.family == bindparam("of_family"),
+        members.c.tenant == bindparam("of_tenant"),
+        members.c.digests.is_not(None),
+    )
+)
+_CONTENT = tuple(one.name for one in contents.columns if one.name != "number")
+_REPLACED = ("type", "size", "encoding", "keyframe", "patches", "patch_bytes", "data")
+_PUT_BACK = Statement(
+    putting(contents, ("family", "digest"), _REPLACED, _CONTENT, contents.c.data.is_not(None)),
+    distinct=True,
+    beside=("tenant",),
+)
+_MEND_WRITE = Statement(
+    update(writes)
+    .where(of_thread(writes), writes.c.digest == bindparam("of_digest"), writes.c.data.is_not(None))
+    .values(
+        {
+            name: bindparam(f"new_{name}", type_=writes.c[name].type)
+            for name in ("type", "size", "encoding", "data")
+        }
+    ),
+    beside=("tenant",),
+)
+
+
+def keyframes(connection: Connection, damages: Collection[Damage]) -> list[Damage]:
+    """Return the damage of keyframes that damaged patches are based on."""
+    based: dict[int, set[bytes]] = {}
+    for one in damages:
+        if one.keyframe is not None:
+            based.setdefault(one.owner, set()).add(one.keyframe)
+    return [
+        damage
+        for family, digests in based.items()
+        for _, damage in values.damaged(connection, family, digests)
+    ]
+
+
+def holders(
+    connection: Connection, tenant: str, damages: Collection[Damage]
+) -> dict[bytes, list[BlobLocation]]:
+    """Return by digest the segments of the threads of a family that hold damaged values."""
+    lost = holes.lost(connection, tenant)
+    wanted: dict[int, dict[bytes, bytes]] = {}
+    for one in damages:
+        family = one.owner
+        if one.is_write:
+            row = _FAMILY_OF.run(connection, of_number=one.owner).fetchone()
+            family = row[0] if row is not None else 0
+        wanted.setdefault(family, {})[one.digest[:PREFIX_BYTES]] = one.digest
+    found: dict[bytes, list[BlobLocation]] = {}
+    for family, prefixes in wanted.items():
+        rows = _HOLDING.run(connection, of_family=family, of_tenant=tenant)
+        while (row := rows.fetchone()) is not None:
+            for prefix in prefixes.keys() & split(row[-1], PREFIX_BYTES):
+                if row[0] not in lost:
+                    found.setdefault(prefixes[prefix], []).append(location_of(row))
+    return found
+
+
+def put_back(
+    batch: UnitOfWork, tenant: str, thread_id: str, mended: Mapping[Damage, Value]
+) -> None:
+    """Store values, which were compared with their digests, in the place of damaged ones.
+
+    A value that has no row gets one, as if the certified part of this thread had brought it.
+    """
+    at = find_thread(batch.connection, tenant, thread_id)
+    for damage, value in mended.items():
+        packed = compress(value.data)
+        of = {"type": value.type, "size": len(value.data)}
+        of |= {"encoding": int(packed.encoding), "data": packed.data}
+        if damage.is_write:
+            new = {f"new_{name}": content for name, content in of.items()}
+            _MEND_WRITE.run(
+                batch.connection,
+                of_thread=damage.owner,
+                of_digest=damage.digest,
+                tenant=tenant,
+                **new,
+            )
+        elif at is not None:
+            row = {"family": damage.owner, "digest": damage.digest, **of, "keyframe": None}
+            row |= {"patches": 0, "patch_bytes": 0, "segment": None}
+            row |= {"thread": at.number, "seq": at.certified_seq, "tenant": tenant}
+            _PUT_BACK.run_many(batch.connection, [row])

@@ -1,0 +1,469 @@
+"""Verifying a thread: a verdict on each of its checkpoints, and what is wrong in the journal.
+
+First the newest catalog and its runs are read and folded to the thread's manifest. Then the
+segments of every checkpoint are read, a page of checkpoints at a time, and compared with the
+journal and with the manifest. All bytes come from the blob store itself. Nothing is changed, and
+damage is only reported.
+
+Threads change while they are verified, so nothing counts as damaged after one look: a broken chain
+must still be that of the newest catalog, and a failed checkpoint must fail again with the journal
+and the manifest of that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...blobs.api import BlobStore
+from ...core.errors import Reason, Refusal
+from ...core.limits import MIB
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
+from ...journal.database import put_back
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import Place, ThreadRow
+from ...journal.values.integrity import CheckPosition, check_some
+from ..formats.catalogs import Catalog, decode_catalog
+from ..formats.manifests import Manifest, ManifestEntry, fold
+from ..formats.sealing import opened
+from ..formats.segment_reading import digests_of
+from ..formats.segments import SegmentCheckpoint
+from ..formats.stored_json import Kind, settled
+from ..read.read import (
+    DAMAGE,
+    THREAD_ABOVE_BYTES,
+    Segments,
+    StoredSegment,
+    newest_row,
+    newest_writes,
+    placed,
+    read_each,
+    records_of,
+    sliced,
+)
+from ..rows import recorded as journal
+from ..rows.recorded import RecordedCheckpoint, RecordedThread
+from ..rows.status import KnownCatalog
+
+PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
+
+BATCH_CHECKPOINTS = 256  # whose segments are read at once
+BATCH_BYTES = 16 * MIB  # of those segments; one checkpoint always fits
+MAX_JOURNAL_PROBLEMS = 100  # after so many nothing more is looked at; the contract says so
+LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
+
+_KEPT_BYTES = 96 * MIB
+_CHECKED_VALUES = 100_000
+
+
+@dataclass(eq=False)
+class ThreadVerification:
+    """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
+
+    `_mismatch` is called once for each member with another hash than recorded. `chain_problem` is
+    the problem, for people, on the way from the newest catalog to the thread's manifest; else it is
+    empty.
+    """
+
+    _database: Database
+    _blobs: BlobStore
+    _of: ThreadRow
+    _places: Sequence[Place]
+    _mismatch: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._segments = _VerifiedSegments(self._database, self._of.tenant, self._blobs)
+        self._catalog = b""  # hash of the catalog that was read; empty: none was
+        self._manifest = fold(self._of.thread_id, ())  # of the incarnation that lives
+        self._chain_holds = True
+        self._last_seq = 0  # the last change of the thread that a record in the blob store has
+        self._put_back = ""  # how the journal is behind these records, for people
+        self._mismatched: set[bytes] = set()
+        self._checked: set[tuple[bytes, bytes]] = set()
+        self.chain_problem = ""
+
+    async def verdicts(self) -> AsyncGenerator[Verdict, None]:
+        """Yield a verdict on each checkpoint, by namespace and ID.
+
+        Those are the checkpoints that the journal or the manifest had when the verification
+        began, and those whose removal the runs still record.
+        """
+        first = await self._look(())
+        manifest = self._manifest
+        places = sorted({*self._places, *first.removed, *manifest.entries, *manifest.removed})
+        for start in range(0, len(places), PAGE_CHECKPOINTS):
+            page = places[start : start + PAGE_CHECKPOINTS]
+            standing = await self._standing(page)
+            size_of = partial(self._new_bytes, standing=standing, seen=set())
+            for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
+                for verdict in await self._verdicts(batch, standing):
+                    yield verdict
+
+    async def journal_problems(self) -> tuple[str, ...]:
+        """Return what is wrong with the rows and values of the thread in the journal, for people.
+
+        `verdicts` comes first, which reads the records that the row of the thread is compared with.
+        The bytes of each part are read at one moment, so changes meanwhile are no problem.
+        """
+        found: list[str] = [self._put_back] if self._put_back else []
+        at: CheckPosition | None = None
+        sound: set[bytes] = set()
+        while len(found) < MAX_JOURNAL_PROBLEMS:
+            look = partial(
+                check_some, tenant=self._of.tenant, thread_id=self._of.thread_id, at=at, sound=sound
+            )
+            checked = await self._database.query(look)
+            found += map(str, checked.problems)
+            at = checked.next
+            if at is None:
+                break
+            if len(sound) > _CHECKED_VALUES:
+                sound.clear()
+        return tuple(dict.fromkeys(found))[:MAX_JOURNAL_PROBLEMS]
+
+    def _new_bytes(self, place: Place, standing: RecordedThread, seen: set[bytes]) -> int:
+        """Return the bytes of the segments of a checkpoint that no earlier one has."""
+        recorded, members = standing.checkpoints.get(place), self._manifest.members
+        segments = recorded.entry.segments if recorded is not None else ()
+        new = {one.sha256: one.size for one in segments if one.sha256 not in seen}
+        seen.update(new)
+        parted = [one for one in new if one in members and members[one].holds is Kind.PARTS]
+        return sum(new.values()) + BATCH_BYTES * len(parted)
+
+    async def _standing(self, places: Sequence[Place]) -> RecordedThread:
+        return await self._database.query(partial(journal.standing, of=self._of, places=places))
+
+    def _note_mismatch(self, location: BlobLocation, actual_sha256: bytes) -> None:
+        sha256 = location.sha256
+        if actual_sha256 not in (b"", sha256) and sha256 not in self._mismatched:
+            self._mismatched.add(sha256)
+            self._mismatch()
+
+    async def _look(self, places: Sequence[Place]) -> RecordedThread:
+        """Return the journal's view, and read the manifest of the same moment.
+
+        Once a newer catalog is certified, the members of the older one may go: a broken chain must
+        still be that of the newest catalog.
+        """
+        broken: bytes | None = None
+        while True:
+            self._segments.forget()  # unreadable members may have been moved since
+            standing = await self._standing(places)
+            known = standing.catalog
+            if known is None or known.location.sha256 == self._catalog:
+                return standing
+            empty = fold(self._of.thread_id, ())
+            try:
+                found = await self._read_chain(known)
+                self._chain_holds = True
+                self._put_back = _behind(standing.certified_seq, self._last_seq)
+            except MemberDamage as damage:
+                if broken != known.location.sha256:
+                    broken = known.location.sha256
+                    continue
+                if standing.ended:
+                    return standing
+                self._note_mismatch(damage.location, damage.actual_sha256)
+                self.chain_problem = self.chain_problem or damage.detail
+                found, self._chain_holds = empty, False
+            self._catalog = known.location.sha256
+            self._segments.manifest = found
+            self._manifest = found if found.incarnation == self._of.incarnation else empty
+            return standing
+
+    async def _read_chain(self, known: KnownCatalog) -> Manifest:
+        """Return the thread's manifest from a catalog, or raise `MemberDamage`."""
+        with _damage_at(known.location):
+            [data] = await self._segments.fetch([known.location])
+            stored = decode_catalog(opened(data, known.location), known.location.blob_id)
+            if _leading(stored) != _leading(known.catalog):
+                problem = "the stored catalog and the one in the journal differ"
+                raise MemberDamage(known.location, b"", problem)
+            records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
+        self._last_seq = max((one.seq for one in records), default=0)
+        manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
+        if manifest.incarnation > self._of.incarnation:
+            problem = (
+                f"the manifest is of incarnation {manifest.incarnation} and the journal has "
+                f"{self._of.incarnation}"
+            )
+            raise MemberDamage(known.location, b"", problem)
+        return manifest
+
+    async def _verdicts(
+        self, batch: Sequence[Place], standing: RecordedThread
+    ) -> Iterable[Verdict]:
+        """Return the verdicts on a batch, in order.
+
+        A failed checkpoint is judged again, with the journal and the manifest of that moment, until
+        the journal does not change between two looks.
+        """
+        verdicts = await self._judge_all(batch, standing)
+        doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
+        for _ in range(LOOKS):
+            if not doubtful:
+                break
+            before, standing = standing, await self._look(doubtful)
+            verdicts |= await self._judge_all(doubtful, standing)
+            doubtful = [
+                one
+                for one in doubtful
+                if verdicts[one].kind is VerdictKind.FAIL
+                and _facts(standing, one) != _facts(before, one)
+            ]
+        for one in verdicts.values():
+            if one.location is not None:
+                self._note_mismatch(one.location, one.actual_sha256)
+        return verdicts.values()
+
+    async def _judge_all(
+        self, batch: Sequence[Place], standing: RecordedThread
+    ) -> dict[Place, Verdict]:
+        own: dict[bytes, BlobLocation] = {}
+        for place in batch:
+            recorded = standing.checkpoints.get(place)
+            if recorded is not None and not recorded.hole:
+                both = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
+                own.update((one.sha256, one) for one in both)
+        await self._segments.load(own.values())
+        await self._segments.load_named(own)
+        verdicts: dict[Place, Verdict] = {}
+        for place in batch:
+            verdicts[place] = await self._judge(place, standing)
+            await asyncio.sleep(0)  # a batch must not hold up every other call
+        return verdicts
+
+    def _named_elsewhere(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
+        """Return the segments that the manifest names for a checkpoint, unless the journal does."""
+        entry = self._manifest.entries.get(place)
+        if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
+            return []
+        named = list(filter(None, map(self._manifest.location, _named_by(entry))))
+        same = {one.sha256 for one in named} == {one.sha256 for one in recorded.entry.segments}
+        return [] if same else named
+
+    async def _judge(self, place: Place, standing: RecordedThread) -> Verdict:
+        key = CheckpointKey(self._of.thread_id, *place)
+        recorded = standing.checkpoints.get(place)
+        entry = self._manifest.entries.get(place)
+        if recorded is None:
+            if entry is None or standing.ended or place in standing.removed:
+                return Verdict(key, VerdictKind.RETRACTED)
+            named = self._manifest.location(entry.record.segment)
+            unknown = "the manifest names it and the journal does not know it"
+            return Verdict(key, VerdictKind.FAIL, named, detail=unknown)
+        first = next(iter(recorded.entry.segments), None)
+        if recorded.hole:
+            kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
+            return Verdict(key, kind, first, detail=recorded.hole)
+        if recorded.seq > recorded.certified_seq:
+            return Verdict(key, VerdictKind.UNVERIFIED)
+        if first is None:
+            nowhere = "it is certified and no segment of it is recorded"
+            return Verdict(key, VerdictKind.FAIL, detail=nowhere)
+        try:
+            await self._check(key, recorded, recorded.entry.segments)
+            if others := self._named_elsewhere(place, recorded):
+                await self._check(key, recorded, others)
+        except MemberDamage as damage:
+            at, reason = damage.location, standing.lost.get(damage.location.sha256)
+            if reason is not None and not recorded.lost:  # a hole that is known already
+                return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
+            return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
+        holds = self._chain_holds
+        problem = _contradiction(recorded, entry, self._manifest) if holds else ""
+        kind = VerdictKind.PASS if recorded.entry.certified else VerdictKind.UNVERIFIED
+        if problem:
+            kind = VerdictKind.FAIL
+        return Verdict(key, kind, first, first.sha256, problem)
+
+    async def _check(
+        self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
+    ) -> None:
+        """Raise `MemberDamage` unless segments hold the checkpoint that the journal has."""
+        with _damage_at(places[0]):
+            stored = await self._segments.read(places)
+            row, holder = newest_row(stored, key)
+            found = await _digests(stored, row, key)
+            if not recorded.entry.certified:  # it has writes that are not stored yet
+                found[PENDING_WRITES] = recorded.content[PENDING_WRITES]
+            if different := difference(found, recorded.content):
+                detail = f"the {different} in its segment and in the journal differ"
+                raise MemberDamage(places[0], places[0].sha256, detail)
+            # The values of a segment are checked once.
+            digests = {
+                (holder.location.sha256, one) for one in digests_of(row, holder.location.blob_id)
+            }
+            unchecked = digests - self._checked
+            await self._segments.needed(holder, [one for _, one in unchecked])
+            if len(self._checked) > _CHECKED_VALUES:
+                self._checked.clear()
+            self._checked |= unchecked
+
+
+@dataclass(eq=False)
+class MemberDamage(Exception):
+    """Stored bytes cannot be read, or are not the recorded ones; fields as in `Verdict`."""
+
+    location: BlobLocation
+    actual_sha256: bytes
+    detail: str
+
+    @classmethod
+    def named(cls, location: BlobLocation, refusal: Refusal) -> MemberDamage:
+        """Return the damage at a location that a refusal reports."""
+        actual = b""
+        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+            actual = bytes.fromhex(refusal.metadata["actual"])
+        elif refusal.reason is Reason.BLOB_MALFORMED:
+            actual = location.sha256
+        return cls(location, actual, refusal.message)
+
+
+@contextmanager
+def _damage_at(location: BlobLocation) -> Iterator[None]:
+    """Raise `MemberDamage` for a refusal that reports damage at a location."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.reason not in DAMAGE:
+            raise
+        raise MemberDamage.named(location, refusal) from refusal
+
+
+class _VerifiedSegments(Segments):
+    """Segments of a tenant, read from the blob store itself.
+
+    An unreadable member raises `MemberDamage`, and is not read again before `forget`. The manifest
+    has the locations of segments that the journal does not know.
+    """
+
+    def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
+        super().__init__(blobs, _KEPT_BYTES)
+        self._recorded = placed(database, tenant)
+        self._damaged: dict[bytes, MemberDamage] = {}
+        self.manifest = fold("", ())
+
+    def forget(self) -> None:
+        self._damaged.clear()
+
+    async def load(self, locations: Iterable[BlobLocation]) -> None:
+        """Fetch segments, many at a time, and keep them; unreadable ones are skipped."""
+        wanted = [one for one in locations if one.sha256 not in self._kept]
+        for location, data in zip(wanted, await self._read(wanted), strict=True):
+            try:
+                with _damage_at(location):
+                    await self.take(location, _whole(data))
+            except MemberDamage as damage:
+                self._damaged[location.sha256] = damage
+
+    async def load_named(self, hashes: Iterable[bytes]) -> None:
+        """Fetch the first members that kept segments name; the rest is read on demand."""
+        size = 0
+        wanted: dict[bytes, BlobLocation] = {}
+        for stored in [self._kept[one] for one in hashes if one in self._kept]:
+            for member in stored.segment.members:
+                place = settled(member.location, stored.location.blob_id)
+                if place.sha256 in self._kept or place.sha256 in wanted:
+                    continue
+                size += place.size
+                if size > BATCH_BYTES:
+                    break
+                wanted[place.sha256] = place
+        await self.load(wanted.values())
+
+    async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
+        return list(map(_whole, await self._read(locations)))
+
+    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamage]:
+        """Return for each location its bytes or their damage, which is noted."""
+        wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
+        hints = [self.manifest.location(one) or hint for one, hint in wanted.items()]
+        places = await self._recorded(hints) if hints else ()
+        answers = await read_each(self._blobs, places) if places else ()
+        found: dict[bytes, bytes | MemberDamage] = {}
+        for place, one in zip(places, answers, strict=True):
+            if isinstance(one, Refusal):
+                self._damaged[place.sha256] = MemberDamage.named(place, one)
+            else:
+                found[place.sha256] = one
+        known = found | self._damaged
+        return [known[one.sha256] for one in locations]
+
+
+def _whole(data: bytes | MemberDamage) -> bytes:
+    if isinstance(data, MemberDamage):
+        raise data
+    return data
+
+
+def _behind(certified_seq: int, last_seq: int) -> str:
+    """Return how the watermark of a thread is behind its records; empty if it is not."""
+    if not put_back.is_older(certified_seq, last_seq):
+        return ""
+    return put_back.problem(certified_seq, last_seq)
+
+
+def _leading(catalog: Catalog) -> tuple[object, ...]:
+    """Return the hashes of a catalog's runs and its identity; locations may have changed."""
+    runs = [ref.location.sha256 for ref in catalog.runs.oldest_first()]
+    return (catalog.tenant, catalog.generation, catalog.number, runs)
+
+
+def _contradiction(
+    recorded: RecordedCheckpoint, entry: ManifestEntry | None, manifest: Manifest
+) -> str:
+    """Return how a manifest contradicts the journal, for people; empty if it does not."""
+    if entry is None:
+        return "it is certified and missing from the manifest"
+    record, saved = entry.record, recorded.entry
+    if record.seq != recorded.seq:
+        return f"the manifest has change {record.seq} of it and the journal {recorded.seq}"
+    if record.segment != saved.segments[0].sha256:
+        spelled = " + ".join(place.sha256.hex() for place in saved.segments)
+        return f"the manifest names {record.segment.hex()} where {spelled} was recorded"
+    different = [
+        name
+        for name in ("parent_id", "label", "summary", "lineage", "created_us")
+        if getattr(record, name) != getattr(saved, name)
+    ]
+    if record.state_sha256 != recorded.content["state"]:
+        different.append("state_sha256")
+    if different:
+        return f"manifest and journal differ in {', '.join(different)}"
+    for sha256 in _named_by(entry):
+        member = manifest.members.get(sha256)
+        needs = member.needs if member is not None else (sha256,)
+        lacking = next((one for one in needs if manifest.location(one) is None), None)
+        if lacking is not None:
+            return f"the manifest does not say where {lacking.hex()} lies"
+    return ""
+
+
+def _named_by(entry: ManifestEntry) -> list[bytes]:
+    """Return the segments that a manifest names for a checkpoint, that of its state first."""
+    return list(dict.fromkeys([entry.record.segment, *(writes.segment for writes in entry.writes)]))
+
+
+def _facts(standing: RecordedThread, place: Place) -> RecordedCheckpoint | None:
+    """Return the facts that a failure depends on; the watermark is not among them."""
+    recorded = standing.checkpoints.get(place)
+    return None if recorded is None else replace(recorded, certified_seq=0)
+
+
+async def _digests(
+    segments: Sequence[StoredSegment], row: SegmentCheckpoint, key: CheckpointKey
+) -> dict[str, bytes]:
+    """Return the digests of a checkpoint in segments; its writes are unpacked."""
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    size = sum(write.size for one in segments for write in one.writes.get(place, ()))
+    if size > THREAD_ABOVE_BYTES:
+        writes = await asyncio.to_thread(newest_writes, segments, key)
+    else:
+        writes = newest_writes(segments, key)
+    facts = [(one.task_id, one.task_path, one.idx, one.channel, one.digest) for one in writes]
+    return row_digests(row.state, row.metadata, row.delta_base, facts)

@@ -1,0 +1,231 @@
+"""Saving and loading, as the service calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from weakref import WeakValueDictionary
+
+from ...core.model import (
+    Checkpoint,
+    CheckpointKey,
+    CheckpointQuery,
+    DeltaHistory,
+    Saved,
+    ThreadName,
+    View,
+)
+from ...core.state import RawCheckpoint
+from ...core.threads import Thread, ThreadDetail
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import StoredWrite
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.values import delta_history, load
+from ...journal.values.load import CheckpointPage, ListPosition
+from . import listed_threads as threads
+from . import save
+from .incoming import IncomingCheckpoint, packed, size_of
+from .listed_threads import ThreadQuery
+from .value_groups import Keyframes
+
+_Change = Callable[[UnitOfWork], Saved]
+_Stored = RawCheckpoint | None
+
+LARGE_BYTES = 64 * 1024
+"""Content from which on a save is packed, or a checkpoint read, in a thread."""
+
+_READS_AT_ONCE = 2  # of small checkpoints; more of them would not fill a transaction
+
+
+class CheckpointRows:
+    """Checkpoints of a journal.
+
+    A mutation is a plain call that enqueues a change; its future is resolved once the change is
+    fsynced. Changes of a thread take effect in the order of the calls. Cancelling the future
+    withdraws the change if the writer has not begun with it; otherwise the change goes on.
+    Every call can refuse with `JOURNAL_UNAVAILABLE`.
+
+    Args:
+        database: The journal.
+        late_save_grace_s: Seconds after a thread was deleted in which a save that repeats one of
+            its checkpoint IDs begins the thread again.
+
+    Attributes:
+        keyframes: Keyframes that the next values of channels are stored as patches on.
+    """
+
+    def __init__(self, database: Database, late_save_grace_s: float = 0) -> None:
+        self._database = database
+        self._late_save_grace_us = int(late_save_grace_s * 1e6)
+        self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
+        # Who waits for `stored`, by tenant.
+        self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_Stored]]]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+        self.keyframes = Keyframes()
+
+    def save_checkpoint(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[Saved]:
+        """Insert or replace a checkpoint.
+
+        Raises:
+            Refusal: `VALUES_MISSING`, `HEAD_MOVED`, `THREAD_DELETED`,
+                `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
+        """
+        # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
+        entropy = 0 if sent.key.checkpoint_id else self._database.random_bits()
+
+        def pack() -> _Change:
+            sent.pack(tenant, self.keyframes)
+            return lambda batch: save.save_checkpoint(
+                batch, tenant, sent, entropy, self._late_save_grace_us
+            )
+
+        return self._submit((tenant, sent.key.thread_id), pack, sent.size_bytes)
+
+    def save_writes(
+        self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool = True
+    ) -> asyncio.Future[Saved]:
+        """Insert pending writes: the first wins at `idx` 0 and above, the last below.
+
+        `early`: their checkpoint need not exist yet.
+
+        Raises:
+            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`.
+        """
+
+        def pack() -> _Change:
+            stored = packed(writes)
+            return lambda batch: save.save_writes(batch, tenant, key, stored, early=early)
+
+        return self._submit((tenant, key.thread_id), pack, size_of(writes))
+
+    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
+        """Set or clear a label; an empty `checkpoint_id` means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`.
+        """
+
+        def change(batch: UnitOfWork) -> Saved:
+            return save.set_label(batch, tenant, key, label)
+
+        return self._submit((tenant, key.thread_id), lambda: change, len(label))
+
+    def _submit(
+        self, thread: ThreadName, pack: Callable[[], _Change], size_bytes: int
+    ) -> asyncio.Future[Saved]:
+        """Pack a change of this much content and enqueue it, behind others of its thread."""
+        line = self._lines.get(thread)
+        if line is None and size_bytes < LARGE_BYTES:
+            return self._database.change(pack(), size_bytes, thread)
+        if line is None:
+            line = self._lines[thread] = asyncio.Lock()
+        return asyncio.create_task(self._later(thread, line, pack, size_bytes))
+
+    async def _later(
+        self, thread: ThreadName, line: asyncio.Lock, pack: Callable[[], _Change], size_bytes: int
+    ) -> Saved:
+        async with line:  # served in the order of arrival
+            answer = self._database.change(await asyncio.to_thread(pack), size_bytes, thread)
+        del line, pack
+        return await answer
+
+    def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
+        """Return checkpoints as they are stored at one moment; `None`: call `load` instead.
+
+        See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
+        """
+        if not keys or not self._database.is_local:
+            return [None] * len(keys)
+        try:
+            return self._database.glance(
+                lambda connection: load.load_stored(connection, tenant, keys, LARGE_BYTES)
+            )
+        except Exception:  # noqa: BLE001 - `load` raises it for those that are concerned
+            return [None] * len(keys)
+
+    async def stored(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+        """Return a checkpoint as `glance` does, where `glance` reads nothing.
+
+        What is asked for while others are read is read together, in one transaction.
+        """
+        if self._database.is_local:
+            return None
+        answer: asyncio.Future[_Stored] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(tenant, []).append((key, answer))
+        if len(self._reading) < _READS_AT_ONCE:
+            task = asyncio.create_task(self._read_asked())
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        return await answer
+
+    async def _read_asked(self) -> None:
+        while self._asked:
+            tenant, asked = self._asked.popitem()
+            keys = [key for key, _ in asked]
+            found: list[_Stored] = [None] * len(keys)
+            with suppress(Exception):  # `load` raises it for those that are concerned
+                found = await self._database.query(
+                    partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES)
+                )
+            for (_, answer), stored in zip(asked, found, strict=True):
+                if not answer.done():
+                    answer.set_result(stored)
+
+    async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
+        """Return a checkpoint, or `None`; see `load.load`."""
+        asked = partial(load.load, tenant=tenant, key=key, view=view)
+        if self._database.is_local:
+            with suppress(load.CheckpointTooLargeError):
+                return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
+        return await self._database.query(asked)
+
+    async def read_page(
+        self,
+        tenant: str,
+        query: CheckpointQuery,
+        view: View,
+        after: ListPosition | None,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> CheckpointPage:
+        """Return the next checkpoints of a listing or a replay; see `load.read_page`."""
+        bounds = {"max_count": max_count, "max_bytes": max_bytes}
+        return await self._database.query(
+            lambda connection: load.read_page(connection, tenant, query, view, after, **bounds)
+        )
+
+    async def delta_history(
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+    ) -> tuple[DeltaHistory, ...]:
+        """Return the history of each channel, in the order asked."""
+        return await self._database.query(
+            lambda connection: delta_history.delta_history(connection, tenant, key, channels)
+        )
+
+    async def stored_by(self, tenant: str) -> tuple[int, int]:
+        """Return how many threads a tenant has, and the bytes of their content."""
+        return await self._database.query(lambda connection: threads.stored_by(connection, tenant))
+
+    def limit_threads(self, tenant: str, limit: int | None, count: int) -> None:
+        """Let a tenant begin no more threads if it has as many as it may."""
+        if limit is not None and count >= limit:
+            self._database.full[tenant] = limit
+        else:
+            self._database.full.pop(tenant, None)
+
+    async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
+        """Return a thread, or `None` if it does not exist (any more)."""
+        return await self._database.query(
+            lambda connection: threads.thread(connection, tenant, thread_id)
+        )
+
+    async def list_threads(
+        self, tenant: str, query: ThreadQuery, after: threads.After, limit: int
+    ) -> list[Thread]:
+        """Return threads in the order of the query."""
+        return await self._database.query(
+            lambda connection: threads.list_threads(connection, tenant, query, after, limit)
+        )

@@ -1,0 +1,353 @@
+"""Reading evicted values from segments, JSON views, and waiting for certification."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, TypeVarTuple
+
+from ...archive.archive import Archive
+from ...core.errors import Reason, Refusal, checkpoint_not_found, journal_damaged
+from ...core.json_view.views import checkpoint_view
+from ...core.limits import KIB, MIB
+from ...core.model import (
+    EVICTED,
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    CheckpointQuery,
+    Damage,
+    DeltaHistory,
+    Durability,
+    Entry,
+    Saved,
+    Source,
+    Value,
+    View,
+)
+from ...core.state import (
+    damages,
+    delta_channels,
+    evicted_digests,
+    history_damages,
+    supplied,
+    supplied_history,
+)
+from ...journal.values.load import ListPosition
+from .checkpoint_rows import CheckpointRows
+from .missing_values import Supplied, ValuesDamaged, ValuesEvicted
+
+PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
+PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
+READS_AT_ONCE = 8  # checkpoints that are read from the blob store beside one another
+BYTES_AHEAD = 32 * MIB  # bytes of content past which a listing reads nothing ahead
+THREADS = 2  # JSON views made at once: one that takes long does not hold up all others
+_RENDERED_AT_ONCE = 16 * KIB  # bytes of content that are rendered without leaving the event loop
+
+ArgumentsT = TypeVarTuple("ArgumentsT")
+ResultT = TypeVar("ResultT")
+
+_POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
+
+
+async def apart(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
+    """Call a function in one of the threads for JSON views and return its result.
+
+    A view takes up to seconds of processor time and a hundred MiB of memory. In the event loop's
+    default threads a few readers would delay the archive; in the event loop, every call. If the
+    caller is cancelled before the call has begun, it is not made.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_POOL, render, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Completer:
+    """Adds the evicted values, read from segments, to what the journal returned."""
+
+    _journal: CheckpointRows
+    _archive: Archive
+
+    async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
+        """Return a checkpoint with all its values; damaged ones are repaired.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        key, tried = loaded.entry.key, set[Damage]()
+        while damaged := damages(loaded):
+            await self._mend(tenant, key, damaged, tried, loaded.entry.segments)
+            again = await self._journal.load(tenant, key, View.FULL)
+            if again is None:  # it was deleted
+                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+            loaded = again
+        evicted = evicted_digests(loaded)
+        return supplied(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
+
+    async def _mend(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        damaged: Sequence[Damage],
+        tried: set[Damage],
+        hints: Sequence[BlobLocation] = (),
+    ) -> None:
+        """Repair damaged values of a checkpoint, so that reading it again gets further.
+
+        `tried`: what the caller tried before; this adds to it.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`: the blob store has none of them.
+        """
+        again = tried.issuperset(damaged)
+        tried.update(damaged)
+        if again or not await self._archive.mender.mend(tenant, key, damaged, hints):
+            raise _lost(key, damaged[0])
+
+    async def listed(
+        self,
+        tenant: str,
+        query: CheckpointQuery,
+        view: View,
+        source: Source,
+        limit: int | None = None,
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield the checkpoints of a listing or a replay as a view shows them, page by page.
+
+        Nothing of the journal is held while the reader is slow. Checkpoints that are damaged in the
+        journal and in no blob are left out; a refusal after the last one says so.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        stored = View.ENTRY if source is Source.BLOB else view
+        lost: list[Refusal] = []
+        after: ListPosition | None = None
+        while limit is None or limit > 0:
+            count = PAGE_COUNT if limit is None else min(limit, PAGE_COUNT)
+            page = await self._journal.read_page(
+                tenant, query, stored, after, max_count=count, max_bytes=PAGE_BYTES
+            )
+            lost += page.damaged
+            if source is Source.BLOB:
+                for one in page.checkpoints:
+                    yield await self.from_blob(tenant, one.entry, view)
+            else:
+                async with aclosing(self.checkpoints(tenant, page.checkpoints, lost)) as whole:
+                    async for one in whole:
+                        shown = await _unless_lost(self.shown(tenant, one, view), lost)
+                        if shown is not None:
+                            yield shown
+            if page.next is None:
+                break
+            after = page.next
+            limit = None if limit is None else limit - len(page.checkpoints)
+        if lost:
+            raise left_out(lost)
+
+    async def checkpoints(
+        self, tenant: str, loaded: Sequence[Checkpoint], lost: list[Refusal]
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield checkpoints with all their values, in order, reading some ahead.
+
+        Why damaged ones are left out is added to `lost`.
+        """
+        ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
+        left, size = deque(loaded), 0
+        try:
+            while left or ahead:
+                while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
+                    one = left.popleft()
+                    if evicted_digests(one) or damages(one):
+                        task = asyncio.create_task(self.checkpoint(tenant, one))
+                        ahead.append((task, _weight(one)))
+                    else:
+                        ahead.append((one, 0))
+                    size += ahead[-1][1]
+                first, weight = ahead.popleft()
+                size -= weight
+                if isinstance(first, Checkpoint):
+                    yield first
+                elif (whole := await _unless_lost(first, lost)) is not None:
+                    yield whole
+        finally:
+            tasks = [task for task, _ in ahead if isinstance(task, asyncio.Task)]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def shown(self, tenant: str, whole: Checkpoint, view: View) -> Checkpoint:
+        """Return a checkpoint that has all its values as a view shows it.
+
+        `JSON` puts the JSON text of each value in its place, delta channels rebuilt.
+        """
+        if view is not View.JSON:
+            return whole
+        histories = await self.rebuilding(tenant, whole)
+        frame = whole.state.frame if whole.state is not None else b""
+        if not histories and content_bytes(whole) + len(frame) <= _RENDERED_AT_ONCE:
+            return checkpoint_view(whole)
+        return await apart(checkpoint_view, whole, histories)
+
+    async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
+        """Return a checkpoint from the blob store, past the local cache."""
+        stored = await self._archive.read(entry)
+        if view is View.ENTRY:
+            return Checkpoint(stored.entry)
+        return await self.shown(tenant, stored, view)
+
+    async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
+        """Return the history of each delta channel whose value a checkpoint does not store."""
+        if loaded.state is None:
+            return ()
+        stored = {one.name for one in loaded.state.channels if one.digest is not None}
+        missing = [name for name in delta_channels(loaded.state.frame) if name not in stored]
+        if not missing:
+            return ()
+        return await self.delta_history(tenant, loaded.entry.key, missing)
+
+    async def delta_history(
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+    ) -> tuple[DeltaHistory, ...]:
+        """Return the history of each channel with all its values, in the order asked.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        tried: set[Damage] = set()
+        histories = await self._journal.delta_history(tenant, key, channels)
+        while damaged := history_damages(histories):
+            await self._mend(tenant, key, damaged, tried)
+            histories = await self._journal.delta_history(tenant, key, channels)
+        return await self.histories(histories)
+
+    async def histories(self, histories: Sequence[DeltaHistory]) -> tuple[DeltaHistory, ...]:
+        """Return histories, of which nothing is damaged, with all their values."""
+        sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
+        if not sources:
+            return tuple(histories)
+        held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
+        evicted = [one.digest for one in held if one.value is EVICTED and one.digest is not None]
+        values = await self._read(sources, evicted)
+        return tuple(supplied_history(history, values) for history in histories)
+
+    async def _read(
+        self, sources: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return evicted values, by digest, or refuse if the segments lack one."""
+        found = await self._archive.read_values(sources, digests)
+        if lacking := [digest.hex() for digest in digests if digest not in found]:
+            raise _malformed(sources, f"the value with the digest {lacking[0]}")
+        return found
+
+    async def mended(self, tenant: str, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Return the result of a call, made again once the damaged values it needs are repaired.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        tried: set[Damage] = set()
+        while True:
+            try:
+                return await call()
+            except ValuesDamaged as damaged:
+                await self._mend(tenant, damaged.key, damaged.damages, tried)
+
+    async def supplied(
+        self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Return the result of a call, made again until it has the evicted values it needs.
+
+        Damaged values that it needs are repaired before.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        values: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await self.mended(tenant, partial(call, values))
+            except ValuesEvicted as lack:
+                found = await self._archive.read_values(lack.places, lack.digests)
+                if not found.keys() - values:
+                    raise _malformed(lack.places, "values of the checkpoint") from None
+                values |= found
+
+
+def _weight(loaded: Checkpoint) -> int:
+    """Return about how many bytes the completed checkpoint takes, at least."""
+    channels = loaded.state.channels if loaded.state is not None else ()
+    stored = sum(location.size for location in loaded.sources)
+    return max(stored, sum(channel.size for channel in channels))
+
+
+def content_bytes(whole: Checkpoint) -> int:
+    """Return the bytes of values and metadata of a checkpoint that has all its values."""
+    channels = whole.state.channels if whole.state is not None else ()
+    values = [one.value for one in channels if one.value is not None]
+    values += [write.value for write in whole.writes]
+    return len(whole.entry.metadata) + sum(len(value.data) for value in values)
+
+
+def history_bytes(histories: Sequence[DeltaHistory]) -> int:
+    """Return the bytes of values in histories that have all their values."""
+    held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
+    return sum(len(one.value.data) for one in held if one.value is not None)
+
+
+async def _unless_lost(reading: Awaitable[Checkpoint], lost: list[Refusal]) -> Checkpoint | None:
+    """Return a checkpoint; if it is damaged in the journal, add why to `lost`."""
+    try:
+        return await reading
+    except Refusal as refusal:
+        if refusal.reason is not Reason.JOURNAL_DAMAGED:
+            raise
+        lost.append(refusal)
+        return None
+
+
+def left_out(lost: Sequence[Refusal]) -> Refusal:
+    """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
+    count = sum(bool(one.metadata["checkpoint_id"]) for one in lost)
+    were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
+    advice = f"{were} left out of this listing, and all others that are stored were sent"
+    metadata: dict[str, Any] = {**lost[0].metadata}
+    return Refusal(lost[0].reason, advice=advice, **metadata)
+
+
+def _lost(key: CheckpointKey, damage: Damage) -> Refusal:
+    return journal_damaged(
+        key.thread_id,
+        key.checkpoint_ns,
+        key.checkpoint_id,
+        problem=f"its value {damage.digest.hex()}: {damage.problem}, and no blob has it",
+        expected=damage.digest.hex(),
+        actual=damage.actual.hex(),
+    )
+
+
+def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
+    blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {lacking}"
+    return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
+
+
+async def reach(
+    archive: Archive, tenant: str, wanted: Durability, change: Saved | Callable[[str], bool]
+) -> None:
+    """Wait until a journaled change has the durability asked for.
+
+    `change` is the outcome of a save, or a predicate of thread names: then all changes so far of
+    these threads are waited for.
+    """
+    if wanted is not Durability.CERTIFIED:
+        return
+    if isinstance(change, Saved):
+        # The whole thread is certified up to the change then.
+        thread = CheckpointKey(change.key.thread_id, "", "")
+        await archive.certify(tenant, thread, change.seq)
+    else:
+        await archive.certify_all(tenant, change)

@@ -1,0 +1,112 @@
+"""Saves that continue from the latest checkpoint: parent, versions and ID are decided here.
+
+A client decides them from what it remembers of a thread. Where another client was faster, they are
+decided again, against the checkpoint that is the latest in the writer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from ...core.errors import invalid_field
+from ...core.lineage import entropy_of, mint_checkpoint_id
+from ...core.model import CheckpointKey, Version
+from ...journal.database.thread_rows import ChannelRef, ThreadCacheEntry, channel_ref
+from ...journal.database.unit_of_work import UnitOfWork
+from .incoming import IncomingCheckpoint
+
+_LEADING_NUMBER = re.compile(r"[0-9]+")
+_DIGITS = 32  # of the number that a version in text begins with, as LangGraph writes it
+
+
+def continued(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint
+) -> IncomingCheckpoint:
+    """Return a save as the successor of the latest checkpoint of its namespace.
+
+    A checkpoint that is stored keeps its ID and its parent: a retry changes nothing.
+    """
+    checkpoint_ns = sent.key.checkpoint_ns
+    latest = batch.greatest(log, checkpoint_ns)
+    checkpoint_id = sent.key.checkpoint_id
+    stored = batch.checkpoint(log, (checkpoint_ns, checkpoint_id)) if checkpoint_id else None
+    if stored is None and sent.raises_id:
+        above = max(latest, log.row.deleted_through)
+        raised = ""
+        if checkpoint_id <= latest:
+            raised = batch.raised_from(log, checkpoint_ns, checkpoint_id)
+            stored = batch.checkpoint(log, (checkpoint_ns, raised)) if raised else None
+        if not raised and checkpoint_id <= above:
+            raised = mint_checkpoint_id(batch.now_us, entropy_of(checkpoint_id), above)
+        checkpoint_id = raised or checkpoint_id
+    parent_id = stored.parent_id if stored is not None else latest
+    if checkpoint_id != sent.key.checkpoint_id:
+        key = CheckpointKey(sent.key.thread_id, checkpoint_ns, checkpoint_id)
+        sent = replace(sent, key=key)
+    return sent if parent_id == sent.parent_id else _follow(batch, log, sent, parent_id)
+
+
+def _follow(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, parent_id: str
+) -> IncomingCheckpoint:
+    """Return a save with another parent, and with the versions that follow that one's."""
+    parent = batch.checkpoint(log, (sent.key.checkpoint_ns, parent_id)) if parent_id else None
+    before = parent.channels if parent is not None else {}
+    raised = _next_version(one.version for one in before.values())
+    channels: dict[str, ChannelRef] = {}
+    for name, one in sent.channels.items():
+        old = before.get(name)
+        inherits = not one.encoded and one.digest is None
+        if old is not None and (inherits or old.digest == one.digest):
+            version = old.version
+        elif raised is None or one.version is None:  # nothing came before; it has none
+            version = one.version
+        else:
+            version = raised
+        if one.encoded:
+            channels[name] = channel_ref(name, version, one.digest, one.size)
+        else:
+            channels[name] = ChannelRef(version, one.digest)
+    changed = [
+        name
+        for name, one in channels.items()
+        if name not in before or before[name].version != one.version
+    ]
+    frame = _with_updated(sent.frame, changed)
+    return replace(sent, parent_id=parent_id, channels=channels, frame=frame)
+
+
+def _with_updated(frame: bytes, changed: Collection[str]) -> bytes:
+    """Return a frame that names these as the updated channels, if it names any."""
+    message = checkpoint_pb2.CheckpointState.FromString(frame)
+    if not message.HasField("updated_channels"):
+        return frame
+    message.updated_channels.names[:] = changed
+    return message.SerializeToString(deterministic=True)
+
+
+def _next_version(versions: Iterable[Version | None]) -> Version | None:
+    """Return a version above all of a checkpoint's, of the same kind; `None` if it has none.
+
+    Raises:
+        Refusal: `INVALID_FIELD`: they are of several kinds, or texts without a leading number.
+    """
+    known = [one for one in versions if one is not None]
+    if not known:
+        return None
+    numbers = [one for one in known if not isinstance(one, str)]
+    if not numbers:
+        number = _LEADING_NUMBER.match(max(str(one) for one in known))
+        if number is not None:
+            return f"{int(number[0]) + 1:0{_DIGITS}}.{0:016}"
+    elif all(type(one) is type(numbers[0]) for one in known):
+        return type(numbers[0])(int(max(numbers)) + 1)
+    raise invalid_field(
+        "checkpoint.parent_checkpoint_id",
+        "the channel versions of the latest checkpoint cannot be incremented; continue the thread "
+        "with the framework that began it",
+    )

@@ -1,0 +1,65 @@
+"""Saves as they wait for the writer: in the form of their rows, packed before the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...core.model import CheckpointKey, Metadata
+from ...core.values import MIN_COMPRESSED, compress
+from ...journal.database.thread_rows import ChannelRef, StoredWrite
+from .value_groups import Keyframes, Prepared
+
+
+@dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
+class IncomingCheckpoint:
+    """A checkpoint to be saved, whose message was checked and taken apart."""
+
+    key: CheckpointKey  # an empty `checkpoint_id` asks for a minted one
+    parent_id: str
+    frame: bytes  # as `State.frame`
+    # By name. One is not encoded if something has to be looked up: the value with its digest, or
+    # without one the parent's.
+    channels: dict[str, ChannelRef]
+    contents: dict[str, tuple[str, Prepared]]  # types and values that came along
+    delta_channels: bytes  # names of channels that are rebuilt from writes
+    metadata: Metadata
+    label: str
+    summary: str
+    agent_id: str  # agent that drives the thread; empty leaves the thread's as it is
+    writes: Sequence[StoredWrite]
+    expected_head: str | None  # required greatest ID of the namespace; `None` does not ask
+    continues: bool  # the parent is the latest of the namespace, whatever `parent_id` is
+    raises_id: bool  # a generated ID, in whose place one above the latest may be stored
+    restarts: bool  # it may repeat an ID of a deleted thread, on purpose
+    vector: bytes  # vector that search finds it by, packed; empty leaves it as it is
+    searchable: bool | None  # whether search finds the thread; `None` leaves it as it is
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values that came along."""
+        return sum([one.size for one in self.channels.values()]) + size_of(self.writes)
+
+    def pack(self, tenant: str, keyframes: Keyframes) -> None:
+        """Bring its values into the form in which they may be stored."""
+        place = (tenant, self.key.thread_id, self.key.checkpoint_ns)
+        for name, (kind, one) in self.contents.items():
+            digest = self.channels[name].digest
+            if digest is not None and len(one.value) >= MIN_COMPRESSED:
+                self.contents[name] = kind, keyframes.prepare(*place, name, one.value, digest)
+        self.writes = packed(self.writes)
+
+
+def packed(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:
+    """Return writes that were sent in the form in which they are stored."""
+    return [one if one.encoding or one.size < MIN_COMPRESSED else _packed(one) for one in writes]
+
+
+def _packed(one: StoredWrite) -> StoredWrite:
+    stored = compress(one.data or b"")
+    return one._replace(encoding=int(stored.encoding), data=stored.data)
+
+
+def size_of(writes: Iterable[StoredWrite]) -> int:
+    """Return the bytes of the values of writes."""
+    return sum([one.size for one in writes])

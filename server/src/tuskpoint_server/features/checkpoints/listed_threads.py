@@ -1,0 +1,148 @@
+"""Threads: their description, their listing, and their setting for search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
+
+from ...core.errors import Reason, Refusal
+from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
+from ...journal.database.thread_rows import ThreadCacheEntry
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import blobs, changes, checkpoints, members, threads, uses
+from ...journal.sql.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
+
+MAX_HEADS = 1000
+"""Namespaces whose heads a thread's description names."""
+
+_THREAD = tuple(threads.c[field.name] for field in fields(Thread))
+_LIVE = threads.c.deleted.is_(False)
+_BY_ID = Statement(
+    select(threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count, *_THREAD).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        _LIVE,
+    )
+)
+_UNCERTIFIED = Statement(
+    select(func.count(distinct(checkpoints.c.number)))
+    .select_from(changes.join(checkpoints, same_checkpoint(checkpoints, changes)))
+    .where(of_thread(changes), changes.c.seq > bindparam("above"))
+)
+_HEADS = Statement(
+    select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
+    .where(of_thread(checkpoints))
+    .group_by(checkpoints.c.checkpoint_ns)
+    .order_by(checkpoints.c.checkpoint_ns)
+    .limit(MAX_HEADS)
+)
+_of_segment = and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
+_of_member = and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
+_EXPIRY = Statement(
+    select(func.min(blobs.c.expire_us))
+    .select_from(uses.join(members, _of_segment).join(blobs, _of_member))
+    .where(of_thread(uses))
+)
+
+_STORED = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(threads.c.added_bytes - threads.c.removed_bytes), 0),
+    ).where(threads.c.tenant == bindparam("of_tenant"), _LIVE)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadQuery:
+    """Which threads to list; empty or `None` means: do not ask."""
+
+    agent_id: str = ""
+    label: str = ""
+    state: ThreadState | None = None
+    since_us: int | None = None  # changed at this time or later
+    until_us: int | None = None  # changed before
+    latest_first: bool = False  # in this order, and not by their IDs
+
+
+After = str | tuple[int, str] | tuple[()]
+"""Where a page begins: after an ID or, latest first, after the time of a last change and the ID of
+its thread; empty: with the first thread."""
+
+
+def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
+    """Return a tenant's threads, those of its stores included, and the bytes of their content."""
+    [(count, stored_bytes)] = _STORED.run(connection, of_tenant=tenant).fetchall()
+    return count, int(stored_bytes)
+
+
+def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail | None:
+    """Return a thread, or `None` if it does not exist (any more)."""
+    row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
+    if row is None:
+        return None
+    number, certified_seq, count, *columns = row
+    [(uncertified,)] = _UNCERTIFIED.run(
+        connection, of_thread=number, above=certified_seq
+    ).fetchall()
+    heads = dict(_HEADS.run(connection, of_thread=number).fetchall())
+    [(expire_us,)] = _EXPIRY.run(connection, of_thread=number).fetchall()
+    return ThreadDetail(_thread(*columns), count, uncertified, heads, expire_us)
+
+
+def list_threads(
+    connection: Connection, tenant: str, query: ThreadQuery, after: After, limit: int
+) -> list[Thread]:
+    """Return threads in the order of the query.
+
+    No index has the times, because every save would have to maintain it: a page of the latest
+    reads all threads of the tenant.
+    """
+    by_id, by_time = threads.c.thread_id, threads.c.updated_us
+    statement = select(*_THREAD).where(threads.c.tenant == tenant, _LIVE, of_users(threads))
+    if not query.latest_first:
+        statement = statement.order_by(by_id).where(by_id > after)
+    else:
+        statement = statement.order_by(by_time.desc(), by_id)
+        if isinstance(after, tuple) and after:
+            time_us, thread_id = after
+            later = and_(by_time == time_us, by_id > thread_id)
+            statement = statement.where(or_(by_time < time_us, later))
+    statement = statement.limit(limit)
+    if query.since_us is not None:
+        statement = statement.where(by_time >= query.since_us)
+    if query.until_us is not None:
+        statement = statement.where(by_time < query.until_us)
+    if query.agent_id:
+        statement = statement.where(threads.c.agent_id == query.agent_id)
+    if query.state is not None:
+        statement = statement.where(threads.c.state == int(query.state))
+    if query.label:
+        labelled = select(checkpoints.c.thread).where(
+            checkpoints.c.tenant == tenant,
+            checkpoints.c.label == query.label,
+            checkpoints.c.label != EMPTY,
+        )
+        statement = statement.where(threads.c.number.in_(labelled))
+    return [_thread(*row) for row in connection.execute(statement)]
+
+
+def _thread(*columns: Any) -> Thread:
+    found = Thread(*columns)
+    return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
+
+
+def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) -> None:
+    """Set whether search finds the checkpoints of a thread that is at hand."""
+    if bool(log.row.unsearchable) is searchable:
+        log.row.unsearchable = not searchable
+        log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
+
+
+def live(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
+    """Return a thread that lives; `THREAD_NOT_FOUND` if there is none."""
+    log = batch.find(tenant, thread_id)
+    if log is None or log.row.deleted:
+        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+    return log

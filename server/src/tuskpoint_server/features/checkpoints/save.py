@@ -1,0 +1,442 @@
+"""Saving: a checkpoint, its pending writes, its label.
+
+Each change is decided against the batch before it changes anything there: one that is
+refused leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from operator import attrgetter
+from typing import NamedTuple
+
+from ...core.errors import (
+    Reason,
+    Refusal,
+    checkpoint_missing,
+    checkpoint_not_found,
+    values_missing,
+)
+from ...core.limits import LIMITS
+from ...core.lineage import mint_checkpoint_id
+from ...core.model import CheckpointKey, Saved
+from ...core.threads import INTERRUPT, RESUME, EventKind
+from ...journal.database.thread_rows import (
+    CachedCheckpoint,
+    ChannelRef,
+    Pending,
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    channel_ref,
+)
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.values import contents, vectors
+from .continuing import continued
+from .incoming import IncomingCheckpoint
+from .listed_threads import switch_search
+from .value_groups import Prepared
+
+_BYTES_PER_WRITE = 128
+"""Most bytes of a write in a message besides its names and content."""
+
+_CHECKED_FROM = 512
+"""So many writes fit an answer, however long their names are."""
+
+_KINDS = {str: "text", int: "integer", float: "number"}  # of versions
+_saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
+
+
+class _Merged(NamedTuple):
+    """The writes of a checkpoint after a save: the stored ones, and the new ones."""
+
+    stored: Pending
+    new: dict[tuple[str, int], StoredWrite]
+    size: int  # bytes of new ones
+    last_seq: int  # greatest number of those that were sent and stored before
+
+
+def save_checkpoint(
+    batch: UnitOfWork,
+    tenant: str,
+    sent: IncomingCheckpoint,
+    entropy: int,
+    late_save_grace_us: int = 0,
+) -> Saved:
+    """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
+    thread_id = sent.key.thread_id
+    log = batch.find(tenant, thread_id) or batch.begin(tenant, thread_id)
+    sent_id = sent.key.checkpoint_id
+    if sent.continues:
+        sent = continued(batch, log, sent)
+    place = (sent.key.checkpoint_ns, sent.key.checkpoint_id)
+    if not place[1]:
+        above = batch.greatest(log, place[0])
+        place = (place[0], mint_checkpoint_id(batch.now_us, entropy, above))
+    stored = batch.checkpoint(log, place)
+    parent = batch.checkpoint(log, (place[0], sent.parent_id)) if sent.parent_id else None
+    if stored is None and log.row.deleted_through and sent_id:
+        _refuse_repeat(batch, log, sent, sent_id, late_save_grace_us)
+    begins = stored is None and _begins_next(batch, log, sent, parent_exists=parent is not None)
+    channels, new = _resolve(batch, log, sent, parent, begins=begins)
+    known = _known(batch, sent, stored, channels)
+    pending = _merged(batch, log, place, stored, sent.writes)
+    replaces = stored is None or _saved(stored) != _saved(known)
+    changed = stored is None or replaces or bool(pending.new) or stored.label != known.label
+    if sent.expected_head is not None and changed:
+        check_head(batch, log, place[0], sent.expected_head)
+    latest = batch.greatest(log, place[0])
+    below = latest if stored is None and place[1] < latest else ""
+    searchable = sent.searchable
+    if searchable is None:
+        searchable = begins or not log.row.unsearchable
+    keeps_vector = bool(sent.vector) and searchable
+    if keeps_vector:
+        vectors.check(batch.connection, tenant, len(sent.vector))
+    # Nothing is refused from here on.
+    if begins:
+        log.row.begin_next(batch.new_family(), batch.now_us)
+    if sent.searchable is not None:
+        switch_search(batch, log, sent.searchable)  # a change of its own, before this one
+    row, key = log.row, CheckpointKey(thread_id, *place)
+    if keeps_vector:
+        vectors.store(batch.connection, tenant, row.number, place, sent.vector)
+    parent_id = sent.parent_id if sent.continues else ""
+    names_agent = sent.agent_id not in ("", row.agent_id)
+    if not changed and stored is not None and not names_agent:
+        # A caller that waits for certification waits for the new setting too.
+        setting = row.settings_seq if sent.searchable is not None else 0
+        seq = max(stored.seq, pending.last_seq, setting)
+        return Saved(key, seq, row.incarnation, parent_id=parent_id)
+    own = len(known.state) + len(known.metadata) if replaces else 0
+    own += sum(content.size_bytes for _, content in new.values())
+    size = own + pending.size
+    seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
+    if names_agent:
+        row.agent_id = sent.agent_id
+        row.settings_seq = seq
+    known.seq = seq
+    _store(batch, log, place, known, new, stored, orphan=stored is None and parent is None)
+    if stored is None:
+        row.checkpoint_count += 1
+    elif known.state != stored.state:
+        # The values of its old state are counted as those of a removed checkpoint.
+        row.removed_count += 1
+        row.removed_bytes = min(row.added_bytes, row.removed_bytes + own)
+    known.pending = pending.stored
+    claims = stored is None and bool(pending.stored)
+    _store_writes(batch, log, place, pending, seq, early=False)
+    if claims:
+        early = [one for one in pending.stored.values() if one.early_us is not None]
+        for one in batch.renumber_writes(log, place, early, seq):
+            pending.stored[one.task_id, one.idx] = one
+    log.add(place, known)
+    if place[0] == "" and place[1] >= row.head_id:
+        log.set_head(place[1], pending.stored)
+    return Saved(key, seq, row.incarnation, parent_id=parent_id, latest=below)
+
+
+def save_writes(
+    batch: UnitOfWork,
+    tenant: str,
+    key: CheckpointKey,
+    writes: Sequence[StoredWrite],
+    *,
+    early: bool,
+) -> Saved:
+    """Insert pending writes; see `store.Checkpoints.save_writes`."""
+    log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
+    row, place = log.row, (key.checkpoint_ns, key.checkpoint_id)
+    known = batch.checkpoint(log, place)
+    if known is None and not early:
+        raise checkpoint_missing(*astuple(key))
+    # Writes may overtake the save that begins the next incarnation. If it never comes, they
+    # expire unseen.
+    if known is None and place[1] <= row.deleted_through:
+        raise row.refuse_deleted()
+    pending = _merged(batch, log, place, known, writes)
+    if not pending.new:
+        seq = max(known.seq if known else 0, pending.last_seq)
+        return Saved(key, seq, row.incarnation, early=known is None)
+    # Search finds questions; of a checkpoint that is not stored yet, with its save.
+    asks = known is not None and any(one.channel == INTERRUPT for one in pending.new.values())
+    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size, indexed=asks)
+    _store_writes(batch, log, place, pending, seq, early=known is None)
+    if known is None:
+        log.early = True
+    else:
+        known.pending = pending.stored
+        if place == ("", row.head_id):
+            log.set_head(row.head_id, pending.stored)
+    return Saved(key, seq, row.incarnation, early=known is None)
+
+
+def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) -> Saved:
+    """Set or clear a label; see `store.Checkpoints.set_label`."""
+    log = batch.find(tenant, key.thread_id)
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    if log is not None and not key.checkpoint_id:
+        place = (key.checkpoint_ns, batch.greatest(log, key.checkpoint_ns))
+    known = batch.checkpoint(log, place) if log is not None and place[1] else None
+    if log is None or known is None:
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    named = CheckpointKey(key.thread_id, *place)
+    if known.label == label:
+        return Saved(named, known.seq, log.row.incarnation)
+    seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
+    known.label, known.seq = label, seq
+    batch.amend_checkpoint(log, place, known)
+    return Saved(named, seq, log.row.incarnation)
+
+
+def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, expected: str) -> None:
+    """Refuse (`HEAD_MOVED`) a change of a namespace whose latest is not the expected one.
+
+    Identical re-saves skip this check, whatever the head is: they are retries of a save whose
+    answer was lost.
+    """
+    head = batch.greatest(log, checkpoint_ns)
+    if head != expected:
+        raise Refusal(
+            Reason.HEAD_MOVED,
+            thread_id=log.row.thread_id,
+            checkpoint_ns=checkpoint_ns,
+            head=head,
+            expected=expected,
+        )
+
+
+def _refuse_repeat(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: IncomingCheckpoint,
+    checkpoint_id: str,
+    grace_us: int,
+) -> None:
+    """Refuse a save that repeats a checkpoint of an ended incarnation.
+
+    It would bring a deleted thread back, or get into the one that began since. Within the grace
+    after a deletion such a save may begin the next incarnation.
+    """
+    row = log.row
+    if sent.restarts or (sent.parent_id and not sent.continues):
+        return  # the caller decides, or the parent
+    if row.deleted and batch.now_us - row.updated_us < grace_us:
+        return
+    place = (sent.key.checkpoint_ns, checkpoint_id)
+    if batch.is_of_ended(log, place, raised=sent.raises_id):
+        raise row.refuse_deleted()
+
+
+def _begins_next(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, *, parent_exists: bool
+) -> bool:
+    """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
+
+    After a deletion only a checkpoint that owes nothing to the ended incarnation is let
+    in: one without parent, which is not tied to a root checkpoint of that time.
+    """
+    row, through = log.row, log.row.deleted_through
+    root_id = sent.metadata.root_id if sent.key.checkpoint_ns else ""
+    old_root = bool(root_id) and root_id <= through
+    if row.deleted:
+        if sent.parent_id or old_root:
+            raise row.refuse_deleted()
+        return True
+    if sent.parent_id and not parent_exists and sent.parent_id <= through:
+        raise row.refuse_deleted()
+    if old_root and batch.checkpoint(log, ("", root_id)) is None:
+        raise row.refuse_deleted()
+    return False
+
+
+def _known(
+    batch: UnitOfWork,
+    sent: IncomingCheckpoint,
+    stored: CachedCheckpoint | None,
+    channels: dict[str, ChannelRef],
+) -> CachedCheckpoint:
+    """Return a checkpoint as it will be stored, without its number."""
+    state = sent.frame + b"".join(channel.encoded for channel in channels.values())
+    if len(state) > LIMITS.max_state:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"a state of {len(state)} bytes without its content",
+            limit="max_state_bytes",
+            maximum=LIMITS.max_state,
+        )
+    return CachedCheckpoint(
+        seq=0,
+        parent_id=sent.parent_id,
+        state=state,
+        metadata=sent.metadata.raw,
+        run_id=sent.metadata.run_id,
+        root_id=sent.metadata.root_id,
+        delta_channels=sent.delta_channels,
+        label=sent.label or (stored.label if stored else ""),
+        summary=sent.summary or (stored.summary if stored else ""),
+        created_us=stored.created_us if stored else batch.now_us,
+        decoded=channels,
+    )
+
+
+def _resolve(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: IncomingCheckpoint,
+    parent: CachedCheckpoint | None,
+    *,
+    begins: bool,
+) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, Prepared]]]:
+    """Return the channels by name, and the values that have to be stored, with their types.
+
+    A save that `begins` an incarnation begins a family too, which has no values.
+
+    Raises:
+        Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
+    """
+    inherited = parent.channels if parent is not None else {}
+    # The values of a head that was saved are here; one that is a copy, or became the head
+    # because later ones were removed, may name evicted ones, like any older parent.
+    checkpoint_ns = sent.key.checkpoint_ns
+    head = batch.greatest(log, checkpoint_ns)
+    parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
+    here = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
+    channels: dict[str, ChannelRef] = {}
+    new: dict[str, tuple[str, Prepared]] = {}
+    missing: list[str] = []
+    for name, one in sent.channels.items():
+        old = inherited.get(name)
+        before, now = old.version if old is not None else None, one.version
+        if before is not None and now is not None and type(before) is not type(now):
+            parent_kind, kind = _KINDS[type(before)], _KINDS[type(now)]
+            raise Refusal(Reason.VERSION_TYPE_CHANGED, channel=name, parent=parent_kind, sent=kind)
+        found: ChannelRef | None = None
+        if one.encoded:
+            found = one
+            kept = parent_is_head and old is not None and old.digest == one.digest
+            if name in sent.contents and not kept:
+                new[name] = sent.contents[name]
+        elif begins:
+            pass
+        elif one.digest is not None:
+            value = None if log.new else batch.value(log, one.digest)
+            if value is not None:
+                found = channel_ref(name, one.version, one.digest, value[0])
+        elif old is not None and old.version == one.version:
+            found = old if here is None or old.digest is None or old.digest in here else None
+        if found is None:
+            missing.append(name)
+        else:
+            channels[name] = found
+    if missing:
+        raise values_missing(missing)
+    return channels, new
+
+
+def _here(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: Mapping[str, ChannelRef],
+    inherited: Mapping[str, ChannelRef],
+) -> set[bytes]:
+    """Return the digests of inherited values whose data is here."""
+    asked = (name for name, one in sent.items() if not one.encoded and one.digest is None)
+    wanted = (inherited[name].digest for name in asked if name in inherited)
+    named = {digest for digest in wanted if digest is not None}
+    pending = {digest for digest in named if batch.brings(log, digest)}
+    return pending | contents.present(batch.connection, log.row.family, named - pending)
+
+
+def _merged(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    known: CachedCheckpoint | None,
+    sent: Sequence[StoredWrite],
+) -> _Merged:
+    """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
+
+    A question that is asked again in the same words is stored again if it comes with the answer
+    that was used: their order shows that it is open.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
+    """
+    stored = batch.pending(log, place, known)
+    new: dict[tuple[str, int], StoredWrite] = {}
+    again: dict[tuple[str, int], StoredWrite] = {}
+    last_seq = 0
+    for write in sent:
+        slot = (write.task_id, write.idx)
+        if write.idx >= 0 and slot in new:
+            continue
+        before = stored.get(slot)
+        if before is not None and (
+            write.idx >= 0
+            or (before.digest, before.channel, before.task_path)
+            == (write.digest, write.channel, write.task_path)
+        ):
+            last_seq = max(last_seq, before.seq)
+            new.pop(slot, None)  # of equal signs in one call the last stays
+            if write.idx < 0 and write.channel == INTERRUPT:
+                again[slot] = write
+            continue
+        again.pop(slot, None)
+        new[slot] = write
+    if again:
+        tasks = {task_id for (task_id, _), one in new.items() if one.channel == RESUME}
+        new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
+    if new and len(stored) + len(new) > _CHECKED_FROM:
+        size = 0
+        for (task_id, _), one in (stored | new).items():
+            names = (task_id, one.task_path, one.channel, one.type)
+            size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
+        if size > LIMITS.max_write_names:
+            raise Refusal(
+                Reason.LIMIT_EXCEEDED,
+                what=f"writes with {size} bytes of names on one checkpoint",
+                limit="max_write_names_bytes",
+                maximum=LIMITS.max_write_names,
+            )
+    size = sum([len(one.data or b"") for one in new.values()])
+    return _Merged(stored, new, size, last_seq)
+
+
+def _store(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    known: CachedCheckpoint,
+    new: Mapping[str, tuple[str, Prepared]],
+    before: CachedCheckpoint | None,
+    *,
+    orphan: bool,
+) -> None:
+    """Store a checkpoint and new values; `orphan`: it is new too, and its parent is not stored."""
+    for name, (kind, content) in new.items():
+        channel = known.channels[name]
+        packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))
+        value = (channel.digest, kind, channel.size, int(packed.encoding), packed.data)
+        batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
+    if orphan and known.parent_id and known.delta_channels != b"[]":
+        known.delta_base = batch.sibling_base(log, place[0], known.parent_id)
+    batch.put_checkpoint(log, place, known, before=before)
+    if place[1] == batch.greatest(log, place[0]):
+        log.whole.add(place[0])
+
+
+def _store_writes(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    pending: _Merged,
+    seq: int,
+    *,
+    early: bool,
+) -> None:
+    early_us = batch.now_us if early else None
+    for slot, write in pending.new.items():
+        batch.put_write(log, place, write, seq, early_us, pending.stored.get(slot))
+        pending.stored[slot] = StoredWrite(*write[:8], seq, early_us, None)

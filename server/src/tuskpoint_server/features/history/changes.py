@@ -1,0 +1,105 @@
+"""Reading the log of a thread, and waiting for more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from ...core.errors import journal_damaged
+from ...core.model import CheckpointKey
+from ...core.threads import Event, EventKind
+from ...journal.database.binding import Binder, binder_of, equal
+from ...journal.database.database import Database, Waiter
+from ...journal.database.thread_rows import ThreadRow, find_thread
+from ...journal.sql.schema import changes
+from ...journal.sql.statements import Statement, of_thread
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Changes after a position of a log, oldest first, and the watermark of certification."""
+
+    events: tuple[Event, ...]
+    certified_seq: int
+
+
+@dataclass(eq=False)
+class EventsCompacted(Exception):
+    """Changes after the position asked for are gone; `kept` is the thread's row."""
+
+    kept: ThreadRow
+
+
+_COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")
+_AFTER = Statement(
+    select(changes.c.mac, *(changes.c[name] for name in _COLUMNS))
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
+    .order_by(changes.c.seq)
+    .limit(bindparam("max_rows"))
+)
+
+
+def _check(
+    binder: Binder, thread: ThreadRow, rows: Sequence[Sequence[Any]], position: int, limit: int
+) -> None:
+    """Check that rows are those that follow a position of a log, up to a limit or all.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    if not binder.is_complete:
+        return
+    last = min(thread.seq, position + limit)
+    if [row[2] for row in rows] != list(range(position + 1, last + 1)):
+        raise journal_damaged(thread.thread_id, problem="its log has a gap")
+    for mac, kind, seq, of, deleted, created_us, *place in rows:
+        own = binder.change(thread.number, seq, of, kind, place[0], place[1], deleted, created_us)
+        if mac is None or not equal(mac, own):
+            raise journal_damaged(thread.thread_id, problem=f"change {seq} of its log was changed")
+
+
+class Events:
+    """The logs of threads, for watchers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.journal_id = database.journal_id
+
+    async def kept(self, tenant: str, thread_id: str) -> ThreadRow | None:
+        """Return a thread's row, with the bounds of its log; `None` if it never existed."""
+        return await self._database.query(lambda found: find_thread(found, tenant, thread_id))
+
+    async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
+        """Return the changes after a position, at most `limit`.
+
+        Raises:
+            EventsCompacted: Some of them are gone.
+        """
+
+        def read(connection: Connection) -> News:
+            kept = find_thread(connection, tenant, thread_id)
+            if kept is None:
+                return News((), 0)
+            of = {"of_thread": kept.number, "after": position, "max_rows": limit}
+            rows = _AFTER.run(connection, **of).fetchall()
+            events = tuple(
+                Event(EventKind(kind), seq, of, CheckpointKey(thread_id, *place), deleted, at_us)
+                for _, kind, seq, of, deleted, at_us, *place in rows
+            )
+            if (not events or events[0].seq != position + 1) and kept.compacted_seq > position:
+                raise EventsCompacted(kept)
+            _check(binder_of(connection), kept, rows, position, limit)
+            return News(events, kept.certified_seq)
+
+        return await self._database.query(read)
+
+    def subscribe(self, tenant: str, thread_id: str) -> AbstractContextManager[Waiter]:
+        """Be woken by changes of a thread that are committed inside the context.
+
+        A caller that reads after entering, and again after each wake, misses none.
+        """
+        return self._database.waiters.subscribe(tenant, thread_id)

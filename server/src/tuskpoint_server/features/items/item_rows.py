@@ -1,0 +1,516 @@
+"""Items of stores: putting, reading and finding them, and their end.
+
+An item is a checkpoint without values (`core.items`) and a row of `items`, which has the times
+that its metadata has. Only a read that puts off its end changes the row alone: the metadata
+follows once less than half of the time is left in it, so that not every read has to be certified.
+A recovered item may so end earlier, by half of that time at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from ...core.errors import Refusal
+from ...core.items import (
+    STATE,
+    Admits,
+    Item,
+    ItemChange,
+    ItemTimes,
+    Namespace,
+    decode,
+    encode,
+    namespace_of,
+    thread_of,
+    threads_below,
+    value_in,
+)
+from ...core.limits import LIMITS, MIB
+from ...core.search import Compare
+from ...core.state import encode_names
+from ...core.threads import EventKind
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal import deletion
+from ...journal.sql.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
+from ...journal.sql.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
+from ...journal.values.integrity import damaged_rows
+
+ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
+SWEPT_AT_ONCE = 500
+_OVERHEAD = 64  # bytes that an item takes in a batch beside its value
+_ALL = 2**62  # rows
+_TOGETHER = 8  # items with several texts whose vectors are read at once
+_PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
+
+_I, _T, _C = items.c, threads.c, checkpoints.c
+_LIVES = or_(_I.expire_us.is_(None), _I.expire_us > bindparam("now_us"))
+_ITS_CHECKPOINT = and_(
+    _C.thread == _I.thread, _C.checkpoint_ns == EMPTY, _C.checkpoint_id == _I.checkpoint_id
+)
+_ITS_DOCUMENT = and_(documents.c.number == _C.number, documents.c.seq == _C.seq)
+_ITS_VECTOR = and_(
+    vectors.c.thread == _C.thread,
+    vectors.c.checkpoint_ns == _C.checkpoint_ns,
+    vectors.c.checkpoint_id == _C.checkpoint_id,
+)
+_BELOW = and_(
+    _T.tenant == bindparam("of_tenant"),
+    # One range of names, for the index; some between a namespace and those below it are others'.
+    _T.thread_id >= bindparam("of_name"),
+    _T.thread_id < bindparam("past_name"),
+    or_(_T.thread_id == bindparam("of_name"), _T.thread_id >= bindparam("from_name")),
+)
+_TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us, _I.more)
+_STANDING = Statement(
+    select(_I.checkpoint_id, *_TIMES).where(of_thread(items), _I.checkpoint_id.in_(LISTED))
+)
+_JOINED = threads.join(items, _I.thread == _T.number).join(checkpoints, _ITS_CHECKPOINT)
+_ITEM = (_T.thread_id, _I.checkpoint_id, *_TIMES, _C.metadata)
+_FIND = Statement(
+    select(_I.checkpoint_id, _C.number)
+    .select_from(_JOINED)
+    .where(
+        _T.tenant == bindparam("of_tenant"),
+        _T.thread_id == bindparam("of_name"),
+        _I.checkpoint_id.in_(LISTED),
+        _LIVES,
+    )
+)
+_NUMBERS = Statement(
+    select(_C.number, _I.more)
+    .select_from(_JOINED)
+    .where(_BELOW, _LIVES)
+    .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
+    .limit(bindparam("max_rows"))
+)
+_SIZES = Statement(select(_C.number, func.length(_C.metadata)).where(_C.number.in_(LISTED)))
+_NUMBERED = Statement(
+    select(_C.number, *_ITEM).select_from(_JOINED).where(_C.number.in_(LISTED), _LIVES)
+)
+# A vector counts that was made of the text as it is now.
+_VECTORS = Statement(
+    select(_C.number, vectors.c.vector)
+    .select_from(checkpoints.join(documents, _ITS_DOCUMENT).join(vectors, _ITS_VECTOR))
+    .where(_C.number.in_(LISTED))
+)
+_said = checkpoints.alias("said")
+_MORE_VECTORS = Statement(
+    select(_C.number, vectors.c.vector)
+    .select_from(
+        checkpoints.join(
+            _said,
+            and_(
+                _said.c.thread == _C.thread,
+                _said.c.checkpoint_ns.in_(
+                    [literal_column(f"'{number}'") for number in range(1, LIMITS.max_item_paths)]
+                ),
+                _said.c.checkpoint_id == _C.checkpoint_id,
+            ),
+        )
+        .join(
+            documents,
+            and_(documents.c.number == _said.c.number, documents.c.seq == _said.c.seq),
+        )
+        .join(
+            vectors,
+            and_(
+                vectors.c.thread == _said.c.thread,
+                vectors.c.checkpoint_ns == _said.c.checkpoint_ns,
+                vectors.c.checkpoint_id == _said.c.checkpoint_id,
+            ),
+        )
+    )
+    .where(_C.number.in_(LISTED))
+)
+_OWED = Statement(
+    select(documents.c.number)
+    .join(threads, _T.number == documents.c.thread)
+    .where(UNEMBEDDED, _BELOW)
+    .limit(1)
+)
+_NAMESPACES = Statement(
+    select(_T.thread_id)
+    .where(_BELOW, exists().where(_I.thread == _T.number, _LIVES))
+    .order_by(_T.thread_id)
+)
+_PAST = Statement(
+    select(_T.tenant, _T.thread_id, _I.checkpoint_id)
+    .join(items, _I.thread == _T.number)
+    .where(_I.expire_us.is_not(None), _I.expire_us <= bindparam("now_us"))
+    .order_by(_I.expire_us)
+    .limit(SWEPT_AT_ONCE)
+)
+_METADATA = Statement(
+    select(_C.checkpoint_id, _C.metadata, _C.summary).where(
+        of_thread(checkpoints), _C.checkpoint_ns == EMPTY, _C.checkpoint_id.in_(LISTED)
+    )
+)
+_COLUMNS = tuple(column.name for column in items.columns)
+_PUT = Statement(putting(items, ("thread", "checkpoint_id")), distinct=True)
+_OF_ITEM = (of_thread(items), _I.checkpoint_id == bindparam("of_id"))
+_DROP = Statement(delete(items).where(*_OF_ITEM))
+_EXTEND = Statement(update(items).where(*_OF_ITEM).values(expire_us=bindparam("new_us")))
+
+
+class ItemPage(NamedTuple):
+    """Items that were found; `cut`: their values are so large that the answer ends early."""
+
+    items: list[Item]
+    cut: bool
+
+
+class ItemRows:
+    """Items of stores. All calls are coroutines; each can refuse with `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, tenant: str, changes: Sequence[ItemChange]) -> None:
+        """Put and delete items, in one transaction; of several changes of one the last counts."""
+        last = {(thread_of(one.namespace), one.key): one for one in changes}
+        by_thread: dict[str, dict[str, ItemChange]] = defaultdict(dict)
+        for (name, key), change in last.items():
+            by_thread[name][key] = change
+
+        def work(batch: UnitOfWork) -> None:
+            batch.lock((tenant, name) for name in by_thread)
+            for name, wanted in by_thread.items():
+                _change(batch, tenant, name, wanted)
+
+        size = sum(len(one.value) + sum(map(len, one.texts)) + _OVERHEAD for one in changes)
+        await self._database.transact(work, size)
+
+    async def get(
+        self, tenant: str, keys: Sequence[tuple[Namespace, str]]
+    ) -> tuple[list[Item], int]:
+        """Return items that live, in the order of their keys, and how many keys are answered."""
+        by_thread: dict[str, list[str]] = defaultdict(list)
+        for namespace, key in keys:
+            by_thread[thread_of(namespace)].append(key)
+        now_us = self._database.now_us()
+
+        def work(connection: Connection) -> tuple[list[Item], int]:
+            numbers: dict[tuple[Namespace, str], int] = {}
+            for name, wanted in by_thread.items():
+                of = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
+                namespace = namespace_of(name)
+                for key, number in _FIND.run_listed(connection, wanted, **of):
+                    numbers[namespace, key] = number
+            there = dict.fromkeys(numbers[one] for one in keys if one in numbers)
+            page = _page(_numbered(connection, there, {"now_us": now_us}), 0, len(there))
+            done = {None, *list(there)[: len(page.items)]}
+            left = (at for at, one in enumerate(keys) if numbers.get(one) not in done)
+            return page.items, next(left, len(keys))
+
+        return await self._database.query(work)
+
+    async def latest(
+        self, tenant: str, prefix: Namespace, admits: Admits | None, offset: int, limit: int
+    ) -> ItemPage:
+        """Return the items below a namespace that a filter admits, the last put first."""
+        of = self._below(tenant, prefix)
+
+        def work(connection: Connection) -> ItemPage:
+            most = offset + limit if admits is None else _ALL
+            rows = _NUMBERS.run(connection, **of, max_rows=most).fetchall()
+            numbers = [row[0] for row in rows]
+            if admits is None:
+                return _page(_numbered(connection, numbers[offset:], of), 0, limit)
+            return _page(_numbered(connection, numbers, of, admits), offset, limit)
+
+        return await self._database.query(work)
+
+    async def ranked(
+        self, tenant: str, prefix: Namespace, admits: Admits | None, compare: Compare
+    ) -> list[tuple[int, float | None]]:
+        """Return the items below a namespace that a filter admits, the best first.
+
+        Of an item with several texts the nearest counts. Each is a number, for `numbered`, and a
+        score; those without a vector follow, the last put first. `compare` is called in a thread.
+        """
+        of = self._below(tenant, prefix)
+
+        def work(connection: Connection) -> list[tuple[int, float | None]]:
+            more = dict(_NUMBERS.run(connection, **of, max_rows=_ALL).fetchall())
+            numbers = list(more)
+            if admits is not None:
+                numbers = [number for number, _ in _some(connection, numbers, of, admits)]
+            scores: dict[int, float] = {}
+            for some in in_lists(numbers):
+                several = [number for number in some if more[number]]
+                asked = [(_VECTORS, list(some))]
+                asked += [
+                    (_MORE_VECTORS, several[at : at + _TOGETHER])
+                    for at in range(0, len(several), _TOGETHER)
+                ]
+                for statement, few in asked:
+                    for number, score in compare(list(statement.run_listed(connection, few))):
+                        scores[number] = max(score, scores.get(number, score))
+            numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # it is stable
+            return [(number, scores.get(number)) for number in numbers]
+
+        return await self._database.query(work)
+
+    async def numbered(self, numbers: Sequence[int]) -> tuple[ItemPage, list[int]]:
+        """Return those of the items with these numbers that live, and their numbers, in order."""
+        of = {"now_us": self._database.now_us()}
+
+        def work(connection: Connection) -> tuple[ItemPage, list[int]]:
+            read: list[int] = []
+
+            def found() -> Iterator[Item]:
+                for number, one in _some(connection, numbers, of):
+                    read.append(number)
+                    yield one
+
+            page = _page(found(), 0, len(numbers))
+            return page, read[: len(page.items)]
+
+        return await self._database.query(work)
+
+    async def awaits_vectors(self, tenant: str, prefix: Namespace) -> bool:
+        """Return whether the embedder owes vectors to items below a namespace."""
+        rows = await self._database.rows(_OWED, **self._below(tenant, prefix))
+        return bool(rows)
+
+    async def namespaces(self, tenant: str, prefix: Namespace) -> list[Namespace]:
+        """Return the namespaces at and below one that have items, in order."""
+        rows = await self._database.rows(_NAMESPACES, **self._below(tenant, prefix))
+        return sorted(namespace_of(name) for (name,) in rows)
+
+    async def put_off(self, tenant: str, read: Sequence[Item]) -> list[Item]:
+        """Let the time of items that were read, and that expire, begin anew; return them so."""
+        now_us = self._database.now_us()
+        due: dict[str, list[str]] = defaultdict(list)
+        after: list[Item] = []
+        for one in read:
+            end_us = now_us + one.times.ttl_us
+            before_us = one.times.expire_us
+            if before_us is not None and (end_us - before_us) * _PUT_OFF >= one.times.ttl_us:
+                due[thread_of(one.namespace)].append(one.key)
+                after.append(replace(one, times=one.times._replace(expire_us=end_us)))
+            else:
+                after.append(one)
+
+        def work(batch: UnitOfWork) -> None:
+            batch.lock((tenant, name) for name in due)
+            for name, keys in due.items():
+                _put_off(batch, tenant, name, keys)
+
+        if due:
+            await self._database.transact(work)
+        return after
+
+    async def sweep(self) -> int:
+        """Delete the items of all tenants that have expired; return how many."""
+        count = 0
+        while past := await self._database.rows(_PAST, now_us=self._database.now_us()):
+            by_thread: dict[tuple[str, str], list[str]] = defaultdict(list)
+            for tenant, name, key in past:
+                by_thread[tenant, name].append(key)
+
+            def work(
+                batch: UnitOfWork, by_thread: dict[tuple[str, str], list[str]] = by_thread
+            ) -> int:
+                batch.lock(by_thread)
+                return sum(_drop_past(batch, *name, keys) for name, keys in by_thread.items())
+
+            gone = await self._database.transact(work)
+            count += gone
+            if not gone:  # they were put again meanwhile
+                break
+        return count
+
+    def _below(self, tenant: str, prefix: Namespace) -> dict[str, object]:
+        name, first, past = threads_below(prefix)
+        of = {"of_tenant": tenant, "of_name": name, "from_name": first, "past_name": past}
+        return {**of, "now_us": self._database.now_us()}
+
+
+def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str, bytes]]) -> None:
+    """Insert the rows of recovered items: of each its key and its metadata."""
+    rows = [(log.row.number, key, *decode(metadata)) for key, metadata in found]
+    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+
+
+def _item(row: Sequence[Any], damage: Refusal | None) -> Item:
+    """Return an item from a row, which has `_ITEM`."""
+    name, key, *times, metadata = row
+    value = value_in(metadata) if damage is None else b""
+    return Item(namespace_of(name), key, value, ItemTimes(*times), damage)
+
+
+def _some(
+    connection: Connection,
+    numbers: Iterable[int],
+    of: Mapping[str, object],
+    admits: Admits | None = None,
+) -> Iterator[tuple[int, Item]]:
+    """Yield those of the items with these numbers that live and are admitted, in their order."""
+    now_us = of["now_us"]
+    for some in in_lists(numbers):
+        sizes = dict(_SIZES.run_listed(connection, some))
+        for few in _groups(some, sizes):
+            rows = _NUMBERED.run_listed(connection, few, now_us=now_us)
+            found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
+            damaged = damaged_rows(connection, found)
+            yield from (
+                (number, _item(found[number], damaged.get(number)))
+                for number in few
+                if number in found
+            )
+
+
+def _groups(numbers: Iterable[int], sizes: Mapping[int, int]) -> Iterator[list[int]]:
+    """Cut the numbers of items into groups whose values fit into memory."""
+    group, size = list[int](), 0
+    for number in numbers:
+        group.append(number)
+        size += sizes.get(number, 0)
+        if size > ANSWER_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _numbered(*asked: Any) -> Iterator[Item]:
+    return (one for _, one in _some(*asked))
+
+
+def _page(found: Iterator[Item], offset: int, limit: int) -> ItemPage:
+    page, size = list[Item](), 0
+    for number, one in enumerate(found):
+        if number < offset:
+            continue
+        if len(page) == limit or size > ANSWER_BYTES:
+            return ItemPage(page, len(page) < limit)
+        page.append(one)
+        size += len(one.value)
+    return ItemPage(page, cut=False)
+
+
+def _living(batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]) -> dict[str, ItemTimes]:
+    """Return the times of items that are stored, expired ones too."""
+    rows = _STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
+    return {key: ItemTimes(*times) for key, *times in rows}
+
+
+def _change(batch: UnitOfWork, tenant: str, name: str, wanted: dict[str, ItemChange]) -> None:
+    log = batch.find(tenant, name)
+    if log is None:
+        if not any(one.value for one in wanted.values()):
+            return
+        log = batch.begin(tenant, name)
+    stored = {} if log.new else _living(batch, log, wanted)
+    rows: list[tuple[object, ...]] = []
+    doomed: list[Place] = []
+    for key, change in wanted.items():
+        if not change.value:
+            continue
+        before = stored.get(key)
+        lived = before is not None and before.live_at(batch.now_us)
+        created_us = before.created_us if before is not None and lived else batch.now_us
+        end_us = batch.now_us + change.ttl_us if change.ttl_us else None
+        more = max(0, len(change.texts) - 1)
+        times = ItemTimes(created_us, batch.now_us, change.ttl_us, end_us, more)
+        _store(batch, log, key, times, change.value, change.texts)
+        had = 0 if before is None else 1 + before.more
+        log.row.checkpoint_count += max(0, 1 + more - had)
+        doomed += [(str(number), key) for number in range(1 + more, had)]
+        rows.append((log.row.number, key, *times))
+    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+    gone = {key: stored[key] for key, one in wanted.items() if not one.value and key in stored}
+    _drop(batch, log, gone, doomed)
+
+
+def _store(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    key: str,
+    times: ItemTimes,
+    value: bytes,
+    texts: Sequence[str],
+) -> None:
+    """Put the checkpoint that an item is, and those of its further texts, each as a change."""
+    encoded = encode(times, value)
+    for number, text in enumerate(texts or ("",)):
+        place, metadata = (str(number or ""), key), b"{}" if number else encoded
+        size = len(metadata) + len(STATE)
+        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
+        named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
+        known = CachedCheckpoint(*named)
+        batch.put_checkpoint(log, place, known, before=batch.checkpoint(log, place))
+        log.add(place, known)
+
+
+def _drop(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    gone: Mapping[str, ItemTimes],
+    texts: Sequence[Place] = (),
+) -> None:
+    """Remove items that are stored, and texts of others."""
+    own = [
+        (str(number or ""), key) for key, times in gone.items() for number in range(1 + times.more)
+    ]
+    places = [*own, *texts]
+    if not places:
+        return
+    row = log.row
+    batch.write_out()
+    deletion.drop(batch, log, places)
+    _DROP.run_rows(batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in gone])
+    row.checkpoint_count -= len(places)
+    batch.store(log)
+    batch.write_out()
+    batch.logs.forget(row.tenant, row.thread_id)
+
+
+def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> int:
+    """Remove those of the items that have expired; return how many."""
+    log = batch.find(tenant, name)
+    if log is None:
+        return 0
+    stored = _living(batch, log, keys)
+    past = {key: times for key, times in stored.items() if not times.live_at(batch.now_us)}
+    _drop(batch, log, past)
+    return len(past)
+
+
+def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> None:
+    log = batch.find(tenant, name)
+    if log is None:
+        return
+    ends: list[tuple[int, int, str]] = []
+    stored = _living(batch, log, keys)
+    found = _METADATA.run_listed(batch.connection, stored, of_thread=log.row.number)
+    for key, metadata, text in found:
+        times = stored[key]
+        if times.expire_us is None or not times.live_at(batch.now_us):
+            continue
+        end_us = batch.now_us + times.ttl_us
+        ends.append((end_us, log.row.number, key))
+        recorded_us = decode(metadata).expire_us or 0
+        if 2 * (recorded_us - batch.now_us) < times.ttl_us:
+            _store(batch, log, key, times._replace(expire_us=end_us), value_in(metadata), [text])
+    _EXTEND.run_rows(batch.connection, ("new_us", "of_thread", "of_id"), ends)

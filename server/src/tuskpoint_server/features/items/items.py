@@ -1,0 +1,133 @@
+"""Items of stores: put, read and found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...archive.archive import Archive
+from ...core.items import Admits, Item, ItemChange, Namespace, matches, thread_of
+from ...core.model import Durability
+from ...core.search import SearchMode
+from ...search.embedders import EmbedderError
+from ...search.search import SearchEngine
+from ..checkpoints.completing import reach
+from .item_rows import ItemRows
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemQuery:
+    """Which items below a namespace are looked for."""
+
+    prefix: Namespace
+    admits: Admits | None  # the condition of a filter
+    text: str  # whose meaning the nearest have; empty: the last put come first
+    offset: int
+    limit: int
+    refresh: bool  # their time begins anew
+
+
+@dataclass(frozen=True, slots=True)
+class FoundItems:
+    """Items that were found, and their scores, `None` if they were not compared."""
+
+    items: Sequence[Item]
+    scores: Sequence[float | None]
+    cut: bool  # there are more within the limit, which make the answer too large
+    fell_back: str = ""  # why they were not compared with the query
+    damaged: tuple[str, ...] = ()  # why others were left out: their rows were changed
+
+    def sound(self) -> FoundItems:
+        """Return those whose rows were not changed, and why the others are left out."""
+        damaged = tuple(str(one.damage) for one in self.items if one.damage is not None)
+        if not damaged:
+            return self
+        for damage in damaged:
+            _log.error("left out of a search: %s", damage)
+        pairs = zip(self.items, self.scores, strict=True)
+        kept = [(one, score) for one, score in pairs if one.damage is None]
+        items, scores = [one for one, _ in kept], [score for _, score in kept]
+        return replace(self, items=items, scores=scores, damaged=damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Labels at an end of a namespace, "*" for any one."""
+
+    labels: Namespace
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Stores of all tenants. `_engine` is `None` if the server does not index."""
+
+    _journal: ItemRows
+    _archive: Archive
+    _engine: SearchEngine | None
+
+    async def put(self, tenant: str, changes: Sequence[ItemChange], wanted: Durability) -> bool:
+        """Put and delete items; return whether much is waiting for certification."""
+        backlog = self._archive.backlog(tenant)
+        if any(change.value for change in changes):
+            backlog.admit()
+        await self._journal.put(tenant, changes)
+        names = {thread_of(change.namespace) for change in changes}
+        await reach(self._archive, tenant, wanted, names.__contains__)
+        return backlog.warning()
+
+    async def get(
+        self, tenant: str, keys: Sequence[tuple[Namespace, str]], *, refresh: bool
+    ) -> tuple[Sequence[Item], int]:
+        """Return the items that live, and how many of the keys are answered."""
+        found, answered = await self._journal.get(tenant, keys)
+        for one in found:
+            if one.damage is not None:
+                raise one.damage
+        if refresh:
+            found = await self._journal.put_off(tenant, found)
+        return found, answered
+
+    async def search(self, tenant: str, query: ItemQuery) -> FoundItems:
+        """Find items below a namespace."""
+        found = (await (self._nearest if query.text else self._latest)(tenant, query)).sound()
+        if not query.refresh:
+            return found
+        read = await self._journal.put_off(tenant, found.items)
+        return replace(found, items=read)
+
+    async def namespaces(
+        self, tenant: str, patterns: Sequence[Pattern], depth: int
+    ) -> Sequence[Namespace]:
+        """Return the namespaces that match, cut to a depth unless that is 0, in order."""
+        first = next((one.labels for one in patterns if not one.at_end), ())
+        prefix = first[: first.index("*")] if "*" in first else first
+        found = await self._journal.namespaces(tenant, prefix)
+        matching = (
+            one
+            for one in found
+            if all(matches(one, pattern.labels, at_end=pattern.at_end) for pattern in patterns)
+        )
+        return list(dict.fromkeys(one[: depth or None] for one in matching))
+
+    async def _latest(self, tenant: str, query: ItemQuery, fell_back: str = "") -> FoundItems:
+        asked = (query.prefix, query.admits, query.offset, query.limit)
+        page = await self._journal.latest(tenant, *asked)
+        return FoundItems(page.items, [None] * len(page.items), page.cut, fell_back)
+
+    async def _nearest(self, tenant: str, query: ItemQuery) -> FoundItems:
+        if self._engine is None or SearchMode.VECTOR not in self._engine.modes:
+            return await self._latest(tenant, query, "the server has no embedder")
+        owed = partial(self._journal.awaits_vectors, tenant, query.prefix)
+        try:
+            compare = await self._engine.comparing(tenant, query.text, owed)
+        except EmbedderError as error:
+            return await self._latest(tenant, query, f"the embedder does not answer: {error}")
+        ranked = await self._journal.ranked(tenant, query.prefix, query.admits, compare)
+        some = dict(ranked[query.offset : query.offset + query.limit])
+        page, numbers = await self._journal.numbered(list(some))
+        return FoundItems(page.items, [some[one] for one in numbers], page.cut)

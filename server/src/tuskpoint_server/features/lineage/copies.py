@@ -1,0 +1,314 @@
+"""Copies: checkpoints of one thread, prepared for another thread, or for a hand-off.
+
+Threads of a family share their values, so values are not copied. A copy of a certified checkpoint
+is held by the segments of its original and is not stored again; it may lack its data. A copy that
+has to be stored itself is whole: evicted values are restored. A closure needs no ancestors: it
+includes the values that its delta channels are rebuilt from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from sqlalchemy import Connection, select
+
+from ...archive.formats.bundles import Closure, check_bytes
+from ...archive.formats.segments import Segment, SegmentValue, SegmentWrite
+from ...archive.rows import holes
+from ...archive.rows.stored import (
+    StoredCheckpoint,
+    all_numbers,
+    live,
+    named,
+    numbers_of,
+    of_stored,
+    read,
+    stored_value,
+)
+from ...core.delta_bases import decode_delta_base, encode_delta_base
+from ...core.model import (
+    EVICTED,
+    BlobLocation,
+    CheckpointKey,
+    DamagedValue,
+    Value,
+    write_order,
+)
+from ...core.state import decode_channels
+from ...core.values import Encoding
+from ...journal.database.thread_rows import Place, StoredWrite, ThreadRef, ThreadRow
+from ...journal.removal.delta_bases import NO_NAMES, rebuilt_from
+from ...journal.sql.schema import checkpoints, writes
+from ...journal.sql.statements import LISTED, Statement, in_lists, same_checkpoint
+from ...journal.values import contents, segment_refs
+from ...journal.values.contents import referred
+from ...journal.values.delta_history import follow
+from ...journal.values.segment_refs import decode_held
+from ..checkpoints.missing_values import Supplied, ValuesDamaged, ValuesEvicted
+from .subgraphs import tied
+
+_VALUES = Statement(
+    select(writes.c.digest, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
+        writes.c.number.in_(LISTED), writes.c.data.is_not(None)
+    )
+)
+_HELD = Statement(
+    select(checkpoints.c.held, writes.c.seq)
+    .join(checkpoints, same_checkpoint(checkpoints, writes))
+    .where(writes.c.number.in_(LISTED), writes.c.data.is_(None))
+)
+
+
+def prepare(
+    connection: Connection,
+    sources: Iterable[tuple[ThreadRow, Sequence[int]]],
+    supplied: Supplied,
+    *,
+    with_ancestors: bool = False,
+) -> list[list[StoredCheckpoint]]:
+    """Return copies of checkpoints for threads of the same family; everything is written out.
+
+    Args:
+        connection: In a write transaction.
+        sources: Threads, and the numbers of the rows of checkpoints in them.
+        supplied: Evicted values that have been read.
+        with_ancestors: All that delta channels are rebuilt from is copied as well. Else each
+            copy gets it as its `delta_base`.
+
+    Raises:
+        ValuesEvicted: Values are neither here nor supplied.
+        ValuesDamaged: Values that have to be stored again are damaged.
+    """
+    prepared: list[list[StoredCheckpoint]] = []
+    missing: set[bytes] = set()
+    places: list[BlobLocation] = []
+    for origin, numbers in sources:
+        found = read(connection, numbers)
+        _find_segments(connection, origin, found)
+        written = {} if with_ancestors else _give_bases(connection, origin.ref, found)
+        try:
+            bring_values(connection, origin.family, origin, found, supplied, written)
+        except ValuesEvicted as lack:
+            missing |= lack.digests
+            places += lack.places
+        prepared.append(found)
+    if missing:
+        raise ValuesEvicted(missing, places)
+    return prepared
+
+
+def closure(
+    connection: Connection, tenant: str, key: CheckpointKey, supplied: Supplied
+) -> Closure | None:
+    """Return a checkpoint with all that its next run needs; see `Lineage.closure`."""
+    thread = live(connection, tenant, key.thread_id)
+    place = named(connection, thread, key) if thread is not None else None
+    if thread is None or place is None:
+        return None
+    found = read(connection, closure_numbers(connection, thread.number, place))
+    written = _give_bases(connection, thread.ref, found)
+    of = CheckpointKey(key.thread_id, *place)
+    check_bytes(of, sum(map(_whole_bytes, found)))
+    wanted = frozenset[bytes]().union(*(referred(one.known.state, one.delta_base) for one in found))
+    values = _gather(connection, thread, found, wanted, supplied, written)
+    segment = Segment(
+        *(key.thread_id, 0, 0, 0, 0),
+        checkpoints=tuple(map(of_stored, found)),
+        writes=tuple(write for one in found for write in _segment_writes(thread, one)),
+        values=tuple(
+            SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
+            for digest, value in sorted(values.items())
+        ),
+        handoff=place,
+    )
+    return Closure(of, segment, thread.seq)
+
+
+def closure_numbers(connection: Connection, number: int, place: Place) -> list[int]:
+    """Return the rows of the checkpoints of a closure, the one that it is of first."""
+    return numbers_of(connection, number, [place, *sorted(tied(connection, number, place))])
+
+
+def bring_values(
+    connection: Connection,
+    family: int,
+    at: ThreadRow,
+    found: Sequence[StoredCheckpoint],
+    supplied: Supplied,
+    written: Mapping[bytes, int],
+) -> None:
+    """Add the values that a family lacks to checkpoints that have to be stored.
+
+    The checkpoints are in the thread `at`; `written` maps digests to numbers of its writes.
+
+    Raises:
+        ValuesEvicted: Values are neither here nor supplied.
+    """
+    new = [one for one in found if not one.segments]
+    needed = [referred(one.known.state, one.delta_base) for one in new]
+    wanted = frozenset[bytes]().union(*needed)
+    lacking = wanted - contents.present(connection, family, wanted)
+    here = _gather(connection, at, new, lacking, supplied, written)
+    packed = {digest: stored_value(digest, value) for digest, value in here.items()}
+    for one, digests in zip(new, needed, strict=True):
+        one.values = [packed[digest] for digest in sorted(digests & packed.keys())]
+
+
+def _gather(
+    connection: Connection,
+    at: ThreadRow,
+    found: Sequence[StoredCheckpoint],
+    wanted: AbstractSet[bytes],
+    supplied: Supplied,
+    written: Mapping[bytes, int],
+) -> dict[bytes, Value]:
+    """Return the wanted values that checkpoints of a thread need, and make their writes whole."""
+    here = {digest: supplied[digest] for digest in wanted if digest in supplied}
+    stored = contents.read(connection, at.family, wanted - here.keys())
+    here |= {digest: value for digest, value in stored.items() if value is not EVICTED}
+    rows = {written[digest] for digest in wanted - here.keys() if digest in written}
+    for digest, *value in _VALUES.run_listed(connection, rows):
+        here[digest] = contents.stored_value(at.number, digest, *value)
+    missing = {*wanted} - here.keys()
+    unknown = [contents.missing(at.family, one) for one in missing - stored.keys() - {*written}]
+    if found:
+        key = CheckpointKey(at.thread_id, *found[0].place)
+        refuse_damaged(key, (*here.values(), *unknown))
+    seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by column `held`
+    for one in found:
+        for index, write in enumerate(one.writes):
+            if write.data is None and write.digest in supplied:
+                packed = stored_value(write.digest, supplied[write.digest])
+                one.writes[index] = write._replace(encoding=packed.encoding, data=packed.data)
+            elif write.data is None:
+                missing.add(write.digest)
+                seqs[one.held].append(write.seq)
+    if missing:
+        rows = {written[digest] for digest in missing & written.keys()}
+        for held, seq in _HELD.run_listed(connection, rows):
+            seqs[held].append(seq)
+        places = segment_refs.of_values(connection, at.tenant, at.family, sorted(missing))
+        for held, some in seqs.items():
+            places += segment_refs.of_writes(connection, at.tenant, at.number, held, some)
+        raise ValuesEvicted(missing, places)
+    return here
+
+
+def _give_bases(
+    connection: Connection, of: ThreadRef, found: Sequence[StoredCheckpoint]
+) -> dict[bytes, int]:
+    """Give checkpoints of a thread all that their delta channels are rebuilt from.
+
+    Return the values of it that pending writes hold: digest to number of the row.
+    """
+    written: dict[bytes, int] = {}
+    for one in found:
+        base = None
+        if one.known.delta_channels != NO_NAMES:
+            channels = decode_channels(one.known.state)
+            names = set(json.loads(one.known.delta_channels))
+            names -= {channel.name for channel in channels if channel.digest is not None}
+            paths = follow(connection, of, one.place, sorted(names))
+            base = encode_delta_base(rebuilt_from(paths)) or None
+            for write in (write for path in paths.values() for write in path.newest_first):
+                if write.number is not None:
+                    written[write.write.digest] = write.number
+        if base != one.delta_base:
+            # A segment has the base that its checkpoint had there.
+            one.delta_base, one.segments = base, ()
+    return written
+
+
+def _whole_bytes(one: StoredCheckpoint) -> int:
+    """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
+    sizes = {channel.digest: channel.size for channel in decode_channels(one.known.state)}
+    based = 0
+    for channel in decode_delta_base(one.delta_base or b"", one.place[1]):
+        based += channel.seed.size if channel.seed is not None else 0
+        based += sum(write.size for write in channel.writes)
+    return sum(sizes.values()) + based + sum(write.size for write in one.writes)
+
+
+def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: bool = False) -> None:
+    """Compare the values that a copy of a checkpoint shares with it with their digests.
+
+    Copies share values, so making one reads few of them. `whole`: of the whole thread.
+
+    Raises:
+        ValuesDamaged: One or more differ.
+    """
+    thread = live(connection, tenant, key.thread_id)
+    if thread is None:
+        return
+    if whole:
+        numbers = all_numbers(connection, thread.number)
+    else:
+        place = named(connection, thread, key)
+        numbers = closure_numbers(connection, thread.number, place) if place is not None else []
+    for some in in_lists(numbers):
+        found = read(connection, some)
+        written = {} if whole else _give_bases(connection, thread.ref, found)
+        for one in found:
+            _check(connection, thread, one, written)
+
+
+def _check(
+    connection: Connection, at: ThreadRow, one: StoredCheckpoint, written: Mapping[bytes, int]
+) -> None:
+    wanted = referred(one.known.state, one.delta_base)
+    damages = [
+        damage
+        for digest, damage in contents.damaged(connection, at.family, wanted)
+        if damage.actual or digest not in written
+    ]
+    values = [_value_of(at, write) for write in one.writes]
+    rows = {written[digest] for digest in wanted & written.keys()}
+    for digest, *value in _VALUES.run_listed(connection, rows):
+        values.append(contents.stored_value(at.number, digest, *value))
+    values += map(DamagedValue, damages)
+    refuse_damaged(CheckpointKey(at.thread_id, *one.place), values)
+
+
+def _value_of(at: ThreadRow, write: StoredWrite) -> Value:
+    return contents.stored_value(
+        at.number, write.digest, write.type, write.size, write.encoding, write.data
+    )
+
+
+def refuse_damaged(key: CheckpointKey, values: Iterable[Value | None]) -> None:
+    """Raise `ValuesDamaged` if some values that a checkpoint needs are damaged."""
+    if damages := [one.damage for one in values if isinstance(one, DamagedValue)]:
+        raise ValuesDamaged(key, damages)
+
+
+def _segment_writes(at: ThreadRow, one: StoredCheckpoint) -> Iterator[SegmentWrite]:
+    for write in sorted(one.writes, key=write_order):
+        value = _value_of(at, write)
+        refuse_damaged(CheckpointKey(at.thread_id, *one.place), [value])
+        named = (*one.place, 0, write.task_id, write.idx, write.task_path, write.channel)
+        yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
+
+
+def _find_segments(
+    connection: Connection, thread: ThreadRow, found: Sequence[StoredCheckpoint]
+) -> None:
+    """Note of each checkpoint the segments that hold it already, that of its state first.
+
+    Only one of which everything is stored, late writes too, is held as it is.
+    """
+    numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
+    lost = holes.lost(connection, thread.tenant)
+    rows = [one.row for one in found if one.row is not None]
+    locations = segment_refs.of_rows(connection, thread.tenant, rows, numbers)
+    for one, row, some, at in zip(found, rows, numbers, locations, strict=True):
+        segments = tuple(place.sha256 for place in at.segments)
+        one.state_only = at.state_only
+        stored = max(some) <= thread.certified_seq and not row.hole
+        if one.held is not None and not stored:
+            before = decode_held(one.held)
+            segments, stored = before.segments, max(some) <= before.seq
+            one.state_only = before.state_only
+        one.segments = segments if stored and lost.keys().isdisjoint(segments) else ()

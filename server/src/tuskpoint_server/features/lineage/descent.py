@@ -1,0 +1,112 @@
+"""Which checkpoints came from which, over threads.
+
+A reference is "thread:checkpoint", and both parts may hold colons. Forked and adopted
+checkpoints keep their ID, so a reference names a thread exactly if it is that thread's
+name, a colon and the ID of the checkpoint that refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, literal_column, select
+
+from ...archive.rows.stored import live
+from ...core.lineage import Descent, LineageStep, LineageTree
+from ...core.model import CheckpointKey
+from ...core.threads import is_reserved
+from ...journal.sql.schema import DESCENDED, checkpoints, threads
+from ...journal.sql.statements import Statement
+
+_STEP = select(
+    threads.c.thread_id,
+    checkpoints.c.checkpoint_ns,
+    checkpoints.c.checkpoint_id,
+    checkpoints.c.forked_from,
+    checkpoints.c.adopted_from,
+    checkpoints.c.rolled_back_from,
+    checkpoints.c.created_us,
+).join(threads, threads.c.number == checkpoints.c.thread)
+# Not in order: for that SQLite would leave the index of these, and walk the whole thread.
+_OF_THREAD = Statement(
+    _STEP.where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        DESCENDED,
+    )
+)
+_FROM = bindparam("from_reference", type_=threads.c.thread_id.type)
+_FROM_THREAD = tuple(
+    Statement(
+        _STEP.where(
+            checkpoints.c.tenant == bindparam("of_tenant"),
+            checkpoints.c[column] != literal_column("''"),
+            checkpoints.c[column] > _FROM,
+            checkpoints.c[column] < bindparam("below_reference"),
+            checkpoints.c[column] == _FROM + checkpoints.c.checkpoint_id,
+        )
+        .order_by(checkpoints.c[column], threads.c.thread_id)
+        .limit(bindparam("max_rows"))
+    )
+    for column in ("forked_from", "adopted_from")
+)
+_COLON, _PAST_COLON = ":", ";"
+
+
+def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
+    """Return the steps to and from a thread, as far as they are known; see `Lineage.lineage`."""
+    if live(connection, tenant, thread_id) is None:
+        return None
+    ancestors: list[LineageStep] = []
+    seen: set[str] = set()
+    current = thread_id
+    while len(ancestors) < max_steps and current not in seen:
+        seen.add(current)
+        steps = _steps(connection, tenant, current)
+        came = [step for step in steps if step.descent is not Descent.ROLLBACK]
+        if not came:
+            break
+        ancestors.append(came[0])
+        current = came[0].origin.thread_id
+    descendants: list[LineageStep] = []
+    found = [thread_id]
+    for current in found:  # which grows
+        if len(descendants) > max_steps:
+            break
+        steps = _steps(connection, tenant, current)
+        descendants += [step for step in steps if step.descent is Descent.ROLLBACK]
+        between = {"from_reference": current + _COLON, "below_reference": current + _PAST_COLON}
+        for statement in _FROM_THREAD:  # forks and adoptions that begin in it
+            rows = statement.run(connection, of_tenant=tenant, **between, max_rows=max_steps + 1)
+            for step in (step for row in rows.fetchall() for step in _steps_of(row)):
+                came_from, to = step.origin.thread_id, step.key.thread_id
+                if came_from == current and not is_reserved(to):
+                    descendants.append(step)
+                    found += [to] if to not in found else []
+    truncated = len(descendants) > max_steps
+    return LineageTree(tuple(reversed(ancestors)), tuple(descendants[:max_steps]), truncated)
+
+
+def _steps(connection: Connection, tenant: str, thread_id: str) -> list[LineageStep]:
+    """Return the steps that end in a thread, by ID."""
+    rows = _OF_THREAD.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchall()
+    by_id = sorted(rows, key=lambda row: (row[2], row[1]))
+    return [step for row in by_id for step in _steps_of(row)]
+
+
+def _steps_of(row: Sequence[Any]) -> Iterator[LineageStep]:
+    """Yield the steps that a checkpoint's references name, if these are of the expected form."""
+    key, created_us = CheckpointKey(*row[:3]), row[6]
+    for descent, reference in ((Descent.FORK, row[3]), (Descent.ADOPTION, row[4])):
+        thread_id = reference.removesuffix(_COLON + key.checkpoint_id)
+        if thread_id != reference:
+            origin = CheckpointKey(thread_id, key.checkpoint_ns, key.checkpoint_id)
+            yield LineageStep(descent, origin, key, created_us)
+    if row[5]:
+        own = key.thread_id + _COLON
+        # In a copied thread the reference names the one that it was copied from.
+        copied = not row[5].startswith(own)
+        checkpoint_id = row[5].rpartition(_COLON)[2] if copied else row[5][len(own) :]
+        origin = CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)
+        yield LineageStep(Descent.ROLLBACK, origin, key, created_us)

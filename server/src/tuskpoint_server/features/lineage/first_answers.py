@@ -1,0 +1,96 @@
+"""First answers of calls that are not upserts, so that a retry gets the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import TypeVar
+
+from sqlalchemy import Connection, bindparam, select
+
+from ...core.errors import Reason, Refusal
+from ...core.model import CheckpointKey, Saved
+from ...core.values import Unopened
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import requests
+from ...journal.sql.statements import Statement, inserting
+
+_T = TypeVar("_T")
+_READ = Statement(
+    select(requests.c.method, requests.c.fingerprint, requests.c.answer).where(
+        requests.c.tenant == bindparam("of_tenant"),
+        requests.c.request_id == bindparam("of_request"),
+    )
+)
+_STORE = Statement(inserting(requests))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that may be a retry."""
+
+    tenant: str
+    request_id: str  # identifies retries; empty: there are none
+    method: str
+    fingerprint: bytes  # digest of its arguments
+
+    def first_answer(self, connection: Connection) -> bytes | None:
+        """Return the answer that this request got before; `None` if it is new.
+
+        Raises:
+            Refusal: `REQUEST_ID_REUSED` if another request had the ID; `JOURNAL_DAMAGED`.
+        """
+        if not self.request_id:
+            return None
+        row = _READ.run(connection, of_tenant=self.tenant, of_request=self.request_id).fetchone()
+        if row is None:
+            return None
+        if (row[0], row[1]) != (self.method, self.fingerprint):
+            raise Refusal(Reason.REQUEST_ID_REUSED, request_id=self.request_id)
+        if isinstance(row[2], Unopened):
+            what = f"the first answer to request '{self.request_id}'"
+            raise Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=row[2].problem)
+        return bytes(row[2])
+
+    def once(
+        self,
+        batch: UnitOfWork,
+        work: Callable[[UnitOfWork], _T],
+        encode: Callable[[_T], bytes],
+        decode: Callable[[bytes], _T],
+    ) -> _T:
+        """Return the result of `work`, or the first answer, which is kept in an encoded form."""
+        first = self.first_answer(batch.connection)
+        if first is not None:
+            return decode(first)
+        answer = work(batch)
+        if self.request_id:
+            _STORE.run(
+                batch.connection,
+                tenant=self.tenant,
+                request_id=self.request_id,
+                method=self.method,
+                fingerprint=self.fingerprint,
+                answer=encode(answer),
+                created_us=batch.now_us,
+            )
+        return answer
+
+
+def request(tenant: str, request_id: str, method: str, *asked: str) -> Request:
+    """Return a request with these arguments, texts without a zero character."""
+    fingerprint = hashlib.sha256("\0".join((method, *asked)).encode()).digest()
+    return Request(tenant, request_id, method, fingerprint)
+
+
+def encode_saved(saved: Saved) -> bytes:
+    """Return the form in which an outcome is kept: enough to wait for the same change."""
+    return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation]).encode()
+
+
+def decode_saved(answer: bytes) -> Saved:
+    """Decode an outcome that `encode_saved` encoded."""
+    *key, seq, incarnation = json.loads(answer)
+    return Saved(CheckpointKey(*key), seq, incarnation)

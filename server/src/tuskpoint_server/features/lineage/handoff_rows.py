@@ -1,0 +1,115 @@
+"""Hand-offs: the bundles that were handed off, whose blobs must last.
+
+A bundle is pinned (`archive.rows.pinned_bundles`). Its row takes a number of the thread's log, so
+that the manifest lists the bundles; readers of the thread see no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, exists, select
+
+from ...archive.formats.stored_json import Kind
+from ...archive.rows import pinned_bundles
+from ...archive.rows.plan import StoredMember
+from ...core.errors import checkpoint_not_found
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.threads import EventKind
+from ...journal.database.database import Database
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import changes, handoffs, members, threads
+from ...journal.sql.statements import Statement, putting
+from ...journal.values.segment_refs import PLACE, location_of
+from .first_answers import Request
+
+_PLACE = Statement(putting(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
+_SINCE = exists().where(
+    changes.c.thread == handoffs.c.thread,
+    changes.c.seq > handoffs.c.content_seq,
+    changes.c.kind != int(EventKind.HANDED_OFF),
+)
+_UNCHANGED = Statement(
+    select(
+        *(members.c[name] for name in PLACE),
+        threads.c.seq,
+    )
+    .join(
+        handoffs, (handoffs.c.tenant == members.c.tenant) & (handoffs.c.sha256 == members.c.sha256)
+    )
+    .join(threads, threads.c.number == handoffs.c.thread)
+    .where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        threads.c.deleted.is_(False),
+        handoffs.c.checkpoint_ns == bindparam("of_ns"),
+        handoffs.c.checkpoint_id == bindparam("of_id"),
+        handoffs.c.content_seq >= threads.c.compacted_seq,
+        ~_SINCE,
+    )
+    .order_by(handoffs.c.seq.desc())
+    .limit(1)
+)
+
+
+class HandoffRows:
+    """Bundles that were handed off; calls behave as those of `Lineage`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def first_answer(self, request: Request) -> bytes | None:
+        """Return the answer that a request got before; `None` if it is new.
+
+        Raises:
+            Refusal: `REQUEST_ID_REUSED`.
+        """
+        return await self._database.query(request.first_answer)
+
+    async def unchanged(self, tenant: str, key: CheckpointKey) -> tuple[BlobLocation, int] | None:
+        """Return the bundle of a checkpoint whose thread is as it was when it was handed off.
+
+        With the last change of the thread. `None`: there is none, and one has to be made.
+        """
+        of = {"of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
+        rows = await self._database.rows(_UNCHANGED, of_tenant=tenant, **of)
+        return (location_of(rows[0]), rows[0][5]) if rows else None
+
+    async def keep_handoff(
+        self,
+        request: Request,
+        key: CheckpointKey,
+        bundle: BlobLocation,
+        parts: Sequence[BlobLocation] | None,
+        answer: bytes,
+        *,
+        content_seq: int,
+    ) -> bytes:
+        """Keep a bundle's blobs as long as its thread lives; return the answer, or the first one.
+
+        `bundle` is its location, or that of the list of its `parts`: none if it is whole, `None` if
+        it was kept before (`unchanged`). `content_seq` is the last change of the thread when its
+        content was read.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;
+                `REQUEST_ID_REUSED`.
+        """
+        tenant = request.tenant
+
+        def keep(batch: UnitOfWork) -> bytes:
+            log = batch.find(tenant, key.thread_id)
+            if log is None or log.row.deleted:
+                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+            if parts is not None:
+                kind = Kind.PARTS if parts else Kind.SEGMENT
+                members = [StoredMember(part, Kind.PART) for part in parts]
+                listed = b"".join(part.sha256 for part in parts)
+                members.append(StoredMember(bundle, kind, parts=listed))
+                rows = [member.row(tenant, member.location) for member in members]
+                _PLACE.run_many(batch.connection, rows)
+            seq = batch.change(log, EventKind.HANDED_OFF)
+            pinned_bundles.put(batch, log, key, bundle.sha256, seq, content_seq)
+            return answer
+
+        return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))

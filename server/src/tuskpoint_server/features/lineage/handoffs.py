@@ -1,0 +1,244 @@
+"""Handing a checkpoint off, and adopting one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+from ...archive.archive import Archive
+from ...archive.formats.bundles import Closure
+from ...core import model
+from ...core.errors import Reason, Refusal, Status, checkpoint_not_found
+from ...core.limits import MIB
+from ...core.lineage import Descriptor, decode_descriptor, encode_descriptor, entry_summary
+from ...keys import signing
+from ...keys.identities import Identities, Seal, sealing_to
+from ...keys.signing import Signer
+from ..call_memory import Holder
+from ..checkpoints.checkpoint_rows import CheckpointRows
+from ..checkpoints.completing import Completer, reach
+from .first_answers import request
+from .handoff_rows import HandoffRows
+from .lineage import LineageRows
+
+PROGRESS_BYTES = MIB  # bytes that arrive between two frames of progress
+
+
+class Stage(IntEnum):
+    """How far an adoption is. Numbers are those of the contract."""
+
+    FETCHING = 1
+    FETCHED = 2
+    VERIFIED = 3
+    ADOPTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an adoption; the last has the adopted checkpoint."""
+
+    stage: Stage
+    fetched_bytes: int
+    adopted: model.CheckpointKey | None = None  # the new thread's first checkpoint
+    blob_id: str = ""  # of the blob that holds it; empty until it is certified
+
+
+@dataclass(frozen=True, slots=True)
+class Handoffs:
+    """Hand-offs of all tenants."""
+
+    _journal: CheckpointRows
+    _lineage: LineageRows
+    _handoffs: HandoffRows
+    _archive: Archive
+    _completer: Completer
+    _signer: Signer
+    _identities: Identities
+
+    async def create(
+        self,
+        tenant: str,
+        key: model.CheckpointKey,
+        to_agent: str,
+        request_id: str,
+        *,
+        include_key: bool,
+        recipient: str,
+    ) -> Descriptor:
+        """Store all that is needed to go on from a checkpoint; an empty ID means the latest.
+
+        The key of the bundle is included, or sealed to a recipient unless that is empty.
+        """
+        named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        opened_by = (recipient,) if recipient else ("with its key",) if include_key else ()
+        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent, *opened_by)
+        answered = await self._handoffs.first_answer(asked)
+        if answered is not None:
+            return decode_descriptor(answered)
+        seal = self._sealing_to(recipient) if recipient else None
+        loaded = await self._journal.load(tenant, key, model.View.ENTRY)
+        if loaded is None:
+            raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        key = loaded.entry.key
+        location, parts, content_seq = await self._bundle(tenant, key, sealed=seal is not None)
+        descriptor = Descriptor(
+            source=str(key),
+            thread_id=key.thread_id,
+            checkpoint_id=key.checkpoint_id,
+            blob_id=location.blob_id,
+            blob_sha256=location.sha256.hex(),
+            to_agent=to_agent,
+            summary=entry_summary(loaded.entry),
+            key=location.key.hex() if include_key else "",
+            sealed_key=seal(location.key) if seal is not None else "",
+        )
+        answer = encode_descriptor(self._signer.sign(descriptor))
+        kept = await self._handoffs.keep_handoff(
+            asked, key, location, parts, answer, content_seq=content_seq
+        )
+        return decode_descriptor(kept)
+
+    async def _bundle(
+        self, tenant: str, key: model.CheckpointKey, *, sealed: bool
+    ) -> tuple[model.BlobLocation, tuple[model.BlobLocation, ...] | None, int]:
+        """Return the bundle of a checkpoint as `keep_handoff` takes it, stored now if need be."""
+        unchanged = await self._handoffs.unchanged(tenant, key)
+        # A bundle that was stored before the server had a key provider is not sealed.
+        if unchanged is not None and (unchanged[0].key or not sealed):
+            return unchanged[0], None, unchanged[1]
+        closure = await self._completer.supplied(
+            tenant, partial(self._lineage.closure, tenant, key)
+        )
+        if closure is None:
+            raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        bundle = await self._archive.apart.store_bundle(tenant, closure)
+        return bundle.location, bundle.parts, closure.seq
+
+    def _sealing_to(self, recipient: str) -> Seal:
+        """Return what seals the key of a bundle, or refuse: an unsealed bundle has no key."""
+        if self._archive.apart.seals:
+            return sealing_to(recipient)
+        problem = "this server has no key provider, so everything that it stores can be read"
+        advice = "start it with --key-file, or hand off without a recipient"
+        raise Refusal(Reason.SEALING_UNAVAILABLE, advice=advice, problem=problem)
+
+    async def adopt(
+        self,
+        tenant: str,
+        descriptor: Descriptor,
+        target: str,
+        request_id: str,
+        wanted: model.Durability,
+        holder: Holder,
+        required_signers: Collection[str] = (),
+    ) -> AsyncGenerator[Step, None]:
+        """Make a thread of the bundle that a valid descriptor names; yield the progress.
+
+        A retry of a finished adoption yields the last step only. If the target is empty, the
+        journal makes up a name. `holder` holds the bundle until it is journaled.
+        """
+        signing.check(descriptor, required_signers)
+        source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
+        sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
+        saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)
+        if saved is not None:
+            yield await self._adopted(tenant, saved, wanted)
+            return
+        opener = self._opener(tenant, descriptor)
+        self._archive.backlog(tenant).admit()
+        location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
+        held = holder.held_bytes
+        stored: list[bytes] = []
+        try:
+            async with aclosing(self._fetched(location, holder, stored)) as steps:
+                async for step in steps:
+                    yield step
+            size = len(stored[0])
+            yield Step(Stage.VERIFIED, size)
+            closure = await self._opened(tenant, descriptor, location, holder, stored)
+            saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
+            del closure
+        finally:
+            holder.give(holder.held_bytes - held)
+        yield await self._adopted(tenant, saved, wanted, size)
+
+    async def _fetched(
+        self, location: model.BlobLocation, holder: Holder, stored: list[bytes]
+    ) -> AsyncGenerator[Step, None]:
+        """Yield how far the fetching of a bundle is; then `stored` has its bytes."""
+        counts: asyncio.Queue[int | None] = asyncio.Queue()
+        fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait, holder))
+        fetch.add_done_callback(lambda _: counts.put_nowait(None))
+        try:
+            yield Step(Stage.FETCHING, reported := 0)
+            while (count := await counts.get()) is not None:
+                # A read that starts again is reported once it is further than the one before.
+                if count >= reported + PROGRESS_BYTES:
+                    yield Step(Stage.FETCHING, reported := count)
+            stored.append(await fetch)
+        except Refusal as refusal:
+            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
+        finally:
+            fetch.cancel()
+            await asyncio.gather(fetch, return_exceptions=True)
+        yield Step(Stage.FETCHED, len(stored[0]))
+
+    async def _opened(
+        self,
+        tenant: str,
+        descriptor: Descriptor,
+        location: model.BlobLocation,
+        holder: Holder,
+        stored: list[bytes],
+    ) -> Closure:
+        """Return what a bundle holds, if it is what the descriptor names; empties `stored`."""
+        try:
+            closure = await self._archive.apart.open(tenant, stored.pop(), location, holder)
+        except Refusal as refusal:
+            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
+        for field in ("thread_id", "checkpoint_id"):
+            claimed, found = getattr(descriptor, field), getattr(closure.key, field)
+            if claimed != found:
+                raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=found)
+        return closure
+
+    def _opener(self, tenant: str, descriptor: Descriptor) -> bytes:
+        """Return the key that a descriptor has for this tenant; empty if it has none."""
+        if not descriptor.sealed_key:
+            return bytes.fromhex(descriptor.key)
+        return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)
+
+    async def _adopted(
+        self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0
+    ) -> Step:
+        await reach(self._archive, tenant, wanted, saved)
+        loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
+        certified = loaded is not None and loaded.entry.certified
+        blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""
+        return Step(Stage.ADOPTED, size, saved.key, blob_id)
+
+
+def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
+    """Return the refusal of a bundle with advice for its adopter."""
+    metadata: dict[str, Any] = {**refusal.metadata}
+    if refusal.reason is Reason.BLOB_NOT_FOUND and metadata["blob_id"] == blob_id:
+        metadata["backend"] = backend
+        advice = (
+            f"this server has a store of kind '{backend}'; check that both sides use the same "
+            "store: kind, directory, Walrus network"
+        )
+        return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **metadata)
+    if refusal.reason in (Reason.KEY_MISSING, Reason.KEY_WRONG):
+        problem = "the descriptor has no key, and this server none for it"
+        advice = "ask the sender for a descriptor with the key"
+        what = f"bundle {blob_id}"
+        return Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem)
+    if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+        advice = "do not trust the blob, and ask for another hand-off"
+        return Refusal(refusal.reason, advice=advice, **metadata)
+    return refusal

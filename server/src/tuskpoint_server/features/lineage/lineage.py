@@ -1,0 +1,423 @@
+"""Lineage, as the service calls it: closures, forks, copies, rollbacks, adoptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import astuple, replace
+from functools import partial
+
+from sqlalchemy import Connection, bindparam, select
+
+from ...archive.formats.bundles import Closure
+from ...archive.formats.segments import SegmentCheckpoint
+from ...archive.rows import stored
+from ...archive.rows.stored import StoredCheckpoint, live, named, stored_value
+from ...core.errors import Reason, Refusal, checkpoint_not_found
+from ...core.lineage import (
+    LineageTree,
+    empty_rollback_metadata,
+    mint_next_checkpoint_id,
+    rollback_frame,
+    rollback_metadata,
+    rollback_summary,
+)
+from ...core.model import CheckpointKey, Lineage, Saved, Value
+from ...core.state import decode_channels, decode_state, encode_state
+from ...core.threads import EventKind
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import (
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    ThreadRow,
+    find_thread,
+    greatest_id,
+)
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import writes
+from ...journal.sql.statements import Statement, in_lists
+from ...journal.values.contents import referred
+from ..checkpoints.missing_values import NOTHING, Supplied, size_of
+from ..checkpoints.save import check_head
+from . import copies, descent, first_answers
+from .first_answers import Request, decode_saved, encode_saved
+from .subgraphs import RootPath, stateful_namespaces
+
+ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
+ROLLBACK = "RollbackThread"
+
+_EARLY = Statement(
+    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, *stored.WRITE)
+    .where(
+        writes.c.thread == bindparam("of_thread"),
+        writes.c.early_us.is_not(None),
+        writes.c.data.is_not(None),
+    )
+    .order_by(writes.c.seq, writes.c.checkpoint_ns, writes.c.checkpoint_id)
+)
+
+
+class LineageRows:
+    """Lineage of checkpoints, and making new checkpoints from others.
+
+    All calls are coroutines and safe to use at the same time. A mutation returns after its
+    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
+    With a `request_id` a retry gets the first answer, and `REQUEST_ID_REUSED` refuses another
+    request with the same ID. A call that takes `supplied` raises `ValuesEvicted` if it needs
+    evicted values; call it again with them. Every call can refuse with `JOURNAL_UNAVAILABLE`.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def closure(
+        self, tenant: str, key: CheckpointKey, supplied: Supplied = NOTHING
+    ) -> Closure | None:
+        """Return a checkpoint with all that its next run needs; an empty ID means the latest.
+
+        `None`: there is no such checkpoint.
+
+        Raises:
+            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle; no values were read then.
+        """
+        return await self._database.query(
+            lambda connection: copies.closure(connection, tenant, key, supplied)
+        )
+
+    async def lineage(self, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
+        """Return the steps that lead to a thread and from it; `None` if there is none."""
+        return await self._database.query(
+            lambda connection: descent.tree(connection, tenant, thread_id, max_steps)
+        )
+
+    async def fork(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        target: str,
+        request_id: str,
+        supplied: Supplied = NOTHING,
+    ) -> Saved:
+        """Make a thread that begins with a checkpoint; an empty ID means the latest.
+
+        An empty `target` means: make up a name.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        """
+        name = target or self._new_name()
+        await self._database.query(partial(copies.check, tenant=tenant, key=key))
+        return await self._saved(
+            first_answers.request(tenant, request_id, FORK, *astuple(key), target),
+            lambda batch: fork(batch, tenant, key, name, supplied),
+            size_of(supplied),
+        )
+
+    async def copy_thread(
+        self,
+        tenant: str,
+        source: str,
+        target: str,
+        request_id: str,
+        supplied: Supplied = NOTHING,
+    ) -> int:
+        """Copy a thread with all its checkpoints; return how many there are.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        """
+        request = first_answers.request(tenant, request_id, COPY, source, target)
+        of = CheckpointKey(source, "", "")
+        await self._database.query(partial(copies.check, tenant=tenant, key=of, whole=True))
+
+        def copy(batch: UnitOfWork) -> int:
+            connection = batch.connection
+            batch.lock([(tenant, source), (tenant, target)])
+            origin = live(connection, tenant, source)
+            if origin is None:
+                raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
+            if source == target:
+                raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+            log = stored.begin_from(batch, tenant, target, origin)
+            numbers = stored.all_numbers(connection, origin.number)
+            for some in in_lists(numbers):
+                [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
+                stored.add(batch, log, new)
+                batch.write_out()
+            # Writes that wait for their checkpoint: each of these takes a number.
+            seqs: dict[Place, int] = {}
+            for ns, id_, *columns in _EARLY.run(connection, of_thread=origin.number).fetchall():
+                write, place = StoredWrite(*columns), (ns, id_)
+                if place not in seqs:
+                    seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
+                log.row.dirty_bytes += len(write.data or b"")
+                batch.put_write(log, place, write, seqs[place], write.early_us)
+            log.early = bool(seqs)
+            stored.end(batch, log, ("", ""))
+            return len(numbers)
+
+        return await self._database.transact(
+            lambda batch: request.once(batch, copy, lambda count: b"%d" % count, int),
+            size_of(supplied),
+        )
+
+    async def rollback(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        request_id: str,
+        expected_head: str | None,
+        supplied: Supplied = NOTHING,
+    ) -> Saved:
+        """Append a checkpoint with the state of an earlier one.
+
+        `expected_head` is the required latest ID of the namespace; `None` does not ask.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
+                `INVALID_FIELD` (no ID can be minted).
+        """
+        guard = "" if expected_head is None else f"={expected_head}"
+        entropy = self._database.random_bits()
+        place = (key.checkpoint_ns, key.checkpoint_id)
+        await self._database.query(partial(copies.check, tenant=tenant, key=key))
+
+        def rollback(batch: UnitOfWork) -> Saved:
+            log = batch.find(tenant, key.thread_id)
+            number = log.row.number if log is not None and not log.row.deleted else 0
+            if log is None or not stored.numbers_of(batch.connection, number, [place]):
+                raise checkpoint_not_found(*astuple(key))
+            if expected_head is not None:
+                check_head(batch, log, key.checkpoint_ns, expected_head)
+            return roll_back(batch, log, log.row, place, supplied, entropy)
+
+        return await self._saved(
+            first_answers.request(tenant, request_id, ROLLBACK, *astuple(key), guard),
+            rollback,
+            size_of(supplied),
+        )
+
+    async def adopt(
+        self,
+        tenant: str,
+        closure: Closure,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
+    ) -> Saved:
+        """Make a thread, with a family of its own, from a closure of another server.
+
+        The lineage of its checkpoint has `adopted_from`. `sha256` is the descriptor's hash;
+        an empty `target` means: make up a name.
+
+        Raises:
+            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        """
+        new = await asyncio.to_thread(_adoptable, closure)
+        name, source = target or self._new_name(), closure.key
+
+        def adopt(batch: UnitOfWork) -> Saved:
+            # A bundle does not record whether search finds its thread. If this server has the
+            # thread, its setting counts.
+            batch.lock([(tenant, source.thread_id), (tenant, name)])
+            origin = live(batch.connection, tenant, source.thread_id)
+            here = origin is not None and named(batch.connection, origin, source) is not None
+            hidden = origin is not None and here and origin.unsearchable
+            log = stored.begin(batch, tenant, name, None, agent_id, unsearchable=hidden)
+            place = (source.checkpoint_ns, source.checkpoint_id)
+            return stored.fill(batch, log, new, place, Lineage(adopted_from=str(source)))
+
+        return await self._saved(
+            _adoption(tenant, source, sha256, target, agent_id, request_id),
+            adopt,
+            sum(one.new_bytes for one in new),
+        )
+
+    async def adopted(
+        self,
+        tenant: str,
+        source: CheckpointKey,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
+    ) -> Saved | None:
+        """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
+
+        With it, a retry fetches nothing. Arguments as for `adopt`.
+
+        Raises:
+            Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if it is new and the target has
+                checkpoints.
+        """
+        request = _adoption(tenant, source, sha256, target, agent_id, request_id)
+
+        def look(connection: Connection) -> Saved | None:
+            answered = request.first_answer(connection)
+            if answered is not None:
+                return decode_saved(answered)
+            found = find_thread(connection, tenant, target) if target else None
+            if found is not None and stored.is_taken(connection, found.number):
+                raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+            return None
+
+        return await self._database.query(look)
+
+    async def _saved(
+        self, request: Request, work: Callable[[UnitOfWork], Saved], size_bytes: int
+    ) -> Saved:
+        return await self._database.transact(
+            lambda batch: request.once(batch, work, encode_saved, decode_saved), size_bytes
+        )
+
+    def _new_name(self) -> str:
+        return f"{self._database.random_bits():016x}{self._database.random_bits():016x}"
+
+
+def fork(
+    batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: Supplied
+) -> Saved:
+    """Make a thread that begins with a checkpoint; see `LineageRows.fork`."""
+    connection = batch.connection
+    batch.lock([(tenant, key.thread_id), (tenant, target)])
+    origin = live(connection, tenant, key.thread_id)
+    place = named(connection, origin, key) if origin is not None else None
+    if origin is None or place is None:
+        raise checkpoint_not_found(*astuple(key))
+    log = stored.begin_from(batch, tenant, target, origin)
+    numbers = copies.closure_numbers(connection, origin.number, place)
+    [new] = copies.prepare(connection, [(origin, numbers)], supplied)
+    reference = str(CheckpointKey(key.thread_id, *place))
+    return stored.fill(batch, log, new, place, Lineage(forked_from=reference))
+
+
+def roll_back(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    at: ThreadRow,
+    place: Place,
+    supplied: Supplied,
+    entropy: int,
+) -> Saved:
+    """Append to a thread a checkpoint with the state of an earlier one of it.
+
+    A root checkpoint is rolled back with the subgraphs that keep a state of their own: each gets a
+    checkpoint with the state that it had after the runs before the earlier checkpoint. Those come
+    first, so that "the latest before the root's" finds them. All of the new checkpoints are the
+    latest of their namespaces, whose values are never evicted, so evicted values are restored.
+
+    The earlier checkpoints are in the thread `at`: the same thread, or a captured copy of it.
+
+    Raises:
+        Refusal: `INVALID_FIELD` if no ID can be minted.
+        ValuesEvicted: It needs evicted values.
+    """
+    batch.write_out()
+    connection = batch.connection
+    [target] = stored.read(connection, stored.numbers_of(connection, at.number, [place]))
+    earlier: dict[str, StoredCheckpoint | None] = {}
+    if not place[0]:
+        earlier = _followers(connection, log.row.number, at.number, target)
+    earlier[place[0]] = target
+    states = [one for one in earlier.values() if one is not None]
+    for one in states:
+        one.writes = []
+    copies.bring_values(connection, log.row.family, at, states, supplied, {})
+    # An ID above the greatest of its namespace, and the root's above all others.
+    last = ""
+    ids: dict[str, str] = {}
+    for namespace in earlier:
+        above = max(batch.greatest(log, namespace), last)
+        last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
+        ids[namespace] = last
+    for namespace, before in earlier.items():
+        root_id = "" if namespace == place[0] else last
+        new = _again(batch, log, (namespace, ids[namespace]), before, root_id)
+        stored.insert_checkpoint(batch, log, new)
+    log.forget_checkpoints()
+    key = CheckpointKey(log.row.thread_id, place[0], last)
+    return Saved(key, log.row.seq, log.row.incarnation)
+
+
+def _followers(
+    connection: Connection, number: int, at: int, target: StoredCheckpoint
+) -> dict[str, StoredCheckpoint | None]:
+    """Return the stateful subgraphs that have gone on since a root checkpoint began.
+
+    Each with the checkpoint that it goes back to; `None`: to before its first run. That
+    checkpoint was captured with the root checkpoint, even if the thread has lost it since.
+    """
+    namespaces = {one for held in {number, at} for one in stateful_namespaces(connection, held)}
+    path = RootPath(connection, at, target.known.parent_id)
+    found: dict[str, StoredCheckpoint | None] = {}
+    for namespace in sorted(namespaces):
+        left = path.left_at(namespace) if target.known.parent_id else ""
+        if left == greatest_id(connection, number, namespace):
+            continue
+        numbers = stored.numbers_of(connection, at, [(namespace, left)])
+        found[namespace] = stored.read(connection, numbers)[0] if numbers else None
+    return found
+
+
+def _again(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    earlier: StoredCheckpoint | None,
+    root_id: str,
+) -> StoredCheckpoint:
+    """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
+
+    `root_id` is for the metadata of a subgraph.
+    """
+    if earlier is None:
+        newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
+        frame = decode_state(newest.state, {}).frame if newest is not None else b""
+        row = SegmentCheckpoint(
+            *(*place, 0, ""),
+            state=rollback_frame(frame, batch.now_us, empty=True),
+            metadata=empty_rollback_metadata(root_id),
+            created_us=batch.now_us,
+            summary="Rolled back to before its first run.",
+        )
+        return stored.of_segment(row)
+    origin = CheckpointKey(log.row.thread_id, *earlier.place)
+    before = earlier.known
+    frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
+    row = SegmentCheckpoint(
+        *(*place, 0, before.parent_id),
+        state=encode_state(frame, decode_channels(before.state)),
+        metadata=rollback_metadata(before.metadata, place[0], root_id),
+        created_us=batch.now_us,
+        summary=rollback_summary(origin, before.summary),
+        delta_base=earlier.delta_base or b"",
+        lineage=Lineage(rolled_back_from=str(origin)),
+    )
+    return replace(stored.of_segment(row), values=earlier.values)
+
+
+def _adoption(
+    tenant: str, source: CheckpointKey, sha256: str, target: str, agent_id: str, request_id: str
+) -> Request:
+    asked = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
+    return first_answers.request(tenant, request_id, ADOPT, *asked)
+
+
+def _adoptable(closure: Closure) -> list[StoredCheckpoint]:
+    """Return the checkpoints of a closure as they are inserted; reads check their digests."""
+    segment = closure.segment
+    packed = {
+        one.digest: stored_value(one.digest, Value(one.type, one.data)) for one in segment.values
+    }
+    found: dict[Place, StoredCheckpoint] = {}
+    for row in segment.checkpoints:
+        new = stored.of_segment(row)
+        new.values = [packed[digest] for digest in sorted(referred(row.state, new.delta_base))]
+        found[new.place] = new
+    for write in segment.writes:
+        value = stored_value(write.digest, Value(write.type, write.data))
+        new_write = stored.of_written(write, 0, value.encoding, value.data)
+        found[write.checkpoint_ns, write.checkpoint_id].writes.append(new_write)
+    return list(found.values())

@@ -1,0 +1,114 @@
+"""Snapshots: several threads captured together, each in a thread that users cannot see.
+
+One such thread describes the snapshot, and one per member holds the captured checkpoints. So a
+snapshot is stored, certified, renewed and recovered like any thread.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from ...core.errors import malformed
+from ...core.json_view.views import dump
+from ...core.model import CheckpointKey, Value
+from ...core.threads import SNAPSHOTS
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMember:
+    """A captured checkpoint of a root graph; agent and setting are of its thread."""
+
+    thread_id: str
+    checkpoint_id: str
+    agent_id: str
+    unsearchable: bool = False
+
+    @property
+    def key(self) -> CheckpointKey:
+        """The checkpoint."""
+        return CheckpointKey(self.thread_id, "", self.checkpoint_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Several threads captured together."""
+
+    snapshot_id: str  # a UUIDv6 made by the journal
+    session_id: str  # of the application, or empty
+    hostname: str
+    working_directory: str
+    metadata: bytes  # the exact bytes of a JSON object
+    members: tuple[SnapshotMember, ...]  # in the order of the request
+    created_us: int
+
+
+MEMBER_THREADS = SNAPSHOTS + "~"
+"""Prefix of the names of threads that hold a member. They follow the describing threads,
+since no ID begins with "~"."""
+
+MEMBERS, METADATA = "members", "metadata"
+"""Channels of the describing checkpoint; their values have the type "json"."""
+
+STATE_VERSION = 1
+
+
+def thread_of(snapshot_id: str) -> str:
+    """Return the thread that keeps a snapshot."""
+    return SNAPSHOTS + snapshot_id
+
+
+def member_threads_of(snapshot_id: str) -> str:
+    """Return the prefix of the names of the threads that hold the members of a snapshot."""
+    return f"{MEMBER_THREADS}{snapshot_id}/"
+
+
+def member_thread_of(snapshot_id: str, member: int) -> str:
+    """Return the thread that holds a member of a snapshot, as it was captured."""
+    return f"{member_threads_of(snapshot_id)}{member}"
+
+
+_OF_MEMBER = ("thread_id", "checkpoint_id", "agent_id")
+_NAMES = ("session_id", "hostname", "working_directory")
+
+
+def encode(snapshot: Snapshot) -> tuple[bytes, bytes, dict[str, Value]]:
+    """Return metadata, frame and values of a snapshot's describing checkpoint."""
+    metadata = dump({name: getattr(snapshot, name) for name in _NAMES})
+    frame = checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString()
+    members = dump([asdict(member) for member in snapshot.members])
+    held = {MEMBERS: members, METADATA: snapshot.metadata}
+    return metadata, frame, {name: Value("json", data) for name, data in held.items()}
+
+
+def decode(
+    snapshot_id: str, created_us: int, metadata: bytes, values: dict[str, Value]
+) -> Snapshot:
+    """Return the snapshot that a checkpoint describes.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED` if it describes none: it was recovered from a foreign catalog.
+    """
+    try:
+        named = json.loads(metadata)
+        session_id, hostname, folder = (_text(named, name) for name in _NAMES)
+        members = tuple(_member(one) for one in json.loads(values[MEMBERS].data))
+        raw = values[METADATA].data
+        return Snapshot(snapshot_id, session_id, hostname, folder, raw, members, created_us)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        problem = f"it describes no snapshot: {type(error).__name__}"
+        raise malformed(f"of snapshot {snapshot_id}", problem) from error
+
+
+def _member(described: dict[str, object]) -> SnapshotMember:
+    thread_id, checkpoint_id, agent_id = (_text(described, name) for name in _OF_MEMBER)
+    return SnapshotMember(thread_id, checkpoint_id, agent_id, described.get("unsearchable") is True)
+
+
+def _text(described: dict[str, object], name: str) -> str:
+    text = described[name]
+    if not isinstance(text, str):
+        raise TypeError(name)
+    return text

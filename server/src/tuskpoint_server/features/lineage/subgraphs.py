@@ -1,0 +1,170 @@
+"""The current checkpoints of the subgraphs of a checkpoint.
+
+LangGraph records in `metadata.parents` which subgraphs are tied to a checkpoint. A call of a
+subgraph has a namespace of its own and belongs to the checkpoint that it ran under. A subgraph
+that keeps a state of its own has one namespace for the whole thread, and its current checkpoint is
+that of the last run on the path to the checkpoint. If that run was under the checkpoint itself, its
+tasks may have to run again, and the subgraph's checkpoint before them is needed too.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from ...archive.rows.stored import numbers_of
+from ...journal.database.thread_rows import Place
+from ...journal.removal.deletion import SUBGRAPH_CALL
+from ...journal.sql.schema import checkpoints
+from ...journal.sql.statements import (
+    EMPTY,
+    Statement,
+    of_checkpoint,
+    of_namespace,
+    of_thread,
+    parameters_of,
+)
+
+NAMESPACE_SEPARATOR = "|"
+"""Separates the namespaces of nested subgraphs in LangGraph."""
+
+_RUNS_AT_ONCE = 64
+_LEAST = "\x01"
+"""The least name that is not empty; names hold no zero character."""
+
+_of = checkpoints.c
+_PARENT = Statement(select(_of.parent_id).where(of_checkpoint(checkpoints)))
+
+
+# Walks from a checkpoint to its ancestors, as far as is read.
+_above = select(_of.checkpoint_id, _of.parent_id)
+_path = _above.where(of_checkpoint(checkpoints)).cte("path", recursive=True)
+_path = _path.union(_above.where(of_namespace(checkpoints), _of.checkpoint_id == _path.c.parent_id))
+_PATH = Statement(select(_path.c.checkpoint_id, _path.c.parent_id))
+# Not in order: for that SQLite would leave the index by root, and walk the whole thread.
+_TIED_TO_ROOT = Statement(
+    select(_of.checkpoint_ns, _of.checkpoint_id).where(
+        of_thread(checkpoints),
+        _of.root_id == bindparam("of_root"),
+        _of.root_id != EMPTY,
+        _of.checkpoint_ns != EMPTY,
+    )
+)
+_BELOW = Statement(
+    select(_of.checkpoint_ns, _of.checkpoint_id, _of.metadata)
+    .where(
+        of_thread(checkpoints),
+        _of.checkpoint_ns > bindparam("from_ns"),
+        _of.checkpoint_ns < bindparam("below_ns"),
+    )
+    .order_by(_of.checkpoint_ns, _of.checkpoint_id)
+)
+_SUBGRAPH = Statement(
+    select(_of.checkpoint_id).where(of_thread(checkpoints), _of.root_id != EMPTY).limit(1)
+)
+_NEXT_NAMESPACE = Statement(
+    select(func.min(_of.checkpoint_ns)).where(
+        of_thread(checkpoints), _of.checkpoint_ns >= bindparam("from_ns")
+    )
+)
+# Without a root it is no subgraph, but a namespace that a caller made up.
+_OF_RUNS = (of_namespace(checkpoints), _of.root_id != EMPTY)
+_RAN = Statement(select(_of.checkpoint_id).where(*_OF_RUNS).limit(1))
+_RUNS = Statement(
+    select(_of.checkpoint_id, _of.root_id).where(*_OF_RUNS).order_by(_of.checkpoint_id.desc())
+)
+
+
+def tied(connection: Connection, number: int, place: Place) -> set[Place]:
+    """Return the current checkpoints of the subgraphs tied to a checkpoint."""
+    calls: dict[str, str] = {}
+    if place[0]:  # of a subgraph: the calls that ran under it, the greatest of each namespace
+        for namespace, one, metadata in _BELOW.run(
+            connection,
+            of_thread=number,
+            from_ns=place[0] + NAMESPACE_SEPARATOR,
+            below_ns=place[0] + chr(ord(NAMESPACE_SEPARATOR) + 1),
+        ).fetchall():
+            parents = json.loads(metadata).get("parents")
+            if isinstance(parents, dict) and parents.get(place[0]) == place[1]:
+                calls[namespace] = one
+        return set(calls.items())
+    root_id = place[1]
+    for namespace, one in _TIED_TO_ROOT.run(
+        connection, of_thread=number, of_root=root_id
+    ).fetchall():
+        calls[namespace] = max(calls.get(namespace, ""), one)
+    paths = [(RootPath(connection, number, root_id), "")]
+    row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
+    if row and row[0]:  # the subgraph's checkpoint before: it begins there if tasks run again
+        paths.append((RootPath(connection, number, row[0]), root_id))
+    left = {
+        (namespace, path.left_at(namespace, child=child))
+        for namespace in stateful_namespaces(connection, number)
+        for path, child in paths
+    }
+    return {*calls.items(), *((namespace, one) for namespace, one in left if one)}
+
+
+def stateful_namespaces(connection: Connection, number: int) -> list[str]:
+    """Return the namespaces of subgraphs that keep a state of their own in the whole thread.
+
+    Goes from name to name, and past all calls of a node at once: a long thread has many
+    checkpoints and many calls, and few names.
+    """
+    of = {"of_thread": number}
+    if _SUBGRAPH.run(connection, **of).fetchone() is None:
+        return []
+    found: list[str] = []
+    from_ns = _LEAST
+    while (row := _NEXT_NAMESPACE.run(connection, **of, from_ns=from_ns).fetchone()) and row[0]:
+        node, call, _ = row[0].partition(SUBGRAPH_CALL)
+        if call:
+            from_ns = node + chr(ord(SUBGRAPH_CALL) + 1)
+        else:
+            if _RAN.run(connection, **of, of_ns=row[0]).fetchone() is not None:
+                found.append(row[0])
+            from_ns = row[0] + _LEAST
+    return found
+
+
+class RootPath:
+    """A root checkpoint and its ancestors, walked as far as someone asks.
+
+    It ends early at one that is not stored: pruned, or left behind by a fork.
+    """
+
+    def __init__(self, connection: Connection, number: int, root_id: str) -> None:
+        self._connection = connection
+        self._number = number
+        self._known: set[str] = set()
+        self._next = root_id
+        self._rows = _PATH.run(connection, **parameters_of(number, "", root_id))
+
+    def left_at(self, namespace: str, *, child: str = "") -> str:
+        """Return a stateful subgraph's checkpoint after its last run on the path; empty: none ran.
+
+        `child` is a child of the root checkpoint. Its runs are known to be off the path; to find
+        that out otherwise takes a walk to the path's end.
+        """
+        rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
+        while some := rows.fetchmany(_RUNS_AT_ONCE):
+            for checkpoint_id, ran_under in some:
+                if ran_under != child and self._leads_to(ran_under):
+                    return str(checkpoint_id)
+        return ""
+
+    def _leads_to(self, root_id: str) -> bool:
+        # IDs fall along the path, but for those of other clocks: these are met at its end.
+        while root_id not in self._known:
+            row = self._rows.fetchone()
+            if row is None:
+                # One that is gone may have been above where the path is known. It cannot be
+                # distinguished from an abandoned branch that was pruned; LangGraph does not
+                # either, which looks for the latest before a checkpoint.
+                gone = not numbers_of(self._connection, self._number, [("", root_id)])
+                return root_id <= self._next and gone
+            self._known.add(row[0])
+            self._next = row[1]
+        return True

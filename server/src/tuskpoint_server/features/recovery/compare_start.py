@@ -1,0 +1,219 @@
+"""What a start compares: the newest catalog of journal, pointer files and blob store.
+
+Read before anything is written, so that a start over a wrong directory overwrites nothing. A store
+that does not answer proves nothing; only an answer that something is not there counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...archive.flush.one_flush import require_catalog
+from ...archive.flush.packs import Pointer
+from ...archive.formats.catalogs import Catalog
+from ...archive.formats.stored_json import Kind
+from ...archive.read.read import DAMAGE
+from ...archive.rows import status
+from ...archive.rows.status import KnownCatalog
+from ...blobs.api import BlobStore, StoreLostError, digest_of
+from ...core.credentials import DEFAULT_TENANT
+from ...core.errors import Reason, Refusal
+from ...core.model import BlobLocation
+from ...journal.database.database import Database
+from ...keys.provider import KeyProvider
+from .recovery import RecoverySource, UnclearReferenceError, find, read_source
+
+YOUNG_US = 600 * 1_000_000
+"""Age below which an aggregator that does not serve a blob yet is no proof."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal.
+
+    `given_up`: those that were given up, of the default tenant if it has no pointer file. Until
+    the journal that was accepted then certifies a catalog, nothing else tells that journal from an
+    older one.
+    """
+
+    named: Mapping[str, str]
+    known: Mapping[str, KnownCatalog]
+    damaged: Mapping[str, str]  # blob IDs of catalogs whose rows in the journal are damaged
+    given_up: Sequence[str] = ()
+
+    @property
+    def needed(self) -> list[str]:
+        """Blob IDs of the catalogs that the blob store must have."""
+        known = {tenant: one.location.blob_id for tenant, one in self.known.items()}
+        return sorted({*({**self.named, **self.damaged, **known}).values()} - {""})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A catalog that the journal does not lead to."""
+
+    tenant: str
+    blob_id: str
+    generation: int  # 0 if it cannot be read
+    why: str  # for people
+
+
+async def left(pointer: Pointer, journal: Database) -> Left:
+    """Return what earlier runs left.
+
+    The pointer files are read first: another server of the journal may certify meanwhile, and
+    writes its file after the journal.
+
+    Raises:
+        OSError, UnicodeDecodeError: A pointer file cannot be read.
+        Refusal: `JOURNAL_UNAVAILABLE`.
+    """
+    named = pointer.named()
+    tenants = await journal.query(status.catalog_tenants)
+    known: dict[str, KnownCatalog] = {}
+    damaged: dict[str, str] = {}
+    for tenant in tenants:
+        try:
+            found = await journal.query(partial(status.catalog, tenant=tenant))
+        except Refusal as refusal:
+            if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                raise
+            place = await journal.query(partial(status.catalog_place, tenant=tenant))
+            damaged[tenant] = place.location.blob_id if place is not None else ""
+            continue
+        if found is not None:
+            known[tenant] = found
+    given_up = pointer.given_up(DEFAULT_TENANT) if DEFAULT_TENANT not in named else ()
+    return Left(named, known, damaged, given_up)
+
+
+async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
+    """Return the newest catalogs that the blob store certainly lacks: blob ID to tenant.
+
+    Where blobs expire, a young one may not be served yet.
+    """
+    lacking: dict[str, str] = {}
+    for tenant, known in found.known.items():
+        try:
+            await require_catalog(blobs, tenant, known.location)
+        except StoreLostError as lost:
+            if blobs.epoch_s is not None and now_us - known.certified_us < YOUNG_US:
+                _log.warning("tenant %s: %s", tenant, lost)
+            else:
+                lacking[known.location.blob_id] = tenant
+        except Refusal as refusal:
+            _log.warning(
+                "whether the blob store has the newest catalog of tenant %s is not known yet: %s",
+                tenant,
+                refusal,
+            )
+    return lacking
+
+
+async def newer(
+    found: Left, blobs: BlobStore, keys: KeyProvider | None, *, is_shared: bool
+) -> tuple[list[Given], list[str]]:
+    """Return the catalogs that pointer files name and that the journal does not lead to.
+
+    So it is older than the file, or another one. Also returns the tenants whose files name what
+    cannot be compared. Where servers share a journal (`is_shared`), these are files that name what
+    the store lacks, too: a server that was stopped for long has an old file, whose catalog was
+    collected.
+    """
+    given: list[Given] = []
+    unclear: list[str] = []
+    for tenant, blob_id in found.named.items():
+        known = found.known.get(tenant)
+        if known is not None and blob_id in _own(known):
+            continue
+        source: RecoverySource | None = None
+        try:
+            if digest_of(blob_id) is not None:
+                source = await _read(blobs, blob_id, tenant, keys)
+            elif known is not None:
+                _log.warning("the pointer file of tenant %s names no blob", tenant)
+                unclear.append(tenant)
+                continue
+        except Refusal as refusal:
+            if known is not None and (is_shared or refusal.reason not in DAMAGE):
+                _log.warning(
+                    "the pointer file of tenant %s names catalog %s, which cannot be compared "
+                    "with the journal: %s",
+                    tenant,
+                    blob_id,
+                    refusal,
+                )
+                unclear.append(tenant)
+                continue
+        if source is None and known is None and tenant != DEFAULT_TENANT:
+            continue  # a file beside the pointer, of which nothing says that it is a tenant's
+        if why := _why(known, source):
+            generation = source.content.generation if source is not None else 0
+            given.append(Given(tenant, blob_id, generation, why))
+    return given, unclear
+
+
+async def again(
+    found: Left, blobs: BlobStore, keys: KeyProvider | None, generation: int
+) -> list[Given]:
+    """Return the catalogs that were given up for a newer journal than this one.
+
+    The journal that was accepted in their place has a generation above theirs.
+    """
+    given: list[Given] = []
+    for blob_id in found.given_up:
+        try:
+            source = await _read(blobs, blob_id, DEFAULT_TENANT, keys)
+        except Refusal:
+            continue  # it was collected, or the store does not answer
+        if source is not None and generation <= source.content.generation:
+            why = (
+                f"the journal is of generation {generation}, and that catalog, of generation "
+                f"{source.content.generation}, was given up for a later one"
+            )
+            given.append(Given(DEFAULT_TENANT, blob_id, source.content.generation, why))
+    return given
+
+
+def _own(known: KnownCatalog) -> tuple[str, ...]:
+    """Return the newest catalog of a journal and the one before: a crash may come in between."""
+    previous = known.catalog.previous
+    return (known.location.blob_id, *([previous.blob_id] if previous is not None else []))
+
+
+async def _read(
+    blobs: BlobStore, blob_id: str, tenant: str, keys: KeyProvider | None
+) -> RecoverySource | None:
+    """Return the catalog of a tenant in a blob; `None` if it has none."""
+    try:
+        location = await find(blobs, BlobLocation(b"", 0, blob_id), Kind.CATALOG)
+        source = await read_source(blobs, location, Kind.CATALOG, keys, tenant)
+    except UnclearReferenceError:
+        return None
+    is_of = isinstance(source.content, Catalog) and source.content.tenant == tenant
+    return source if is_of else None
+
+
+def _why(known: KnownCatalog | None, source: RecoverySource | None) -> str:
+    """Return how a journal is behind a catalog; empty if it is not."""
+    if known is None:
+        return "the journal has certified nothing of that tenant"
+    ours = known.catalog
+    here = f"the journal ends with number {ours.number} of generation {ours.generation}"
+    if source is None:
+        return f"{here}, and the blob store does not have that catalog, which may be newer"
+    if source.location.sha256 == known.location.sha256:
+        return ""  # stored once more, as another blob
+    theirs = source.content
+    assert isinstance(theirs, Catalog)  # noqa: S101 - of `_read`
+    if ours.generation == theirs.generation and ours.journal_id != theirs.journal_id:
+        return "the journal is another one than that which certified it"
+    if (theirs.generation, theirs.number) < (ours.generation, ours.number):
+        return ""
+    there = f"number {theirs.number} of generation {theirs.generation}"
+    return f"{here}, and that catalog is {there}"

@@ -1,0 +1,258 @@
+"""Making the journal's rows of one thread from its records and segments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ...archive.flush.building import described
+from ...archive.formats.manifests import Key, Manifest
+from ...archive.formats.records import CheckpointRecord, MemberRecord, WritesRecord
+from ...archive.formats.segment_reading import whole_value
+from ...archive.formats.stored_json import Kind
+from ...archive.read.read import StoredSegment
+from ...archive.rows import stored as rows
+from ...archive.rows.plan import StoredMember
+from ...core import items
+from ...core.errors import Refusal, malformed
+from ...core.model import BlobLocation, Value
+from ...core.threads import judge_state
+from ...journal.database.thread_rows import StoredWrite
+from ...journal.values.contents import referred
+from ...journal.values.segment_refs import ForeignSegments, encode_held
+from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
+
+
+class ThreadReading:
+    """Takes the segments of a thread in any order; see `begin_thread` for the arguments."""
+
+    def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:
+        self.manifest = manifest
+        self.seq = seq
+        self._anew = anew
+        self.segments = _segments(manifest)  # `None`: its location is not known
+        self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
+        self.lost: dict[Key, None] = {}  # checkpoints that cannot be read
+        self.lost_segments: dict[bytes, str] = {}  # that cannot be read, and why
+        self._seqs: dict[Key, int] = {}
+        self._size = 0
+        self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)
+        self._writes: dict[bytes, list[WritesRecord]] = defaultdict(list)
+        for number, (place, entry) in enumerate(manifest.entries.items(), 1):
+            self._seqs[place] = seq + number if anew else entry.record.seq
+            self._checkpoints[entry.record.segment].append(entry.record)
+            for writes in entry.writes:
+                self._writes[writes.segment].append(writes)
+        self._heads = set(dict(sorted(manifest.entries)).items())
+        self._needs: dict[Key, set[bytes]] = {}
+        self._held: dict[bytes, RecoveredValue] = {}
+        self._whole: set[bytes] = set()  # values whose segment holds them whole, or their keyframe
+        self._ranks: dict[tuple[Key, str, int], tuple[bool, int, int]] = {}
+        self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
+
+    def lose(self, sha256: bytes, reason: str) -> list[str]:
+        """Note that a segment cannot be read; return the checkpoints that are left out."""
+        self.lost_segments[sha256] = reason
+        places = [_place(record) for record in self._checkpoints.get(sha256, ())]
+        self.lost.update(dict.fromkeys(places))
+        written = [_place(writes) for writes in self._writes.get(sha256, ())]
+        return [*map(self.named, places), *("writes of " + self.named(one) for one in written)]
+
+    def named(self, place: Key) -> str:
+        """Return the name of a checkpoint for people."""
+        where = f" in namespace '{place[0]}'" if place[0] else ""
+        return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
+
+    def take(self, stored: StoredSegment) -> RecoveredRows:
+        """Return the rows that a segment holds of the thread.
+
+        Raises:
+            Refusal: `BLOB_MALFORMED`: its content differs from the records.
+        """
+        segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
+        log = (segment.thread_id, segment.incarnation)
+        own = log == (manifest.thread_id, manifest.incarnation)
+        members = self._members(stored, own=own and not self._anew)
+        for digest, value in stored.values.items():
+            whole = not value.keyframe or value.keyframe in stored.values
+            if digest not in self._held or (whole and digest not in self._whole):
+                seq = members[0].last_seq or self.seq
+                held = RecoveredValue(digest, value.type, value.size, 0, None, seq, sha256)
+                self._held[digest] = held
+            if whole:
+                self._whole.add(digest)
+        return RecoveredRows(
+            manifest.thread_id,
+            members,
+            [self._checkpoint(record, stored) for record in self._checkpoints.get(sha256, ())],
+            [
+                write
+                for record in self._writes.get(sha256, ())
+                for write in self._new_writes(record, stored, own=own)
+            ],
+        )
+
+    def incomplete(self) -> list[tuple[Key, bytes]]:
+        """Return checkpoints that need a value which no segment holds, and the value."""
+        return [
+            (place, missing)
+            for place, digests in self._needs.items()
+            if place not in self.lost
+            and (missing := next((one for one in digests if one not in self._held), None))
+        ]
+
+    def head_values(self) -> dict[Key, dict[BlobLocation, list[bytes]]]:
+        """Return by latest checkpoint of a namespace the locations of its values."""
+        found: dict[Key, dict[BlobLocation, list[bytes]]] = {}
+        for place in sorted(self._heads - self.lost.keys()):
+            where: dict[BlobLocation, list[bytes]] = defaultdict(list)
+            for digest in self._needs[place]:
+                location = self.segments[self._held[digest].segment]
+                if location is not None:
+                    where[location].append(digest)
+            found[place] = where
+        return found
+
+    def head_bytes(self, place: Key) -> int:
+        """Return how many bytes the values of a latest checkpoint have that are not kept yet."""
+        return sum(self._held[one].size for one in self._needs[place] if not self.keeps(one))
+
+    def keeps(self, digest: bytes) -> bool:
+        """Return whether a value is kept."""
+        return self._held[digest].data is not None
+
+    def keep(self, values: Mapping[bytes, Value]) -> None:
+        """Keep values of a latest checkpoint, packed."""
+        for digest, value in values.items():
+            held = self._held[digest]
+            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *held[-2:])
+
+    def end(self) -> ThreadEnd:
+        """Return the rows that complete the thread."""
+        manifest = self.manifest
+        places = [place for place in manifest.entries if place not in self.lost]
+        rooted = [] if items.keeps_items(manifest.thread_id) else places
+        root_id = max((name for checkpoint_ns, name in rooted if not checkpoint_ns), default="")
+        needed = sorted({digest for place in places for digest in self._needs[place]})
+        pinned = {pin.segment for pin in manifest.pins}
+        bundles: list[StoredMember] = []
+        for record in (manifest.members[one] for one in pinned if one in manifest.members):
+            parts = b"".join(record.needs)
+            bundles.append(StoredMember(record.location, record.holds, parts=parts))
+            bundles += _parts(manifest.members, record.needs)
+        return ThreadEnd(
+            manifest=manifest,
+            count=len(places),
+            added_bytes=self._size + sum(self._held[digest].size for digest in needed),
+            head_id=root_id,
+            # Writes are only known of the checkpoint that was the head when it was stored.
+            state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
+            values=[self._held[digest] for digest in needed],
+            used=[one for one in self.segments if one not in {*self.lost_segments, *pinned}],
+            bundles=bundles,
+            lost=list(self.lost),
+            lost_segments=self.lost_segments,
+        )
+
+    def _members(self, stored: StoredSegment, *, own: bool) -> list[StoredMember]:
+        """Return a segment and its parts; `own`: it holds the log of this thread."""
+        segment, members = stored.segment, self.manifest.members
+        record = members[stored.location.sha256]
+        parts = _parts(members, record.needs)
+        needs, digests, patched = described(segment)
+        ranged = own and record.last_seq > 0
+        row = StoredMember(
+            record.location,
+            record.holds,
+            incarnation=segment.incarnation if own else None,
+            first_seq=record.first_seq if ranged else None,
+            last_seq=record.last_seq if ranged else None,
+            needs=b"".join(needs),
+            parts=b"".join(part.location.sha256 for part in parts),
+            digests=digests,
+            patched=patched,
+        )
+        return [row, *parts]
+
+    def _checkpoint(self, record: CheckpointRecord, stored: StoredSegment) -> rows.StoredCheckpoint:
+        place, name = _place(record), stored.location.blob_id
+        row = stored.checkpoints.get(_held_place(record))
+        if row is None:
+            raise malformed(name, f"it does not hold checkpoint '{record.checkpoint_id}'")
+        if hashlib.sha256(row.state).digest() != record.state_sha256:
+            raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
+        self._needs[place] = referred(row.state, row.delta_base)
+        self._size += len(row.state) + len(row.metadata)
+        recorded = row._replace(
+            checkpoint_ns=record.checkpoint_ns,
+            seq=self._seqs[place],
+            parent_id=record.parent_id,
+            created_us=record.created_us,
+            label=record.label,
+            summary=record.summary,
+            lineage=record.lineage,
+        )
+        try:
+            found = rows.of_segment(recorded, "metadata")
+            if items.keeps_items(self.manifest.thread_id) and not place[0]:
+                items.check(found.known.metadata)
+        except (Refusal, ValueError) as problem:
+            raise malformed(name, str(problem)) from None
+        writes, seq = self.manifest.entries[place].writes, recorded.seq
+        if not self._anew:
+            seq = max(seq, *(one.seq for one in writes), 0)
+        written = dict.fromkeys(one.segment for one in writes)
+        segments = tuple(dict.fromkeys([record.segment, *written]))
+        state_only = bool(written) and record.segment not in written
+        found.held = encode_held(ForeignSegments(seq, segments, state_only))
+        return found
+
+    def _new_writes(
+        self, record: WritesRecord, stored: StoredSegment, *, own: bool
+    ) -> Iterator[tuple[Key, StoredWrite]]:
+        """Yield the writes of a record that count; those of heads keep their values."""
+        place = _place(record)
+        kept = place in self._heads
+        # A write that was recorded anew in a later generation, or copied, has the record's number.
+        as_numbered = own and stored.segment.generation == record.generation
+        for write in stored.writes.get(_held_place(record), ()):
+            rank = (own, stored.segment.generation, write.seq)
+            slot = (place, write.task_id, write.idx)
+            if slot in self._ranks and self._ranks[slot] >= rank:
+                continue
+            self._ranks[slot] = rank
+            seq = write.seq if as_numbered else record.seq
+            if self._anew:
+                seq = self._seqs[place]
+            self._size += len(write.data)
+            if kept:
+                whole_value(write, None, stored.location.blob_id)
+            if kept and not place[0]:
+                self._pending[write.task_id, write.idx] = (write.task_id, write.channel, seq)
+            data = write.data if kept else None
+            yield place, rows.of_written(write, seq, write.encoding, data)
+
+
+def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
+    """Return the locations of the segments that the checkpoints of a manifest need."""
+    parts = {one.sha256 for one in manifest.members.values() if one.holds is Kind.PART}
+    needed = replace(manifest, pins=()).needed() - parts
+    return {sha256: manifest.location(sha256) for sha256 in sorted(needed)}
+
+
+def _place(record: CheckpointRecord | WritesRecord) -> Key:
+    return (record.checkpoint_ns, record.checkpoint_id)
+
+
+def _held_place(record: CheckpointRecord | WritesRecord) -> Key:
+    held_ns = record.checkpoint_ns if record.held_ns is None else record.held_ns
+    return (held_ns, record.checkpoint_id)
+
+
+def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> list[StoredMember]:
+    records = [record for sha256 in hashes if (record := members.get(sha256)) is not None]
+    return [
+        StoredMember(record.location, Kind.PART) for record in records if record.holds is Kind.PART
+    ]

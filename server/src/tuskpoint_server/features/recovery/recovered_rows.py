@@ -1,0 +1,207 @@
+"""Filling an empty journal from blobs.
+
+Recovered checkpoints are certified already: only those that no catalog records yet wait for a
+flush. They have no rows in `changes`: cursors of watchers belong to the lost journal. The log
+continues above the greatest number that was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy.sql.elements import ClauseElement
+
+from ...archive.formats.manifests import Manifest
+from ...archive.rows import holes, pinned_bundles
+from ...archive.rows.plan import PlannedHole, StoredMember
+from ...archive.rows.segment_index import add_uses
+from ...archive.rows.stored import StoredCheckpoint
+from ...core.items import keeps_items
+from ...core.model import CheckpointKey
+from ...core.threads import SNAPSHOTS, SNAPSHOTS_END, EventKind, ThreadState
+from ...journal.database.thread_rows import Place, StoredWrite, ThreadCacheEntry
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal import deletion
+from ...journal.sql.schema import members, threads
+from ...journal.sql.statements import Statement, inserting
+from ...journal.values.integrity import hash_rows
+from ..items import item_rows as items
+
+
+class RecoveredRows(NamedTuple):
+    """The rows of a thread that one segment holds: its own row and those of its parts first."""
+
+    thread_id: str
+    members: Sequence[StoredMember]
+    checkpoints: Sequence[StoredCheckpoint]
+    writes: Sequence[tuple[Place, StoredWrite]]
+
+
+class RecoveredValue(NamedTuple):
+    """A value of a channel, by itself; without data its segment alone holds it."""
+
+    digest: bytes
+    type: str
+    size: int
+    encoding: int
+    data: bytes | None
+    seq: int
+    segment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEnd:
+    """The rows that complete a thread after its checkpoints."""
+
+    manifest: Manifest
+    count: int  # of the checkpoints that were inserted
+    added_bytes: int  # of their content
+    head_id: str  # latest root checkpoint, or empty
+    state: ThreadState
+    values: Sequence[RecoveredValue]  # of its family
+    used: Sequence[bytes]  # hashes of the segments that it needs
+    bundles: Sequence[StoredMember]  # members of bundles that were handed off
+    lost: Sequence[Place]  # checkpoints that are recorded and cannot be read
+    lost_segments: dict[bytes, str]  # hashes of segments that cannot be read, and why
+
+
+def _put_member() -> ClauseElement:
+    """Insert a member; only the thread whose log it holds sets the columns of that log."""
+    statement = inserting(members)
+    new, old = statement.excluded, members.c
+    own = ("thread", "incarnation", "first_seq", "last_seq", "parts", "needs", "digests", "patched")
+    return statement.on_conflict_do_update(
+        index_elements=["tenant", "sha256"],
+        set_={name: func.coalesce(new[name], old[name]) for name in own},
+    )
+
+
+_PUT_MEMBER = Statement(_put_member())
+_SNAPSHOT_THREADS = Statement(
+    select(threads.c.thread_id, threads.c.head_id).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id >= SNAPSHOTS,
+        threads.c.thread_id < SNAPSHOTS_END,
+        threads.c.deleted.is_(False),
+    )
+)
+
+
+def add_members(
+    batch: UnitOfWork, tenant: str, found: Iterable[StoredMember], thread: int | None = None
+) -> None:
+    """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
+    rows = [one.row(tenant, one.location) for one in found]
+    for row in rows:
+        row["thread"] = None if row["incarnation"] is None else thread
+    _PUT_MEMBER.run_many(batch.connection, rows)
+
+
+def begin_thread(
+    batch: UnitOfWork, tenant: str, manifest: Manifest, seq: int, *, anew: bool
+) -> None:
+    """Insert a thread of which nothing is here; it founds a family.
+
+    `seq` is the greatest number that is stored of its log. `anew`: no catalog records it: its
+    checkpoints take the numbers that follow, in order, and the next flush records them.
+    """
+    log = batch.begin(tenant, manifest.thread_id)
+    row, setting = log.row, manifest.setting
+    times = [entry.record.created_us for entry in manifest.entries.values()] or [batch.now_us]
+    row.incarnation = manifest.incarnation
+    row.deleted = manifest.ended
+    row.deleted_through = manifest.deleted_through
+    row.seq = row.certified_seq = row.begun_seq = row.compacted_seq = seq
+    row.created_us = min(times)
+    if setting is not None and not manifest.ended:
+        row.agent_id = setting.agent_id
+        row.retention_s = setting.retention_s
+        row.unsearchable = setting.unsearchable
+        row.settings_seq = setting.seq
+    if manifest.ended:
+        row.indexed_seq = seq
+    else:
+        row.unindexed_since_us = batch.now_us
+    for place in manifest.entries if anew else ():
+        batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
+    if anew and manifest.ended:
+        ended = batch.change(log, EventKind.THREAD_DELETED)
+        deletion.record(batch, log, ended, [("", "")])
+    elif anew:
+        row.settings_seq = batch.change(log, EventKind.PROGRESS)
+    # When a thread with retention last changed is not stored, and it must not go too early.
+    row.set_updated(batch.now_us if row.retention_s else max(times))
+    batch.store(log)
+
+
+def add_rows(batch: UnitOfWork, tenant: str, rows: RecoveredRows) -> None:
+    """Insert the checkpoints and pending writes that a segment holds of a thread."""
+    log = _log(batch, tenant, rows.thread_id)
+    add_members(batch, tenant, rows.members, log.row.number)
+    for one in rows.checkpoints:
+        one.put(batch, log)
+    if keeps_items(rows.thread_id):
+        own = (one for one in rows.checkpoints if not one.place[0])
+        found = ((one.place[1], one.known.metadata) for one in own)
+        items.recover(batch, log, found)
+    for place, write in rows.writes:
+        batch.put_write(log, place, write, write.seq)
+    batch.store(log)
+
+
+def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
+    """Complete a thread whose checkpoints are there.
+
+    Those that cannot be read count as removed, so that manifests to come lack them.
+    """
+    manifest = end.manifest
+    log = _log(batch, tenant, manifest.thread_id)
+    row, connection = log.row, batch.connection
+    for one in end.values:
+        segment = one.segment if one.data is None else None
+        batch.put_content(log, one.seq, one, segment=segment)
+    add_members(batch, tenant, end.bundles)
+    add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
+    row.checkpoint_count = end.count
+    row.added_bytes = end.added_bytes
+    row.head_id = end.head_id
+    row.state = end.state
+    # One that no catalog records is recorded with the settings.
+    anew = row.settings_seq if row.settings_seq > row.certified_seq else None
+    for pin in manifest.pins:
+        if pin.segment in manifest.members:
+            key = CheckpointKey(manifest.thread_id, pin.checkpoint_ns, pin.checkpoint_id)
+            seq = pin.seq if anew is None else anew
+            # The change as of which it was made is not stored.
+            pinned_bundles.put(batch, log, key, pin.segment, seq, content_seq=0)
+    unstored = [
+        PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
+        for one in manifest.gaps
+        if one.checkpoint_id
+    ]
+    holes.record(connection, tenant, unstored, batch.now_us)
+    for sha256, reason in end.lost_segments.items():
+        holes.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
+    batch.write_out()
+    row.bound_rows = hash_rows(connection, row.number)  # several segments may have a write
+    batch.store(log)
+    if end.lost:
+        batch.write_out()
+        deletion.drop(batch, log, end.lost)
+        batch.write_out()
+        batch.logs.forget(tenant, manifest.thread_id)
+
+
+def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
+    """Return the threads that snapshots are kept in, and their latest root checkpoints."""
+    return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
+
+
+def _log(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
+    log = batch.find(tenant, thread_id)
+    if log is None:
+        raise ValueError(f"thread {thread_id!r} was not begun")
+    return log

@@ -1,0 +1,398 @@
+"""Recovering a tenant: finding its catalog or manifest, then threads in groups, rows in batches.
+
+People name a catalog, or the stored manifest of one thread, by the blob ID that the server's log,
+its status or the pointer file shows. The blob may be a quilt of hundreds of members.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from ...archive.flush.certify import put_catalog
+from ...archive.formats.catalogs import Catalog, LiveRuns, decode_catalog, read_threads
+from ...archive.formats.manifests import Key, Manifest, decode_manifest, fold
+from ...archive.formats.runs import RunRef, decode_run, members_of, page_lines
+from ...archive.formats.sealing import is_sealed, opened, wrapped_key
+from ...archive.formats.segments import MAX_SEGMENT_BYTES
+from ...archive.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
+from ...archive.read.read import DAMAGE, Segments, StoredSegment, sliced, too_large
+from ...archive.read.root_keys import with_root_key
+from ...archive.rows import status
+from ...archive.rows.plan import StoredMember
+from ...blobs.api import BlobStore, every
+from ...core.errors import Reason, Refusal, malformed
+from ...core.limits import MIB
+from ...core.model import BlobLocation
+from ...core.threads import SNAPSHOTS, is_reserved
+from ...journal.database.database import Database
+from ...journal.database.unit_of_work import UnitOfWork
+from ...keys.provider import KeyProvider
+from ..lineage.snapshot_state import MEMBER_THREADS, member_thread_of
+from ..lineage.snapshots import SnapshotRows
+from . import recovered_rows as filling
+from .reading import ThreadReading
+
+_GROUP_THREADS = 512
+_GROUP_RECORDS = 20_000
+_BATCH_BYTES = 8 * MIB
+_BATCH_SEGMENTS = 256
+_BATCHES_AT_ONCE = 4
+_INSERT_BYTES = 16 * MIB
+_NAMED_AT_MOST = 20  # members of a blob in an error
+_SHA256 = re.compile("[0-9a-fA-F]{64}")
+_Work = Callable[[UnitOfWork], None]
+_Wanted = tuple[ThreadReading, BlobLocation]
+_Read = tuple[ThreadReading, BlobLocation, StoredSegment | bytes]
+_LEFT_OUT = (*DAMAGE, Reason.LIMIT_EXCEEDED)
+"""Reasons for which content may be left out."""
+
+
+class UnclearReferenceError(Exception):
+    """A reference names nothing, or more than one thing; its text is one line."""
+
+
+def parse_reference(text: str) -> BlobLocation:
+    """Parse a reference: "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX".
+
+    Fields that it does not have are empty; see `find`.
+
+    Raises:
+        UnclearReferenceError: It is none of these.
+    """
+    given = text.strip()
+    separator = "/" if "/" in given else ":"
+    blob_id, separated, spelled = given.partition(separator)
+    if not blob_id or (separated and not _SHA256.fullmatch(spelled)):
+        wanted = "BLOB_ID/IDENTIFIER" if separator == "/" else "BLOB_ID:SHA256HEX"
+        raise UnclearReferenceError(f"'{text}' is not BLOB_ID or {wanted}")
+    sha256 = bytes.fromhex(spelled)
+    return BlobLocation(sha256, 0, blob_id, sha256.hex() if separator == "/" else "")
+
+
+async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLocation:
+    """Return the location of the one member of a kind that a reference names.
+
+    Raises:
+        UnclearReferenceError: There is none, or more than one.
+        Refusal: `BLOB_HASH_MISMATCH`: no member has the given hash; any refusal of the store.
+    """
+    blob_id, sha256 = reference.blob_id, reference.sha256
+    if reference.identifier:
+        return reference
+    listed = await blobs.list_blob(blob_id)
+    if sha256:
+        found = [one.location for one in listed if one.location.sha256 == sha256]
+        if not found:
+            actual = _shortened([one.location.sha256.hex() for one in listed])
+            raise Refusal(
+                Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
+            )
+        return found[0]
+    # For a blob that is no quilt, a store lists the hash of its bytes, and no kind.
+    found = [one.location for one in listed if one.kind in (kind, "")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UnclearReferenceError(f"blob {blob_id} holds no {kind}")
+    named = _shortened([one.identifier for one in found])
+    raise UnclearReferenceError(
+        f"blob {blob_id} holds more than one {kind}; name one as {blob_id}/IDENTIFIER: {named}"
+    )
+
+
+def _shortened(items: list[str]) -> str:
+    more = len(items) - _NAMED_AT_MOST
+    text = ", ".join(items[:_NAMED_AT_MOST])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+class RecoverySource(NamedTuple):
+    """The catalog or manifest that a recovery begins with, and its location.
+
+    All that a catalog has names the blob where it is.
+    """
+
+    location: BlobLocation
+    content: Catalog | Manifest
+    root: bytes = b""  # its key, as the key provider wrapped it; empty if it is not sealed
+
+    @property
+    def generation(self) -> int:
+        """The generation in which the recovered journal goes on."""
+        return self.content.generation + 1
+
+
+async def read_source(
+    blobs: BlobStore,
+    location: BlobLocation,
+    kind: Kind,
+    keys: KeyProvider | None,
+    tenant: str,
+    memory_bytes: int = sys.maxsize,
+) -> RecoverySource:
+    """Return the catalog or manifest to recover from.
+
+    All else is trusted by the hash of its location, and opened by the key beside it.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
+            another format; `LIMIT_EXCEEDED` if its parts take more than `memory_bytes`;
+            `BLOB_UNAVAILABLE`; `KEY_MISSING` if it is sealed and there is no key provider; what
+            the key provider refuses.
+    """
+    data = await blobs.get(location)
+    found, name = replace(location, size=len(data)), location.blob_id
+    if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
+        listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
+        if 2 * listed.size > memory_bytes:
+            raise too_large(f"blob {name} of {listed.size} bytes", memory_bytes)
+        parts = {part: await blobs.get(part) for part in dict.fromkeys(listed.parts)}
+        data = join_parts(listed, [parts[part] for part in listed.parts], name)
+    if keys is not None and not is_sealed(data):
+        problem = "it is not sealed; to recover from unsealed blobs, give no key provider"
+        raise malformed(name, problem)
+    found = await with_root_key(keys, tenant, data, found)
+    decode = decode_catalog if kind is Kind.CATALOG else decode_manifest
+    return RecoverySource(found, decode(opened(data, found), name), wrapped_key(data, name))
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Counts of a recovery so far."""
+
+    threads: int = 0  # that live
+    snapshots: int = 0
+    ended: int = 0  # deleted threads that stay deleted
+    checkpoints: int = 0  # those of snapshots too
+    size_bytes: int = 0  # of their values, each once for a thread, and writes
+    left_out: list[str] = field(default_factory=list)  # damaged content, a sentence each
+
+
+@dataclass(eq=False)
+class Recovery:
+    """Recovers one tenant into an empty journal of the generation that the source names."""
+
+    _tenant: str
+    _database: Database
+    _blobs: BlobStore
+    _: KW_ONLY
+    skip_damaged: bool = False  # leave out damaged content and go on
+    memory_bytes: int = sys.maxsize  # that a segment may take unpacked, or the values of a head
+    on_progress: Callable[[Recovered], None] = lambda recovered: None
+
+    def __post_init__(self) -> None:
+        self._segments = Segments(self._blobs, places=self._placed, most_bytes=self.memory_bytes)
+        self._places: dict[bytes, BlobLocation] = {}
+        self._snapshots = SnapshotRows(self._database)
+        self._done = Recovered()
+
+    async def recover(self, source: RecoverySource) -> Recovered:
+        """Recover all threads that a catalog leads to, or the one of a manifest.
+
+        The next flush after a catalog follows that catalog. After a manifest it records the
+        thread in a catalog of its own.
+
+        Raises:
+            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless damaged
+                content can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
+                journal is then of no use.
+        """
+        backend = self._blobs.backend
+        await self._database.transact(lambda batch: status.claim_home(batch.connection, backend))
+        if isinstance(source.content, Catalog):
+            await self._from_catalog(source.content, source.location, source.root)
+        else:
+            manifest = source.content
+            await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
+        await self._keep_whole_snapshots()
+        return self._done
+
+    async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:
+        if self.skip_damaged:  # merges begin anew
+            levels = [
+                tuple([one for ref in level for one in await self._readable(ref)])
+                for level in catalog.runs.levels
+            ]
+            catalog = replace(catalog, runs=LiveRuns(tuple(levels)))
+        runs = [*catalog.runs.oldest_first()]
+        runs += (ref for merge in catalog.runs.merges for height in merge.made for ref in height)
+        members = [
+            StoredMember(place, Kind.RUN)
+            for ref in runs
+            for place in await members_of(ref, self._blobs.get)
+        ]
+        members.append(StoredMember(location, Kind.CATALOG))
+
+        def add(batch: UnitOfWork) -> None:
+            put_catalog(batch, self._tenant, catalog, location.sha256, root)
+            filling.add_members(batch, self._tenant, members)
+
+        await self._database.transact(add)
+        group: list[ThreadReading] = []
+        size = 0
+        async for thread_id, records in read_threads(catalog.runs, self._blobs.get):
+            manifest = fold(thread_id, records)
+            if not manifest.records:
+                continue  # all that was stored of it is gone, and was not deleted with it
+            seq = max(record.seq for record in records)
+            group.append(ThreadReading(manifest, seq, anew=False))
+            size += len(records)
+            if len(group) >= _GROUP_THREADS or size >= _GROUP_RECORDS:
+                await self._recover(group)
+                group, size = [], 0
+        await self._recover(group)
+
+    async def _readable(self, ref: RunRef) -> list[RunRef]:
+        """Return a run, or those of its parts that can be read."""
+        try:
+            data = opened(await self._blobs.get(ref.location), ref.location)
+            run = decode_run(data, ref)
+            for page in run.pages:
+                page_lines(data, page, ref.location.blob_id)
+        except Refusal as refusal:
+            between = f"from thread '{ref.first[0]}' to thread '{ref.last[0]}'"
+            self._leave_out([f"the records {between} of a run"], refusal)
+            return []
+        kept = [one for child in run.runs for one in await self._readable(child)]
+        return [ref] if tuple(kept) == run.runs else kept
+
+    async def _keep_whole_snapshots(self) -> None:
+        """Delete each snapshot that is not complete here.
+
+        Its members may have been certified in another flush than its description.
+        """
+        heads = await self._database.query(
+            lambda connection: filling.snapshot_threads(connection, self._tenant)
+        )
+        names = (name.removeprefix(MEMBER_THREADS).removeprefix(SNAPSHOTS) for name in heads)
+        for snapshot_id in sorted({name.partition("/")[0] for name in names}):
+            try:
+                found = await self._snapshots.snapshot(self._tenant, snapshot_id)
+            except (KeyError, TypeError, ValueError):  # its description is not one
+                found = None
+            if found is not None and all(
+                heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
+                for number, member in enumerate(found.members)
+            ):
+                self._done.snapshots += 1
+            else:
+                await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
+
+    async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
+        self._places = {
+            sha256: record.location
+            for one in group
+            for sha256, record in one.manifest.members.items()
+        }
+        begin = partial(filling.begin_thread, tenant=self._tenant, anew=anew)
+        await self._insert([partial(begin, manifest=one.manifest, seq=one.seq) for one in group])
+        batches = list(self._batches(group))
+        for start in range(0, len(batches), _BATCHES_AT_ONCE):
+            works: list[_Work] = []
+            size = 0
+            for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
+                for reading, location, data in found:
+                    try:
+                        stored = await self._segments.take(location, data)
+                        rows = reading.take(stored)
+                    except Refusal as refusal:
+                        self._lose(reading, location.sha256, refusal)
+                        continue
+                    works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
+                    size += stored.unpacked
+                    if size >= _INSERT_BYTES:
+                        await self._insert(works)
+                        works, size = [], 0
+            await self._insert(works)
+        works, size = [], 0
+        for reading in group:
+            end = await self._end(reading)
+            works.append(partial(filling.end_thread, tenant=self._tenant, end=end))
+            size += sum(200 if one.data is None else len(one.data) for one in end.values)
+            if size >= _INSERT_BYTES:
+                await self._insert(works)
+                works, size = [], 0
+        await self._insert(works)
+
+    async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
+        """Return the locations in the records; segments may name earlier ones."""
+        return [self._places.get(one.sha256, one) for one in locations]
+
+    def _batches(self, group: Iterable[ThreadReading]) -> Iterable[list[_Wanted]]:
+        """Cut the segments that threads need into batches, those of a blob together."""
+        every: list[_Wanted] = []
+        for reading in group:
+            for sha256, location in reading.segments.items():
+                if location is not None:
+                    every.append((reading, location))
+                else:
+                    self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
+        every.sort(key=lambda wanted: (wanted[1].blob_id, wanted[1].sha256))
+        return sliced(every, lambda wanted: wanted[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
+
+    async def _read(self, batch: Sequence[_Wanted]) -> list[_Read]:
+        """Return the stored bytes of segments, or those that are kept; one by one they unpack."""
+        try:
+            found = await self._segments.stored([location for _, location in batch])
+        except Refusal as refusal:
+            if refusal.reason not in DAMAGE:
+                raise
+            if len(batch) == 1:
+                self._lose(batch[0][0], batch[0][1].sha256, refusal)
+                return []
+            return [one for wanted in batch for one in await self._read([wanted])]
+        return [(reading, location, found[location.sha256]) for reading, location in batch]
+
+    async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
+        """Return the rows that complete a thread, all of whose segments were read."""
+        for place, digest in reading.incomplete():
+            problem = f"no segment holds value {digest.hex()}"
+            self._lose_place(reading, place, malformed("", problem))
+        for place, where in reading.head_values().items():
+            try:
+                size = reading.head_bytes(place)
+                if size > self.memory_bytes:
+                    raise too_large(f"{reading.named(place)} with {size} bytes", self.memory_bytes)
+                for location, digests in where.items():
+                    wanted = [digest for digest in digests if not reading.keeps(digest)]
+                    reading.keep(await self._segments.values_at([location], wanted))
+            except Refusal as refusal:
+                self._lose_place(reading, place, refusal)
+        end = reading.end()
+        self._done.checkpoints += end.count
+        self._done.size_bytes += end.added_bytes
+        if not is_reserved(end.manifest.thread_id):
+            self._done.ended += end.manifest.ended
+            self._done.threads += not end.manifest.ended
+        return end
+
+    def _leave_out(self, what: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
+        """Note content that is left out; content that the records call lost always is.
+
+        Raises:
+            Refusal: The one given, if nothing may be left out for it.
+        """
+        if refusal.reason not in _LEFT_OUT or not (known or self.skip_damaged):
+            raise refusal
+        self._done.left_out += (f"{one}: {refusal}" for one in what)
+
+    def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
+        what = reading.lose(sha256, str(refusal))
+        self._leave_out(what, refusal, known=sha256 in reading.known_lost)
+
+    def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
+        self._leave_out([reading.named(place)], refusal, known=bool(reading.lost_segments))
+        reading.lost[place] = None
+
+    async def _insert(self, works: Sequence[_Work]) -> None:
+        def insert(batch: UnitOfWork) -> None:
+            for work in works:
+                work(batch)
+
+        await self._database.transact(insert)
+        self.on_progress(self._done)

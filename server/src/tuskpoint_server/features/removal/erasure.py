@@ -1,0 +1,65 @@
+"""Erasing what deleted threads leave in the journal until sweeps, merges and checkpoints come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import bindparam, select
+
+from ...journal.database.database import Database
+from ...journal.removal import garbage_collection
+from ...journal.sql import full_text
+from ...journal.sql.schema import threads
+from ...journal.sql.statements import LISTED, Statement
+from ...search.index import IndexRows
+
+_FAMILIES = Statement(
+    select(threads.c.family)
+    .where(threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id.in_(LISTED))
+    .distinct()
+)
+
+
+class Erasure:
+    """Removes the remains of deleted threads. Every call can refuse with `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def families(self, tenant: str, thread_ids: Collection[str]) -> list[int]:
+        """Return the families of threads, deleted ones too: `purge` wants them from before."""
+        return await self._database.query(
+            lambda connection: [
+                row[0] for row in _FAMILIES.run_listed(connection, thread_ids, of_tenant=tenant)
+            ]
+        )
+
+    async def purge(self, families: Collection[int]) -> None:
+        """Remove the values that no thread of these families needs, and what search has of them.
+
+        Values that a fork or copy needs stay. The sweeps would remove the same, but later, and
+        only once they are a good part of what there is.
+        """
+        for family in families:
+            await garbage_collection.remove_unneeded(self._database, family)
+        await IndexRows(self._database).sweep()
+        more = await self._database.transact(
+            lambda batch: full_text.merge(batch.connection, begins=True)
+        )
+        while more:
+            more = await self._database.transact(
+                lambda batch: full_text.merge(batch.connection, begins=False)
+            )
+
+    async def empty_log(self) -> bool:
+        """Let the database's log have nothing of what was deleted; `False`: it goes later."""
+        return await self._database.scrub()
+
+    async def may_keep_removed(self) -> bool:
+        """Return whether free pages of the file may have what earlier builds removed."""
+        return await self._database.may_keep_removed()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the journal is in a database that other servers use, too."""
+        return self._database.is_shared

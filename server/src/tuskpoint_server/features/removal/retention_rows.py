@@ -1,0 +1,312 @@
+"""Applying retention rules, and previewing them: a preview chooses with the same code.
+
+Threads are looked at in pages, beside the writer. Each thread that loses something is changed in a
+transaction of its own, which chooses again from the thread as it is then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, exists, func, select
+
+from ...core.errors import Reason, Refusal
+from ...journal.database.database import Database
+from ...journal.database.thread_rows import Place, ThreadRef
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal import garbage_collection
+from ...journal.removal.deletion import SUBGRAPH_CALL, delete_thread, remove_checkpoints
+from ...journal.removal.delta_bases import Nodes, read_nodes
+from ...journal.sql.schema import checkpoints, handoffs, members, threads, uses, writes
+from ...journal.sql.statements import Statement, of_thread, of_users
+from ...journal.values.contents import referred
+from ..lineage.subgraphs import stateful_namespaces, tied
+from .rules import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
+
+THREADS_AT_ONCE = 200  # that one read transaction looks at
+_MICROSECONDS = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+class _Thread(NamedTuple):
+    number: int
+    tenant: str
+    thread_id: str
+    family: int
+    agent_id: str
+    updated_us: int
+    checkpoint_count: int
+
+    @property
+    def ref(self) -> ThreadRef:
+        """What rows of the thread are bound to."""
+        return ThreadRef(self.tenant, self.thread_id, self.number)
+
+
+_TENANTS = Statement(select(threads.c.tenant).distinct())
+_THREADS = Statement(
+    select(*(threads.c[name] for name in _Thread._fields))
+    .where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id > bindparam("after"),
+        threads.c.deleted.is_(False),
+        threads.c.checkpoint_count > 0,
+        of_users(threads),
+    )
+    .order_by(threads.c.thread_id)
+    .limit(THREADS_AT_ONCE)
+)
+_HANDED_OFF = Statement(
+    select(handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id).where(of_thread(handoffs))
+)
+# By the index alone: a namespace with no more checkpoints than it keeps loses none.
+_LARGEST = Statement(
+    select(func.count().label("many"))
+    .where(of_thread(checkpoints))
+    .group_by(checkpoints.c.checkpoint_ns)
+    .order_by(func.count().desc())
+    .limit(1)
+)
+_STATES = Statement(
+    select(
+        checkpoints.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id,
+        checkpoints.c.state,
+        checkpoints.c.delta_base,
+        func.length(checkpoints.c.metadata),
+    ).where(of_thread(checkpoints))
+)
+_WRITES = Statement(
+    select(
+        writes.c.checkpoint_ns,
+        writes.c.checkpoint_id,
+        func.sum(func.coalesce(func.length(writes.c.data), 0)),
+    )
+    .where(of_thread(writes))
+    .group_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
+)
+_used_too = uses.alias("used_too")
+_STORED = Statement(
+    select(func.coalesce(func.sum(members.c.size), 0))
+    .select_from(
+        uses.join(
+            members, and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
+        )
+    )
+    .where(
+        of_thread(uses),
+        ~exists().where(
+            _used_too.c.tenant == uses.c.tenant,
+            _used_too.c.segment == uses.c.segment,
+            _used_too.c.thread != uses.c.thread,
+        ),
+    )
+)
+
+
+class RetentionRows:
+    """Applies and previews retention rules. Every call can refuse with `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def apply(self, rules: Sequence[RetentionRule]) -> tuple[int, int]:
+        """Apply rules to all tenants; return how many threads and checkpoints were deleted."""
+        deleted, removed = 0, 0
+        tenants = [row[0] for row in await self._database.rows(_TENANTS)] if rules else []
+        for tenant in tenants:
+            own = [rule for rule in rules if rule.tenant in (tenant, EVERY_TENANT)]
+            if not own:
+                continue
+            async for effect in self.effects(tenant, own, sized=False):
+                change = partial(_apply, tenant=tenant, name=effect.thread_id, rules=own)
+                try:
+                    done = await self._database.transact(change)
+                except Refusal as refusal:
+                    _skip_damaged(refusal)
+                    continue
+                deleted += done.thread_deleted
+                removed += done.checkpoints
+        return deleted, removed
+
+    async def effects(
+        self, tenant: str, rules: Sequence[RetentionRule], *, sized: bool = True
+    ) -> AsyncIterator[RetentionEffect]:
+        """Yield what rules would delete now, by thread; with bytes if `sized`."""
+        after: str | None = ""
+        while after is not None:
+            look = partial(_effects, tenant=tenant, rules=rules, after=after, sized=sized)
+            page, after = await self._database.query(partial(look, now_us=self._database.now_us()))
+            for effect in page:
+                yield effect
+
+
+def _apply(
+    batch: UnitOfWork, tenant: str, name: str, rules: Sequence[RetentionRule]
+) -> RetentionEffect:
+    """Delete what the rule for a thread deletes, as the thread is now."""
+    log = batch.find(tenant, name)
+    rule = rule_for(rules, log.row.agent_id, name) if log is not None else None
+    if log is None or log.row.deleted or rule is None:
+        return RetentionEffect(name)
+    if _is_past(rule, log.row.updated_us, batch.now_us):
+        return RetentionEffect(name, True, delete_thread(batch, tenant, name))
+    if not rule.prunes:
+        return RetentionEffect(name)
+    choose = partial(doomed, batch.connection, log.row.number, rule=rule, now_us=batch.now_us)
+    return RetentionEffect(name, False, remove_checkpoints(batch, tenant, name, choose))
+
+
+def _skip_damaged(refusal: Refusal) -> None:
+    """Say that a thread is left as it is because its rows are damaged; raise any other refusal."""
+    if refusal.reason is not Reason.JOURNAL_DAMAGED:
+        raise refusal
+    _log.error("no retention rule is applied: %s", refusal)
+
+
+def _is_past(rule: RetentionRule, updated_us: int, now_us: int) -> bool:
+    return bool(rule.delete_after_s) and updated_us + rule.delete_after_s * _MICROSECONDS <= now_us
+
+
+def doomed(
+    connection: Connection, thread: int, nodes: Nodes, rule: RetentionRule, now_us: int
+) -> set[Place]:
+    """Return the checkpoints of a thread that a rule deletes.
+
+    A root, and a namespace that no root ran, keep what the rule says. The calls of a subgraph stay
+    with their root. A subgraph that keeps a state of its own keeps its latest checkpoint and those
+    that remaining roots are tied to.
+    """
+    spared = set(_HANDED_OFF.run(connection, of_thread=thread).fetchall())
+    spared |= {place for place, node in nodes.items() if node.label}
+    spared |= {("", nodes[place].root_id) for place in spared if place in nodes}
+    young_us = now_us - rule.keep_for_s * _MICROSECONDS
+    by_namespace: dict[str, list[str]] = defaultdict(list)
+    for namespace, checkpoint_id in nodes:
+        by_namespace[namespace].append(checkpoint_id)
+    kept: set[Place] = set()
+    for namespace, names in by_namespace.items():
+        last = set(sorted(names, reverse=True)[: max(rule.keep_last, 1)])
+        for name in names:
+            node = nodes[namespace, name]
+            if node.root_id:
+                if SUBGRAPH_CALL not in namespace and name == max(last):
+                    kept.add(node.place)
+            elif name in last or (rule.keep_for_s and node.created_us > young_us):
+                kept.add(node.place)
+    kept |= spared & nodes.keys()
+    roots = {name for namespace, name in kept if not namespace}
+    oldest = min(roots, default="")
+    # A root that is not stored yet may still come, unless it is older than all that are kept.
+    kept |= {
+        node.place
+        for node in nodes.values()
+        if SUBGRAPH_CALL in node.checkpoint_ns
+        and (node.root_id in roots or (("", node.root_id) not in nodes and node.root_id > oldest))
+    }
+    if nodes.keys() - kept and stateful_namespaces(connection, thread):
+        for name in roots:
+            kept |= tied(connection, thread, ("", name))
+    return set(nodes.keys() - kept)
+
+
+def _effects(
+    connection: Connection,
+    tenant: str,
+    rules: Sequence[RetentionRule],
+    after: str,
+    now_us: int,
+    *,
+    sized: bool,
+) -> tuple[list[RetentionEffect], str | None]:
+    """Return what rules delete of the next threads, and the last name; `None`: no more."""
+    rows = _THREADS.run(connection, of_tenant=tenant, after=after).fetchall()
+    found: list[tuple[_Thread, bool, set[Place]]] = []
+    for thread in map(_Thread._make, rows):
+        rule = rule_for(rules, thread.agent_id, thread.thread_id)
+        if rule is None:
+            continue
+        try:
+            if _is_past(rule, thread.updated_us, now_us):
+                places = set(read_nodes(connection, thread.ref)) if sized else set[Place]()
+                found.append((thread, True, places))
+            elif rule.prunes and (places := _chosen(connection, thread, rule, now_us)):
+                found.append((thread, False, places))
+        except Refusal as refusal:
+            _skip_damaged(refusal)
+    sizes = _journal_bytes(connection, found) if sized else {}
+    effects = []
+    for thread, whole, places in found:
+        stored = 0
+        if whole and sized:
+            [(stored,)] = _STORED.run(connection, of_thread=thread.number).fetchall()
+        of = (thread.thread_id, whole, len(places), sizes.get(thread.number, 0), int(stored))
+        effects.append(RetentionEffect(*of))
+    return effects, rows[-1][2] if len(rows) == THREADS_AT_ONCE else None
+
+
+def _chosen(
+    connection: Connection, thread: _Thread, rule: RetentionRule, now_us: int
+) -> set[Place]:
+    [(many,)] = _LARGEST.run(connection, of_thread=thread.number).fetchall()
+    if many <= max(rule.keep_last, 1):
+        return set()
+    nodes = read_nodes(connection, thread.ref)
+    return doomed(connection, thread.number, nodes, rule, now_us)
+
+
+def _journal_bytes(
+    connection: Connection, found: Sequence[tuple[_Thread, bool, AbstractSet[Place]]]
+) -> dict[int, int]:
+    """Return the bytes that the journal can drop, by thread; a shared value counts for the first.
+
+    Values that another thread of the family needs stay.
+    """
+    gone = {thread.number: places for thread, _, places in found}
+    families: dict[int, list[int]] = defaultdict(list)
+    for thread, _, _ in found:
+        families[thread.family].append(thread.number)
+    sizes: dict[int, int] = defaultdict(int)
+    for family, numbers in families.items():
+        needed: set[bytes] = set()
+        dropped: dict[int, set[bytes]] = {}
+        for number, _, _ in garbage_collection.threads_of(connection, family):
+            names: set[bytes] = set()
+            for namespace, name, state, base, length in _STATES.run(
+                connection, of_thread=number
+            ).fetchall():
+                if (namespace, name) in gone.get(number, ()):
+                    names |= referred(state, base)
+                    sizes[number] += len(state) + (length or 0)
+                else:
+                    needed |= referred(state, base)
+            dropped[number] = names
+        values = _values(connection, family)
+        for names in dropped.values():
+            names |= {frame for one in names if (frame := values.get(one, (None, 0))[0])}
+        needed |= {
+            frame for digest in needed if (frame := values.get(digest, (None, 0))[0]) is not None
+        }
+        for number in numbers:
+            for digest in dropped[number] - needed:
+                sizes[number] += values.get(digest, (None, 0))[1]
+                needed.add(digest)
+            for namespace, name, length in _WRITES.run(connection, of_thread=number).fetchall():
+                sizes[number] += int(length) if (namespace, name) in gone[number] else 0
+    return sizes
+
+
+def _values(connection: Connection, family: int) -> dict[bytes, tuple[bytes | None, int]]:
+    """Return the keyframe and the stored bytes of each value of a family."""
+    found: dict[bytes, tuple[bytes | None, int]] = {}
+    after: bytes | None = b""
+    while after is not None:
+        page, after = garbage_collection.scan(connection, family, after)
+        found.update((value.digest, (value.keyframe, value.size)) for value in page)
+    return found

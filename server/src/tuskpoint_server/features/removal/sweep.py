@@ -1,0 +1,175 @@
+"""The sweep: removes values that nothing needs, and rows whose time has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy import delete as delete_from
+
+from ...journal.database.database import Database
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.sql.schema import (
+    changes,
+    requests,
+    threads,
+    writes,
+)
+from ...journal.sql.statements import (
+    Statement,
+    of_thread,
+)
+
+ROWS_AT_ONCE = 1000  # that one write transaction removes, at most
+THREADS_AT_ONCE = 2000  # that one read transaction looks at
+_MICROSECONDS = 1_000_000
+
+_EARLY = Statement(
+    select(writes.c.number, threads.c.tenant, threads.c.thread_id)
+    .join(threads, threads.c.number == writes.c.thread)
+    .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
+    .limit(bindparam("max_rows"))
+)
+_DROP_EARLY = Statement(
+    delete_from(writes)
+    .where(writes.c.number == bindparam("of_number"), writes.c.early_us.is_not(None))
+    .returning(writes.c.mac)
+)
+_DROP_ANSWERS = Statement(
+    delete_from(requests).where(
+        tuple_(requests.c.tenant, requests.c.request_id).in_(
+            select(requests.c.tenant, requests.c.request_id)
+            .where(requests.c.created_us < bindparam("before_us"))
+            .order_by(requests.c.created_us)
+            .limit(bindparam("max_rows"))
+        )
+    )
+)
+# Changes that search does not need are not kept for it.
+_INDEXED = case(
+    (
+        or_(~bindparam("indexing", type_=Boolean), threads.c.unindexed_since_us.is_(None)),
+        threads.c.certified_seq,
+    ),
+    else_=threads.c.indexed_seq,
+)
+_SETTLED = case((threads.c.certified_seq > _INDEXED, _INDEXED), else_=threads.c.certified_seq)
+_FIRST_NEW = (
+    select(changes.c.seq)
+    .where(
+        changes.c.thread == threads.c.number,
+        changes.c.seq > threads.c.compacted_seq,
+        changes.c.seq <= _SETTLED,
+        changes.c.created_us >= bindparam("before_us"),
+    )
+    .order_by(changes.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+_THREADS = Statement(
+    select(
+        threads.c.number,
+        threads.c.tenant,
+        threads.c.thread_id,
+        threads.c.compacted_seq,
+        func.coalesce(_FIRST_NEW - 1, _SETTLED),
+    )
+    .where(threads.c.number > bindparam("after"))
+    .order_by(threads.c.number)
+    .limit(bindparam("max_rows"))
+)
+_DROP_CHANGES = Statement(
+    delete_from(changes).where(of_thread(changes), changes.c.seq <= bindparam("through"))
+)
+
+
+async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
+    """Remove changes from before a time that are certified and indexed; return how many.
+
+    Without an index, none waits for it: search goes through checkpoints by key once it is switched
+    on. The rest of a log has no gap: a change goes only with all before it. After a clock was set
+    back, a change may stay until those before it are old enough.
+    """
+    of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE, "after": 0}
+    count = 0
+    while True:
+        rows = await database.rows(_THREADS, **of)
+        for some in _at_once(rows):
+            count += await database.transact(partial(_drop_changes, some=some))
+        if len(rows) < THREADS_AT_ONCE:
+            return count
+        of["after"] = rows[-1][0]
+
+
+def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield number, tenant and name of threads, and up to where one transaction drops changes."""
+    some: list[tuple[Any, ...]] = []
+    room = ROWS_AT_ONCE
+    for *thread, compacted_seq, through in rows:
+        while compacted_seq < through:
+            dropped = min(room, through - compacted_seq)
+            compacted_seq, room = compacted_seq + dropped, room - dropped
+            some.append((*thread, compacted_seq))
+            if not room:
+                yield some
+                some, room = [], ROWS_AT_ONCE
+    if some:
+        yield some
+
+
+def _drop_changes(batch: UnitOfWork, some: Sequence[tuple[Any, ...]]) -> int:
+    batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in some)
+    keys = []
+    for number, tenant, thread_id, through in some:
+        log = batch.find_any(tenant, thread_id)
+        if log is None or log.damage is not None:
+            continue  # what is damaged stays as it is, for who looks into it
+        log.row.compacted_seq = max(log.row.compacted_seq, through)
+        batch.store(log)
+        keys.append({"of_thread": number, "through": through})
+    return _DROP_CHANGES.count_many(batch.connection, keys)
+
+
+def _drop_early(batch: UnitOfWork, before_us: int) -> int:
+    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+    rows = _EARLY.run(batch.connection, **of).fetchall()
+    batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
+    for number, tenant, thread_id in rows:
+        log = batch.find_any(tenant, thread_id)
+        gone = _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
+        if log is not None and log.damage is None:
+            batch.forget_rows(log, (mac for (mac,) in gone))
+            log.forget_checkpoints()  # known ones may have had them
+    return len(rows)
+
+
+async def drop_early_writes(database: Database, before_us: int) -> int:
+    """Remove writes whose checkpoint did not come; return how many were looked at."""
+    return await _repeated(database, partial(_drop_early, before_us=before_us))
+
+
+async def drop_answers(database: Database, before_us: int) -> int:
+    """Remove the first answers to requests from before a time; return how many."""
+    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+
+    def work(batch: UnitOfWork) -> int:
+        return int(_DROP_ANSWERS.run(batch.connection, **of).rowcount)
+
+    return await _repeated(database, work)
+
+
+async def _repeated(database: Database, work: Callable[[UnitOfWork], int]) -> int:
+    count = 0
+    while gone := await database.transact(work):
+        count += gone
+    return count

@@ -1,0 +1,176 @@
+"""Deleting checkpoints and threads: what each change removes, and notes for the archive.
+
+Rows are really removed, and noted in `removed` until the archive has certified that they are gone;
+`delta_bases` keeps what remaining checkpoints need. The row of a deleted thread stays as a
+tombstone that refuses late changes (`forgetting`); the values of its family go once none of its
+threads lives (`garbage_collection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from sqlalchemy import delete as delete_from
+from sqlalchemy import (
+    exists,
+    func,
+    select,
+)
+
+from ...core.threads import EventKind, ThreadState
+from ..database.binding import EMPTY_SUM
+from ..database.thread_rows import Place, ThreadCacheEntry
+from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import (
+    checkpoints,
+    handoffs,
+    holes,
+    removed,
+    vectors,
+    writes,
+)
+from ..sql.statements import (
+    EMPTY,
+    Statement,
+    inserting,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+    same_checkpoint,
+)
+from .delta_bases import Nodes, give, needed_bases, read_nodes
+
+SUBGRAPH_CALL = ":"  # between a node's name and its task's ID in a LangGraph namespace
+
+_EXTENT = Statement(
+    select(func.count(), func.coalesce(func.max(checkpoints.c.checkpoint_id), "")).where(
+        of_thread(checkpoints)
+    )
+)
+_DROP_WRITES = Statement(delete_from(writes).where(of_thread(writes)))
+_DROP_THREAD = (
+    *(
+        Statement(delete_from(table).where(of_thread(table)))
+        for table in (checkpoints, vectors, handoffs)
+    ),
+    _DROP_WRITES,
+    Statement(delete_from(holes).where(of_thread(holes), holes.c.segment.is_(None))),
+    # The end of the incarnation records that its checkpoints are gone.
+    Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
+)
+_DROP_BOUND = tuple(
+    Statement(delete_from(table).where(of_checkpoint(table)).returning(table.c.mac))
+    for table in (checkpoints, writes)
+)
+# A vector does not fit a checkpoint that is saved under the same ID again.
+_DROP_VECTORS = Statement(delete_from(vectors).where(of_checkpoint(vectors)))
+_DROP_HOLES = Statement(
+    delete_from(holes).where(
+        of_thread(holes),
+        holes.c.segment.is_(None),
+        holes.c.checkpoint_id != EMPTY,
+        ~exists().where(same_checkpoint(checkpoints, holes)),
+    )
+)
+_RECORD = Statement(inserting(removed))
+
+
+def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[Place]) -> None:
+    """Note for the archive which checkpoints a change removed; `("", "")`: the incarnation."""
+    columns = {"thread": log.row.number, "seq": seq, "incarnation": log.row.incarnation}
+    rows = [{**columns, "checkpoint_ns": place[0], "checkpoint_id": place[1]} for place in places]
+    _RECORD.run_many(batch.connection, rows)
+
+
+def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
+    """Delete a thread and end its incarnation, in one change; nothing if there is none.
+
+    If it was deleted before, the writes that wait for its next incarnation go.
+    """
+    log = batch.find_any(tenant, thread_id)
+    if log is None:
+        return 0
+    count = 0
+    if log.damage is not None:  # what is left of it can be deleted, and is bound from then on
+        log.row.begin_after(log.stored_through)
+        log.row.bound_rows, log.damage = EMPTY_SUM, None
+    if log.row.deleted:
+        _DROP_WRITES.run(batch.connection, of_thread=log.row.number)
+        log.row.bound_rows = EMPTY_SUM
+        batch.store(log)
+    else:
+        count = end_incarnation(batch, log)
+    batch.write_out()  # who looks for the thread next reads its row
+    batch.logs.forget(tenant, thread_id)
+    return count
+
+
+def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
+    """Remove all rows of a live thread; return the number of its checkpoints.
+
+    Its own row is marked as deleted.
+    """
+    row = log.row
+    of = {"of_thread": row.number}
+    count, through = _EXTENT.run(batch.connection, **of).fetchone() or (0, "")
+    for statement in _DROP_THREAD:
+        statement.run(batch.connection, **of)
+    row.bound_rows = EMPTY_SUM
+    row.retention_s = 0  # else every look for threads past their retention would find it again
+    seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
+    record(batch, log, seq, [("", "")])
+    row.deleted = True
+    row.begun_seq = seq  # writes that wait for the next incarnation are part of it
+    row.deleted_through = max(row.deleted_through, through)
+    row.head_id = row.agent_id = ""
+    row.state = ThreadState.IDLE
+    row.dirty_bytes = 0  # nothing is left to be stored
+    row.removed_count += row.checkpoint_count
+    row.removed_bytes = row.added_bytes
+    row.checkpoint_count = 0
+    log.early = False
+    log.keyframes.clear()
+    log.forget_checkpoints()
+    return int(count)
+
+
+def remove_checkpoints(
+    batch: UnitOfWork, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
+) -> int:
+    """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
+    batch.logs.forget(tenant, thread_id)  # so that nothing is known of it that changes here
+    log = batch.find(tenant, thread_id)
+    if log is None or log.row.deleted:
+        return 0
+    nodes = read_nodes(batch.connection, log.row.ref)
+    doomed = choose(nodes)
+    if not doomed:
+        return 0
+    give(batch, log, needed_bases(batch.connection, log.row.ref, nodes, doomed))
+    drop(batch, log, sorted(doomed))
+    _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
+    # The bytes that they brought are estimated as an average: else every state would be read.
+    row, count = log.row, len(doomed)
+    left = row.added_bytes - row.removed_bytes
+    row.removed_bytes += left * count // max(row.checkpoint_count, count)
+    row.removed_count += count
+    row.checkpoint_count -= count
+    head_id = max((name for namespace, name in nodes.keys() - doomed if not namespace), default="")
+    if head_id != row.head_id:
+        known = batch.checkpoint(log, ("", head_id)) if head_id else None
+        log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
+    batch.logs.forget(tenant, thread_id)
+    return len(doomed)
+
+
+def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) -> None:
+    """Remove the rows of checkpoints in one change; everything is written out before."""
+    # Search uses the difference to the parent: children of removed ones are indexed again.
+    seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
+    keys = [parameters_of(log.row.number, *place) for place in places]
+    for statement in _DROP_BOUND:
+        gone = [statement.run(batch.connection, **key) for key in keys]
+        batch.forget_rows(log, (mac for answer in gone for (mac,) in answer.fetchall()))
+    _DROP_VECTORS.run_many(batch.connection, keys)
+    log.forget_checkpoints()
+    record(batch, log, seq, places)

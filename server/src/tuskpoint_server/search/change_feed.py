@@ -1,0 +1,288 @@
+"""Which checkpoints search may find, and which changes of the logs the index has to follow.
+
+A checkpoint is due where its row is the one that a change above the watermark made, where such a
+change brought an interrupt, and where the parent went whose text it did without. Of a thread whose
+log says too little (it was swept before search was switched on, or search was switched on for the
+thread) all checkpoints are gone through by key instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
+
+from ..core.model import CheckpointKey
+from ..core.threads import INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
+from ..journal.sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
+from ..journal.sql.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
+from ..journal.values.integrity import damaged_rows
+from .searched_values import Document, Read, with_values
+
+_log = logging.getLogger(__name__)
+
+# bytes of stored states that one stretch reads at most, after the first row
+MAX_READ_BYTES = 8 * 1024 * 1024
+C, D, L, M = checkpoints.c, documents.c, changes.c, memories.c  # as in SQL
+T, V, W = threads.c, vectors.c, writes.c
+
+# So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
+_NAME = func.coalesce(T.thread_id, EMPTY)
+
+# the checkpoints of a thread are indexed: those of users, and items of stores
+INDEXABLE = and_(
+    T.deleted.is_(False),
+    T.unsearchable.is_(False),
+    or_(_NAME < SNAPSHOTS, _NAME >= SNAPSHOTS_END),
+)
+# the checkpoints of a thread may be found
+FINDABLE = and_(INDEXABLE, outside_reserved(_NAME))
+ITS_THREAD = T.number == C.thread
+ITS_DOCUMENT = D.number == C.number
+ITS_VECTOR = and_(
+    V.thread == C.thread, V.checkpoint_ns == C.checkpoint_ns, V.checkpoint_id == C.checkpoint_id
+)
+DOCUMENT_BELONGS = exists().where(ITS_DOCUMENT, ITS_THREAD, INDEXABLE)
+VECTOR_BELONGS = exists().where(ITS_VECTOR, ITS_THREAD, INDEXABLE)
+_parents = checkpoints.alias("parents")
+_ITS_PARENT = and_(
+    _parents.c.thread == C.thread,
+    _parents.c.checkpoint_ns == C.checkpoint_ns,
+    _parents.c.checkpoint_id == C.parent_id,
+)
+_UNINDEXED = T.unindexed_since_us.is_not(None)
+_SWEPT = T.compacted_seq > T.indexed_seq
+_LOG = (T.number, T.tenant, T.thread_id, T.family, T.indexed_seq, T.seq, INDEXABLE, _SWEPT)
+_LOGS = Statement(
+    select(*_LOG)
+    .where(_UNINDEXED, T.number != bindparam("but"))
+    .order_by(T.unindexed_since_us, T.number)
+    .limit(bindparam("max_rows"))
+)
+_LOG_OF = Statement(select(*_LOG).where(T.number == bindparam("of_thread")))
+_KEY = (C.number, C.checkpoint_ns, C.checkpoint_id)
+_CHECKPOINT = (
+    *(*_KEY, C.seq, C.summary, C.label, C.state, C.delta_channels),
+    *(_parents.c.number, _parents.c.state),
+)
+_STATE, _BEFORE = -4, -1  # where the states stand in a row that ends with `_CHECKPOINT`
+_ASKED = exists().where(
+    W.thread == L.thread,
+    W.checkpoint_ns == L.checkpoint_ns,
+    W.checkpoint_id == L.checkpoint_id,
+    W.channel == literal_column(f"'{INTERRUPT}'"),
+    W.seq == L.seq,
+)
+_ITS_ROW = and_(
+    C.thread == L.thread,
+    C.checkpoint_ns == L.checkpoint_ns,
+    C.checkpoint_id == L.checkpoint_id,
+    or_(
+        C.seq == L.seq,
+        and_(L.kind == literal_column(str(int(EventKind.WRITES_SAVED))), _ASKED),
+    ),
+)
+_ABOVE = and_(L.thread == T.number, L.seq > T.indexed_seq)
+_CHANGES = Statement(
+    select(T.number, L.seq, L.kind, *_CHECKPOINT)
+    .select_from(
+        threads.join(changes, _ABOVE)
+        .outerjoin(checkpoints, _ITS_ROW)
+        .outerjoin(_parents, _ITS_PARENT)
+    )
+    .where(_UNINDEXED, T.number != bindparam("but"), INDEXABLE, ~_SWEPT)
+    .order_by(T.unindexed_since_us, T.number, L.seq)
+)
+_OF_THREAD = (
+    select(*_CHECKPOINT)
+    .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
+    .where(C.thread == bindparam("of_thread"))
+)
+_BY_KEY = Statement(
+    _OF_THREAD.where(
+        tuple_(C.checkpoint_ns, C.checkpoint_id)
+        > tuple_(bindparam("after_ns"), bindparam("after_id"))
+    ).order_by(C.checkpoint_ns, C.checkpoint_id)
+)
+_ORPHANS = Statement(_OF_THREAD.where(C.parent_id != EMPTY, _parents.c.number.is_(None)))
+# So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
+_TENANT = func.coalesce(T.tenant, EMPTY)
+NOW = Statement(
+    select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, INDEXABLE)
+)
+_INDEXED = Statement(select(T.number, T.indexed_seq).where(T.number.in_(LISTED)))
+_SWITCHED = exists().where(_ABOVE, L.kind == int(EventKind.SEARCHABLE_SET))
+_CHANGED = (
+    select(func.count())
+    .select_from(changes.join(checkpoints, _ITS_ROW))
+    .where(_ABOVE)
+    .correlate(threads)
+    .scalar_subquery()
+)
+_LACKING = case((or_(_SWEPT, _SWITCHED), T.checkpoint_count), else_=_CHANGED)
+_BACKLOG = Statement(
+    select(_TENANT, func.sum(_LACKING), func.min(T.unindexed_since_us))
+    .where(_UNINDEXED, INDEXABLE)
+    .group_by(_TENANT)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A thread, by number, that is gone through by key, because its log says too little."""
+
+    thread: int
+    through: int  # all changes up to here are indexed once it is done
+    # namespace and ID of the last checkpoint that was looked at; `None`: none is left
+    after: tuple[str, str] | None = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far the index of a thread comes with a batch."""
+
+    thread: int
+    tenant: str
+    thread_id: str
+    before: int  # its watermark when it was read
+    through: int  # its watermark once the batch is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Changes that the index has to know of."""
+
+    due: tuple[Document, ...] = ()  # checkpoints to be indexed
+    advances: tuple[Advance, ...] = ()  # how far the threads come
+    complete: bool = True  # no thread is left that has more
+    walk: Walk | None = None  # through a thread whose watermark moves at the end of it
+
+
+class IndexBacklog(NamedTuple):
+    """What the index of a tenant lacks: checkpoints, and since when the oldest waits."""
+
+    tenant: str
+    checkpoints: int
+    since_us: int
+
+
+class _Log(NamedTuple):
+    number: int
+    tenant: str
+    thread_id: str
+    family: int
+    indexed_seq: int
+    seq: int
+    indexable: bool
+    swept: bool
+
+    def advance(self, through: int) -> Advance:
+        return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through)
+
+    def read(self, row: Sequence[Any]) -> Read:
+        number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
+        key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
+        document = Document(number, self.number, self.tenant, key, seq, summary, label)
+        return Read(document, self.family, *read)
+
+
+def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
+    """Return the next changes that the index has to know of, oldest first."""
+    but = walk.thread if walk is not None else 0
+    logs = list(map(_Log._make, _LOGS.run(connection, but=but, max_rows=limit).fetchall()))
+    changed, next_row = _some(_CHANGES.run(connection, but=but), limit)
+    by_thread: dict[int, list[Sequence[Any]]] = {}
+    for row in changed:
+        by_thread.setdefault(row[0], []).append(row)
+    cut = next_row[0] if next_row is not None else 0
+    walked = None
+    if walk is not None:
+        walked = _Log(*_LOG_OF.run(connection, of_thread=but).fetchall()[0])
+    read: list[Read] = []
+    advances: list[Advance] = []
+    for log in logs:
+        rows = by_thread.get(log.number, [])
+        if log.indexable and (log.swept or any(row[2] == EventKind.SEARCHABLE_SET for row in rows)):
+            walked = walked or log
+        else:
+            through = log.seq
+            if log.indexable and log.number == cut:
+                through = rows[-1][1] if rows else log.indexed_seq
+            advances.append(log.advance(through))
+            read += _changed(connection, log, rows)
+        if log.number == cut:
+            break
+    if walked is not None:
+        walk, more = walk or Walk(walked.number, walked.seq), None
+        if walked.indexable:
+            ns, last = walk.after or ("", "")
+            cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
+            rows, more = _some(cursor, max(limit - len(changed), limit // 4, 1))
+            read += map(walked.read, rows)
+        # `more` is left only if some were read.
+        after = (rows[-1][1], rows[-1][2]) if more is not None else None
+        walk = replace(walk, after=after)
+        advances.append(walked.advance(walk.through if more is None else walked.indexed_seq))
+    complete = len(logs) < limit and not cut and walked is None
+    due = with_values(connection, _sound(connection, read))
+    return Stretch(tuple(due), tuple(advances), complete, walk)
+
+
+def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:
+    found = {row[3]: row[3:] for row in rows if row[3] is not None}
+    if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
+        orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
+        found |= {row[0]: row for row in orphans}
+    return list(map(log.read, found.values()))
+
+
+def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
+    """Leave out checkpoints whose row was changed, and parents whose row was."""
+    numbers = {one.due.number for one in read}
+    numbers |= {one.parent for one in read if one.parent is not None}
+    damaged = damaged_rows(connection, numbers)
+    for refusal in damaged.values():
+        _log.error("not indexed: %s", refusal)
+    return [
+        one if one.parent not in damaged else one._replace(before=None)
+        for one in read
+        if one.due.number not in damaged
+    ]
+
+
+def _some(cursor: Answer, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
+    """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
+    rows: list[Sequence[Any]] = []
+    size = 0
+    while (row := cursor.fetchone()) is not None:
+        if len(rows) == limit or size > MAX_READ_BYTES:
+            break
+        rows.append(row)
+        size += len(row[_STATE] or b"") + len(row[_BEFORE] or b"")
+    cursor.close()
+    return rows, row
+
+
+def backlog(connection: Connection) -> list[IndexBacklog]:
+    """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
+    return [IndexBacklog(*row) for row in _BACKLOG.run(connection).fetchall()]
+
+
+def reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
+    """Return whether the index has threads, by number, up to these changes."""
+    indexed = dict(_INDEXED.run_listed(connection, wanted))
+    return all(indexed.get(thread, seq) >= seq for thread, seq in wanted.items())

@@ -1,0 +1,382 @@
+"""The search index in a journal being read: candidates become checkpoints that live now.
+
+The text, vectors and MemWal propose candidates nearest first. They
+are looked up page by page until there are enough results; if hardly any passes the filters,
+it is asked which do. However few they are, they are found, and an answer is of one moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from ..core.model import CheckpointKey
+from ..core.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
+from ..core.state import matches
+from ..journal.database.database import Database
+from ..journal.sql import full_text
+from ..journal.sql.full_text import TEXT
+from ..journal.sql.schema import UNEMBEDDED, checkpoints, documents, threads
+from ..journal.sql.schema import vectors as vectors_table
+from ..journal.sql.statements import EMPTY, IN_LIST, Statement
+from ..journal.values import vectors
+from ..journal.values.integrity import damaged_rows
+from . import change_feed
+from .change_feed import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
+
+FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
+# candidates after which it is judged whether so few pass that all who do are asked for
+LOOKED_AT_FIRST = 480
+MANY = 4000  # so many more look-ups take longer than to ask
+# vectors that are owed to all tenants, oldest first, of which those of a tenant are counted
+COUNTED_OWED = 10_000
+COUNTED_CUT = 10_000  # checkpoints of a tenant with more text than is indexed that are looked at
+# the document says what the checkpoint does; else it is of earlier content
+_INDEXED = D.seq == C.seq
+
+
+def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
+    """Return a column that no index is asked for: a look-up begins with its numbers."""
+    return sa.func.coalesce(column, EMPTY)
+
+
+_KEY = (T.thread_id, C.checkpoint_ns, C.checkpoint_id)
+_FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated, C.number)
+_NUMBERS: sa.BindParameter[Any] = sa.bindparam("numbers", expanding=True)
+_BY_DOCUMENT = (
+    sa.select(D.number, *_FOUND)
+    .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
+    .where(D.number.in_(_NUMBERS))
+)
+_BY_VECTOR = (
+    sa.select(V.number, *_FOUND)
+    .select_from(
+        vectors_table.join(checkpoints, ITS_VECTOR)
+        .join(threads, ITS_THREAD)
+        .outerjoin(documents, ITS_DOCUMENT)
+    )
+    .where(V.number.in_(_NUMBERS), sa.or_(V.embedder == EMPTY, _INDEXED))
+)
+_OF_POINTER = Statement(
+    sa.select(T.thread_id, D.number)
+    .select_from(documents.join(threads, T.number == D.thread))
+    .where(D.tenant == sa.bindparam("of_tenant"), D.pointer == sa.bindparam("of_pointer"))
+)
+_BODY = Statement(sa.select(TEXT.c.body).where(TEXT.c.rowid == sa.bindparam("of_number")))
+_THREAD = sa.select(T.number).where(
+    T.tenant == sa.bindparam("of_tenant"), T.thread_id == sa.bindparam("of_thread")
+)
+_SCAN = Statement(
+    sa.select(V.number, V.vector)
+    .where(V.number > sa.bindparam("after"), _looked_at(V.tenant) == sa.bindparam("of_tenant"))
+    .order_by(V.number)
+    .limit(sa.bindparam("max_rows"))
+)
+_SCAN_THREAD = Statement(
+    sa.select(V.number, V.vector).where(V.thread.in_(_THREAD)).order_by(V.number)
+)
+
+
+def _count_of(table: sa.Table, *conditions: ColumnElement[bool]) -> Statement:
+    return Statement(sa.select(sa.func.count()).select_from(table).where(*conditions))
+
+
+_DOCUMENTS = _count_of(documents, D.tenant == sa.bindparam("of_tenant"))
+_TRUNCATED = _count_of(
+    documents, _looked_at(D.tenant) == sa.bindparam("of_tenant"), sa.literal_column("truncated")
+)
+_VECTORS = _count_of(vectors_table, V.tenant == sa.bindparam("of_tenant"))
+_FIRST_OWED = (
+    sa.select(D.number, D.thread)
+    .where(UNEMBEDDED)
+    .order_by(D.number)
+    .limit(sa.bindparam("max_rows"))
+    .subquery()
+)
+_FIRST_CUT = (
+    sa.select(D.number, D.thread)
+    .where(
+        _looked_at(D.tenant) == sa.bindparam("of_tenant"),
+        sa.literal_column("search_documents.truncated"),
+    )
+    .limit(sa.bindparam("max_rows"))
+    .subquery()
+)
+_IS_CUT_IN_SCOPE = sa.and_(
+    FINDABLE,
+    sa.or_(sa.bindparam("of_thread") == EMPTY, T.thread_id == sa.bindparam("of_thread")),
+    sa.or_(sa.bindparam("of_agent") == EMPTY, T.agent_id == sa.bindparam("of_agent")),
+)
+_CUT = Statement(
+    sa.select(_IS_CUT_IN_SCOPE, *_KEY, C.metadata).select_from(
+        _FIRST_CUT.outerjoin(checkpoints, C.number == _FIRST_CUT.c.number).outerjoin(
+            threads, T.number == _FIRST_CUT.c.thread
+        )
+    )
+)
+_IS_OF_TENANT = sa.and_(C.number.is_not(None), FINDABLE, T.tenant == sa.bindparam("of_tenant"))
+_OWED = Statement(
+    sa.select(_FIRST_OWED.c.number, _IS_OF_TENANT).select_from(
+        _FIRST_OWED.outerjoin(checkpoints, C.number == _FIRST_OWED.c.number).outerjoin(
+            threads, T.number == _FIRST_OWED.c.thread
+        )
+    )
+)
+
+
+class VectorRow(NamedTuple):
+    """A vector as a scan reads it."""
+
+    number: int
+    vector: bytes
+
+
+class Candidate(NamedTuple):
+    """A checkpoint that may be found."""
+
+    number: int  # of its document, or of its vector
+    distance: float
+    summary: str | None = None  # what the checkpoint's must be, on one line; `None`: anything
+
+
+# returns candidates, nearest first: all, or those that have one of these numbers
+Candidates = Callable[[AbstractSet[int] | None], Iterator[Candidate]]
+
+
+class OwedVectors(NamedTuple):
+    """Documents of a tenant, by number, that an embedder owes a vector; `more`: there may be more.
+
+    Search by vectors does not find their checkpoints.
+    """
+
+    numbers: frozenset[int]
+    more: bool = False
+
+    @property
+    def missed(self) -> int:
+        """How many checkpoints are missed; at least one if there may be more than were counted."""
+        return max(len(self.numbers), int(self.more))
+
+
+class Recalled(NamedTuple):
+    """A memory that MemWal returned, parsed and not yet believed."""
+
+    pointer: bytes
+    summary: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStanding:
+    """How the index stands; `truncated`: checkpoints of whose state a part is indexed."""
+
+    unindexed: int = 0
+    oldest_unindexed_us: int | None = None
+    indexed: int = 0
+    vectors: int = 0
+    truncated: int = 0
+
+
+class FindRows:
+    """The index of a journal, being read. Every call may raise `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.is_sealed = database.is_sealed  # then it has no values
+
+    async def lexical(
+        self, tenant: str, words: Words, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return checkpoints by words, best first; distance is 1 / (1 + score)."""
+
+        def work(connection: sa.Connection) -> list[Found]:
+            thread = None
+            if scope.thread_id:
+                of = {"of_tenant": tenant, "of_thread": scope.thread_id}
+                thread = connection.execute(_THREAD, of).scalar() or 0
+            lookup = _BY_DOCUMENT.where(_INDEXED)
+            with full_text.ranked(connection, words, thread) as matches:
+
+                def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+                    for number, score in matches:
+                        if numbers is None or number in numbers:
+                            yield Candidate(number, 1 / (1 + score))
+
+                return _find(connection, lookup, tenant, scope, limit, candidates, documents)
+
+        return await self._database.query(work)
+
+    async def by_vectors(
+        self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return the first candidates that are live and in scope, read in a thread."""
+        return await self._database.query(
+            lambda connection: _find(
+                connection, _BY_VECTOR, tenant, scope, limit, candidates, vectors_table
+            )
+        )
+
+    async def by_pointers(
+        self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return live checkpoints in scope that memories point to, in their order, each once.
+
+        A memory counts only if its summary is the checkpoint's own, each run of white space
+        as one space. Of checkpoints with one pointer all count, by thread.
+        """
+
+        def work(connection: sa.Connection) -> list[Found]:
+            def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
+                for one in recalled:
+                    of = {"of_tenant": tenant, "of_pointer": one.pointer}
+                    # Asked to sort them, SQLite would rather read all documents in the order
+                    # of their threads.
+                    for _, number in sorted(_OF_POINTER.run(connection, **of).fetchall()):
+                        yield Candidate(number, one.distance, one.summary)
+
+            return _find(connection, _BY_DOCUMENT, tenant, scope, limit, candidates)
+
+        return await self._database.query(work)
+
+    async def dimension(self, tenant: str) -> int:
+        """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
+        size = await self._database.query(lambda found: vectors.size_bytes(found, tenant))
+        return size // COMPONENT_BYTES
+
+    async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
+        """Return vectors with a greater number, by number."""
+        of = {"of_tenant": tenant, "after": after, "max_rows": limit}
+        return list(map(VectorRow._make, await self._database.rows(_SCAN, **of)))
+
+    async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
+        """Return all vectors of a thread."""
+        of = {"of_tenant": tenant, "of_thread": thread_id}
+        return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **of)))
+
+    async def owed(self, tenant: str) -> OwedVectors:
+        """Return the documents of a tenant that have no vector yet and get one."""
+        rows = await self._database.rows(_OWED, of_tenant=tenant, max_rows=COUNTED_OWED + 1)
+        mine = frozenset(number for number, is_of_tenant in rows if is_of_tenant)
+        return OwedVectors(mine, more=len(rows) > COUNTED_OWED)
+
+    async def cut(self, tenant: str, scope: SearchScope, but: Collection[CheckpointKey]) -> int:
+        """Return how many checkpoints in scope have more text than is indexed; `but` without these.
+
+        Where there are too many to look at, it is at least 1.
+        """
+        of = {"of_tenant": tenant, "of_thread": scope.thread_id, "of_agent": scope.agent_id}
+        rows = await self._database.rows(_CUT, **of, max_rows=COUNTED_CUT + 1)
+        count = sum(
+            CheckpointKey(*row[1:4]) not in but and matches(row[4], scope.filter, typed=True)
+            for row in rows
+            if row[0] and row[1] is not None and row[2] is not None
+        )
+        return max(count, int(len(rows) > COUNTED_CUT))
+
+    async def standing(self, tenant: str) -> IndexStanding:
+        """Return how the index stands."""
+
+        def work(connection: sa.Connection) -> IndexStanding:
+            counts = [
+                statement.run(connection, of_tenant=tenant).fetchall()[0][0]
+                for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
+            ]
+            for one in change_feed.backlog(connection):
+                if one.tenant == tenant and one.checkpoints:
+                    return IndexStanding(one.checkpoints, one.since_us, *counts)
+            return IndexStanding(0, None, *counts)
+
+        return await self._database.query(work)
+
+
+def _find(
+    connection: sa.Connection,
+    lookup: sa.Select[Any],
+    tenant: str,
+    scope: SearchScope,
+    limit: int,
+    candidates: Candidates,
+    table: sa.Table | None = None,
+) -> list[Found]:
+    """Return the first candidates that are live and in scope, each checkpoint once.
+
+    Those whose row was changed have a `damage`, and nothing else.
+    """
+    lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
+    found: dict[CheckpointKey, Found] = {}
+    left, size, looked_at = candidates(None), FIRST_PAGE, 0
+    while len(found) < limit and (page := list(islice(left, size))):
+        numbers = [one.number for one in page]
+        looked_up = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
+        for one in page:
+            row = looked_up.get(one.number)
+            if row is None or len(found) == limit:
+                continue
+            key = CheckpointKey(*row[:3])
+            summary, metadata, indexed, number, truncated, of_row = row[3:]
+            forged = one.summary is not None and one_line(summary) != one.summary
+            if key in found or forged or not matches(metadata, scope.filter, typed=True):
+                continue
+            if refusal := damaged_rows(connection, [of_row]).get(of_row):
+                found[key] = Found(key, "", "", b"", one.distance, damage=str(refusal))
+                continue
+            content = ""
+            if indexed:
+                [(content,)] = _BODY.run(connection, of_number=number).fetchall()
+            whole = not (indexed and truncated)
+            found[key] = Found(key, summary, content, metadata, one.distance, truncated=not whole)
+        looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
+        few = (limit - len(found)) * looked_at > MANY * len(found)
+        if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
+            rows = connection.execute(_passing(connection, table, tenant, scope))
+            passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
+            left, size, table = candidates(passing), FIRST_PAGE, None
+    return list(found.values())
+
+
+def _in_scope(
+    tenant: str,
+    scope: SearchScope,
+    spelled: Callable[[ColumnElement[str]], ColumnElement[str]] = lambda column: column,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on threads that a search may find; `spelled`: as columns stand."""
+    given = [(T.thread_id, scope.thread_id), (T.agent_id, scope.agent_id)]
+    wanted = [(T.tenant, tenant), *(one for one in given if one[1])]
+    return [FINDABLE, *(spelled(column) == value for column, value in wanted)]
+
+
+def _passing(
+    connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
+) -> sa.Select[int, bytes]:
+    """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
+    # The threads come first, and of each its checkpoints: a join would begin with all there are.
+    which = sa.select(T.number).where(*_in_scope(tenant, scope))
+    passing = (
+        sa.select(table.c.number, C.metadata)
+        .select_from(checkpoints.join(table, ITS_DOCUMENT if table is documents else ITS_VECTOR))
+        .where(C.thread.in_(which))
+    )
+    # Metadata that is worth parsing: without a backslash there is one way to spell a string in
+    # JSON. Numbers have many, and so has what is in arrays and objects. SQL may be only so deep.
+    said = [one for pair in islice(scope.filter.items(), 16) for one in pair]
+    spelled = [
+        json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")
+        for one in said
+        if one is None or isinstance(one, bool | str)
+    ]
+    tested = [_has(connection, one) for one in spelled if b"\\" not in one]
+    return passing.where(sa.or_(_has(connection, b"\\"), sa.and_(True, *tested)))
+
+
+def _has(connection: sa.Connection, part: bytes) -> ColumnElement[bool]:
+    """Match checkpoints whose metadata has some bytes in it."""
+    if connection.dialect.name == "postgresql":
+        return sa.func.position(sa.literal(part).op("IN")(C.metadata)) > 0
+    return sa.func.instr(C.metadata, part) > 0

@@ -1,0 +1,382 @@
+"""The search index in a journal being written, by its one owner, in short turns.
+
+A batch stores documents, their full text, the watermarks, and what others are owed. Every
+statement is executed once for the whole batch. A checkpoint that is saved again keeps its
+number, and so its document its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from ..core.items import keeps_items
+from ..core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
+from ..journal.database.database import Database
+from ..journal.database.unit_of_work import UnitOfWork
+from ..journal.database.waiting_changes import first_above
+from ..journal.sql import full_text
+from ..journal.sql.full_text import TEXT
+from ..journal.sql.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
+from ..journal.sql.statements import EMPTY, LISTED, Statement, inserting, putting
+from ..journal.values import vectors as vector_rows
+from . import change_feed
+from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
+from .searched_values import Document, embedded_text
+
+# rows that one write transaction removes; a document takes as long as it took to add
+DROPPED_AT_ONCE = 100
+_ITS_TEXT = TEXT.c.rowid == D.number
+_STANDING = Statement(
+    sa.select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
+    .select_from(
+        checkpoints.outerjoin(documents, ITS_DOCUMENT)
+        .outerjoin(TEXT, _ITS_TEXT)
+        .outerjoin(vectors, ITS_VECTOR)
+    )
+    .where(C.number.in_(LISTED))
+)
+_NOTHING: tuple[Any, ...] = (None,) * 6
+_copies = checkpoints.alias("copies")
+_copy = _copies.c
+_ITS_ORIGIN = sa.and_(
+    C.tenant == _copy.tenant,
+    C.checkpoint_id == _copy.checkpoint_id,
+    C.checkpoint_ns == _copy.checkpoint_ns,
+    C.number != _copy.number,
+    C.state == _copy.state,
+)
+_BY_CALLER = Statement(
+    sa.select(_copy.number, _copy.tenant, _copy.thread, _copy.checkpoint_ns, _copy.checkpoint_id)
+    .add_columns(V.embedder, V.vector)
+    .select_from(
+        _copies.join(checkpoints, _ITS_ORIGIN).join(
+            vectors, sa.and_(ITS_VECTOR, V.embedder == EMPTY)
+        )
+    )
+    .where(_copy.number.in_(LISTED))
+)
+_COLUMNS = tuple(column.name for column in documents.columns)
+_PUT = Statement(putting(documents, ("number",)))
+_DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
+_REMEMBER = Statement(
+    inserting(
+        memories, [one.name for one in memories.columns if one.name != "number"]
+    ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
+)
+_SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
+_DOCUMENTS = sa.select(
+    *_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number
+).select_from(
+    documents.outerjoin(TEXT, _ITS_TEXT)
+    .join(checkpoints, ITS_DOCUMENT)
+    .join(threads, ITS_THREAD)
+    .outerjoin(vectors, ITS_VECTOR)
+)
+_UNEMBEDDED = Statement(
+    sa.select(D.number, D.seq)
+    .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
+    .where(UNEMBEDDED, change_feed.INDEXABLE)
+    .order_by(D.number)
+    .limit(sa.bindparam("max_rows"))
+)
+_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), UNEMBEDDED, change_feed.INDEXABLE))
+_EMBEDDED = Statement(_DOCUMENTS.where(V.number.in_(LISTED)))
+_SET_OWED = Statement(
+    sa.update(documents)
+    .where(D.number == sa.bindparam("of_number"))
+    .values(unembedded=sa.bindparam("owed"))
+)
+_UNFIT = Statement(
+    sa.select(V.number)
+    .where(
+        sa.or_(
+            sa.and_(V.embedder != EMPTY, V.embedder != sa.bindparam("of_embedder")),
+            sa.func.length(V.vector) != sa.bindparam("of_length"),
+        )
+    )
+    .order_by(V.number)
+)
+_HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
+# Memories come after the documents that they need. What is under way is let arrive: the task
+# that sent it records how that went.
+_LOST: dict[sa.Table, ColumnElement[bool]] = {
+    documents: ~change_feed.DOCUMENT_BELONGS,
+    vectors: ~change_feed.VECTOR_BELONGS,
+    memories: sa.and_(M.unsure.is_(False), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT),
+}
+_FIND_AND_DROP = {
+    table: (
+        Statement(sa.select(table.c.number).where(is_lost).order_by(table.c.number)),
+        Statement(
+            sa.delete(table).where(table.c.number.in_(LISTED), is_lost).returning(table.c.number)
+        ),
+    )
+    for table, is_lost in _LOST.items()
+}
+
+
+class Unembedded(NamedTuple):
+    """A document that has no vector yet; `text` is what to embed.
+
+    `seq`: the change of its checkpoint by which the document was made.
+    """
+
+    number: int
+    seq: int
+    text: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number and `seq`; a document that is made again has another one."""
+        return self.number, self.seq
+
+
+class IndexRows:
+    """The index of a journal, being written. Every call may raise `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # Where a walk has come is kept here alone: after a restart it begins again, and finds
+        # nothing to change where it was before.
+        self._walk: change_feed.Walk | None = None
+
+    async def take(self, limit: int) -> change_feed.Stretch:
+        """Return the next changes that the index has to know of, of all tenants, oldest first."""
+        walk = self._walk
+        return await self._database.query(
+            lambda connection: change_feed.stretch(connection, limit, walk)
+        )
+
+    async def store(
+        self, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
+    ) -> int:
+        """Store documents and move the watermarks of their threads; return how many were stored.
+
+        A checkpoint that changed since it was read, or went, is left as it is: a later change
+        says so. So is one of a thread that search may not find any more.
+        """
+        stored = await self._database.transact(
+            lambda batch: _store(batch, stretch, made, remember=remember),
+            size_bytes=sum(len(one.summary) + len(one.body) for one in made),
+        )
+        if stretch.walk is not None:
+            self._walk = stretch.walk if stretch.walk.after is not None else None
+        return stored
+
+    async def now(self, tenant: str) -> dict[int, int]:
+        """Return the threads, by number, that the index is behind of, with their last change."""
+        return dict(await self._database.rows(change_feed.NOW, of_tenant=tenant))
+
+    async def reached(self, wanted: Mapping[int, int]) -> bool:
+        """Return whether the index has threads, by number, up to these changes."""
+        return await self._database.query(partial(change_feed.reached, wanted=wanted))
+
+    def forget_walk(self) -> None:
+        """Begin a walk anew: another server keeps the index, and it goes on from there."""
+        self._walk = None
+
+    async def backlog(self) -> list[change_feed.IndexBacklog]:
+        """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
+        return await self._database.query(change_feed.backlog)
+
+    async def unembedded(
+        self, limit: int, but: Collection[tuple[int, int]] = ()
+    ) -> list[Unembedded]:
+        """Return documents without a vector, the oldest first; `but`: number and `seq` of some."""
+
+        def work(connection: sa.Connection) -> list[Unembedded]:
+            owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
+            seqs = dict([row for row in owed if tuple(row) not in but][:limit])
+            rows = sorted(_STILL_OWED.run_listed(connection, seqs))
+            return [Unembedded(row[0], seqs[row[0]], _embedded(row)) for row in rows]
+
+        return await self._database.query(work)
+
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+        """Store vectors of what still says the same and has none; they have one dimension."""
+        await self._database.transact(
+            lambda batch: _embed(batch.connection, embedder, made),
+            size_bytes=sum(len(vector) for _, vector in made),
+        )
+
+    async def adopt_embedder(self, embedder: str, dimension: int) -> int:
+        """Drop vectors of another embedder or dimension; return how many.
+
+        Their text is embedded again. From now on only vectors of its dimension are stored.
+        """
+        await self._database.transact(
+            lambda batch: vector_rows.note_embedder(batch.connection, embedder, dimension)
+        )
+        unfit = {"of_embedder": embedder, "of_length": dimension * COMPONENT_BYTES}
+        return await self._in_turns(await self._database.rows(_UNFIT, **unfit), _drop_vectors)
+
+    async def forget_embedder(self) -> None:
+        """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
+        if await self._database.query(vector_rows.noted_dimension):
+            await self._database.transact(
+                lambda batch: vector_rows.forget_embedder(batch.connection)
+            )
+
+    async def sweep(self) -> int:
+        """Remove what belongs to no checkpoint that search may find; return how many rows."""
+        count = 0
+        for table, (find, drop) in _FIND_AND_DROP.items():
+            # They are looked for beside the writer, and looked at again when they go.
+            lost = await self._database.rows(find)
+            count += await self._in_turns(lost, partial(_drop_lost, table, drop))
+        return count
+
+    async def _in_turns(
+        self, rows: Sequence[Sequence[int]], drop: Callable[[sa.Connection, Sequence[int]], int]
+    ) -> int:
+        """Remove rows by their numbers in short turns of the writer; return how many."""
+        count = 0
+        for start in range(0, len(rows), DROPPED_AT_ONCE):
+            some = [number for (number,) in rows[start : start + DROPPED_AT_ONCE]]
+            count += await self._database.transact(
+                lambda batch, some=some: drop(batch.connection, some)  # type: ignore[misc]
+            )
+        return count
+
+
+def _store(
+    batch: UnitOfWork, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
+) -> int:
+    """Store documents and move the watermarks of their threads; return how many were stored.
+
+    What an embedder made of another text goes. A checkpoint without a vector gets the one that
+    a caller sent with its origin: no caller mints the same ID in two threads for the same state
+    unless it means the same.
+    """
+    batch.lock((advance.tenant, advance.thread_id) for advance in stretch.advances)
+    open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
+    connection = batch.connection
+    rows = _STANDING.run_listed(connection, (one.number for one in made))
+    standing = {row[0]: row[1:] for row in rows}
+    taken: list[Document] = []
+    without: list[int] = []  # checkpoints without a vector
+    outdated: list[tuple[int]] = []  # vectors
+    gone: list[tuple[int]] = []
+    said: list[tuple[int, int, str, str]] = []
+    for one in made:
+        seq, planned, summary, body, vector, embedder = standing.get(one.number, _NOTHING)
+        if seq != one.seq or one.thread not in open_threads:
+            continue
+        taken.append(one)
+        if (summary, body) != (one.summary, one.body):
+            said.append((one.number, one.thread, one.summary, one.body))
+            gone += [(one.number,)] if body is not None else []
+        if vector is None:
+            without.append(one.number)
+        elif embedder != vector_rows.CALLER and one.embedded != embedded_text(
+            summary or "", body or "", planned=bool(planned)
+        ):
+            outdated.append((vector,))
+            without.append(one.number)
+    _DROP_VECTOR.run_rows(connection, ("of_number",), outdated)
+    items = {one.number for one in taken if keeps_items(one.key.thread_id)}
+    lacking = set(without) - _inherit(connection, [one for one in without if one not in items])
+    put = []
+    for one in taken:
+        owed = one.number in lacking and bool(one.embedded)
+        place = (one.number, one.tenant, one.thread, one.seq)
+        put.append((*place, one.planned, one.truncated, one.pointer, owed))
+    _PUT.run_rows(connection, _COLUMNS, put)
+    full_text.remove(connection, gone)
+    full_text.add(connection, said)
+    if remember:
+        _remember(connection, [one for one in taken if one.number not in items], batch.now_us)
+    return len(taken)
+
+
+def _advance(batch: UnitOfWork, advance: change_feed.Advance) -> bool:
+    """Move the watermark of a thread; return whether search may still find its checkpoints."""
+    log = batch.find(advance.tenant, advance.thread_id)
+    if log is None or log.row.indexed_seq != advance.before:
+        return False
+    row = log.row
+    if advance.through > row.indexed_seq:
+        row.indexed_seq = advance.through
+        row.unindexed_since_us = first_above(batch.connection, row, advance.through)
+        batch.store(log)
+    return not (row.deleted or row.unsearchable)
+
+
+def _inherit(connection: sa.Connection, numbers: Sequence[int]) -> set[int]:
+    """Give checkpoints the vectors of their origins; return the numbers of those that got one."""
+    found = list(_BY_CALLER.run_listed(connection, numbers))
+    # While an embedder is adopted, some of another dimension are still there.
+    size = vector_rows.noted_dimension(connection) * COMPONENT_BYTES if found else 0
+    rows = {row[0]: row[1:] for row in found if size in (0, len(row[-1]))}
+    vector_rows.add(connection, list(rows.values()))
+    return set(rows)
+
+
+def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) -> None:
+    rows = []
+    for one in made:
+        if not one_line(one.summary):
+            continue
+        pointer = one.pointer
+        said = memory_text(one.summary, pointer)
+        digest = hashlib.sha256(said.encode()).digest()
+        rows.append(
+            {"tenant": one.tenant, "pointer": pointer, "text": said, "digest": digest}
+            | {"state": int(MemoryState.WAITING), "due_us": now_us, "created_us": now_us}
+            | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
+        )
+    _REMEMBER.run_many(connection, rows)
+
+
+def _drop_lost(
+    table: sa.Table, drop: Statement, connection: sa.Connection, numbers: Sequence[int]
+) -> int:
+    gone = list(drop.run_listed(connection, numbers))
+    if table is documents:
+        full_text.remove(connection, gone)
+    return len(gone)
+
+
+def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
+    """Drop vectors, and owe others to what they were made of; return how many."""
+    owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded(row)]
+    _set_owed(connection, owed, owed=True)
+    return _DROP_VECTOR.count_many(connection, [{"of_number": number} for number in numbers])
+
+
+def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) -> None:
+    _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])
+
+
+def _embedded(row: Sequence[Any]) -> str:
+    """Return what is embedded of a document, by a row that begins with `_SAID`."""
+    return embedded_text(row[1], row[2], planned=bool(row[3]))
+
+
+def _embed(
+    connection: sa.Connection, embedder: str, made: Sequence[tuple[Unembedded, bytes]]
+) -> None:
+    by_number = {document.number: (document.text, vector) for document, vector in made}
+    rows: list[tuple[object, ...]] = []
+    settled: list[int] = []
+    sizes: set[tuple[str, int]] = set()
+    for row in _STILL_OWED.run_listed(connection, by_number):
+        embedded, vector = by_number[row[0]]
+        if embedded != _embedded(row):
+            continue
+        settled.append(row[0])
+        tenant, *place, has = row[4:]
+        # A caller's may have come meanwhile: it is the better one.
+        if has is None:
+            rows.append((tenant, *place, embedder, vector))
+            sizes.add((tenant, len(vector)))
+    for tenant, size in sizes:
+        vector_rows.check(connection, tenant, size)
+    vector_rows.add(connection, rows)
+    _set_owed(connection, settled, owed=False)

@@ -1,0 +1,204 @@
+"""Memories: the summaries that MemWal has to have, and how far each of them got.
+
+`index` adds them with the documents; one task writes them from then on. One that points
+to no checkpoint which search may find is removed when its turn comes: the checkpoint was
+deleted or summarised anew meanwhile, or its thread made unsearchable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
+
+from ..core.search import Memory, MemoryState, memory_text
+from ..journal.database.database import Database
+from ..journal.database.unit_of_work import UnitOfWork
+from ..journal.sql.schema import UNSURE, checkpoints, documents, memories, threads
+from ..journal.sql.statements import Statement
+from ..journal.values.integrity import damaged_rows
+from .change_feed import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
+
+LOOKED_AT = 200  # memories that one transaction looks at
+_PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
+
+
+def _oldest_due() -> Select[Any]:
+    # By tenant second: that is how the index by state has them.
+    return (
+        select(M.number, M.tenant, M.pointer, M.text, M.unsure, M.attempts, M.job_id, M.due_us)
+        .where(M.due_us <= bindparam("now_us"))
+        .order_by(M.due_us, M.tenant, M.number)
+        .limit(bindparam("max_rows"))
+    )
+
+
+_DUE = Statement(_oldest_due().where(M.state == bindparam("of_state")))
+# The sum keeps SQLite from the index by state, in which all that is sure comes as well.
+_DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of_state")))
+# Not `following.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
+# besides, threads of the server's own, has no documents, or none with such a pointer.
+_SUMMARIES = Statement(
+    select(C.number, C.summary)
+    .select_from(documents)
+    .join(checkpoints, ITS_DOCUMENT)
+    .join(threads, ITS_THREAD)
+    .where(
+        D.tenant == bindparam("of_tenant"),
+        D.pointer == bindparam("of_pointer"),
+        T.deleted.is_(False),
+        T.unsearchable.is_(False),
+    )
+)
+_OF_NUMBER = M.number == bindparam("of_number")
+_DROP = Statement(delete(memories).where(_OF_NUMBER))
+_BEGIN = Statement(
+    update(memories).where(_OF_NUMBER).values(unsure=True, due_us=bindparam("now_us"))
+)
+_NOTE = Statement(
+    update(memories)
+    .where(_OF_NUMBER)
+    .values({name: bindparam(f"new_{name}") for name in _PROGRESS})
+)
+_NEXT_DUE = Statement(select(func.min(M.due_us)).where(M.state == bindparam("of_state")))
+# Numbers rise with time: the least is that of the oldest, and the index has it.
+_COUNT = Statement(
+    select(func.count(), func.min(M.number)).where(
+        M.state == bindparam("of_state"), M.tenant == bindparam("of_tenant")
+    )
+)
+_TALLIES = Statement(select(M.tenant, M.state, func.count()).group_by(M.tenant, M.state))
+_CREATED = Statement(select(M.created_us).where(_OF_NUMBER))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesStanding:
+    """How the memories of a tenant stand; refused ones are left out."""
+
+    waiting: int = 0
+    underway: int = 0
+    delivered: int = 0
+    oldest_waiting_us: int | None = None
+
+
+class MemoryTally(NamedTuple):
+    """How many memories of a tenant are in a state."""
+
+    tenant: str
+    state: MemoryState
+    memories: int
+
+
+class MemoryRows:
+    """Memories in a journal. Every call may raise `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
+        """Return memories that are to be sent now; until more is noted, they are unsure.
+
+        Those of what search may not find are removed. The longest due comes first (or rather one
+        that is unsure), with others of its tenant; one that is unsure comes alone.
+        """
+        looked, taken = True, list[Memory]()
+        # One transaction drops no more than it looks at, however much there is to drop.
+        while looked and not taken:
+            looked, taken = await self._database.transact(
+                partial(_take, limit=limit, unsure_first=unsure_first)
+            )
+        return taken
+
+    async def note(self, progress: Sequence[Memory]) -> None:
+        """Note how far memories got: all of them but their text."""
+        rows = [
+            {"of_number": one.number, **{f"new_{name}": getattr(one, name) for name in _PROGRESS}}
+            for one in progress
+        ]
+        await self._database.transact(lambda batch: _NOTE.run_many(batch.connection, rows))
+
+    async def underway(self, limit: int) -> list[Memory]:
+        """Return memories that were sent and are to be asked for now, the longest due first."""
+        now_us = self._database.now_us()
+        return await self._database.query(
+            lambda connection: _due(connection, _DUE, MemoryState.SENT, now_us, limit)
+        )
+
+    async def next_due_us(self, state: MemoryState) -> int | None:
+        """Return the time of the next step of memories in a state; `None`: there are none."""
+        [(due_us,)] = await self._database.rows(_NEXT_DUE, of_state=state.value)
+        return due_us  # type: ignore[no-any-return]
+
+    async def standing(self, tenant: str) -> MemoriesStanding:
+        """Return how the memories of a tenant stand."""
+
+        def work(connection: Connection) -> MemoriesStanding:
+            waiting, sent, delivered = (
+                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
+                for state in (MemoryState.WAITING, MemoryState.SENT, MemoryState.DELIVERED)
+            )
+            created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
+            oldest_us = created[0] if created is not None else None
+            return MemoriesStanding(waiting[0], sent[0], delivered[0], oldest_us)
+
+        return await self._database.query(work)
+
+    async def pending(self, tenant: str) -> int:
+        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
+        return await self._database.query(
+            lambda connection: sum(
+                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
+                for state in (MemoryState.WAITING, MemoryState.SENT)
+            )
+        )
+
+    async def tallies(self) -> list[MemoryTally]:
+        """Return how many memories there are, by tenant and state, for states with any."""
+        return [
+            MemoryTally(tenant, MemoryState(state), count)
+            for tenant, state, count in await self._database.rows(_TALLIES)
+        ]
+
+
+def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
+    """Begin to send the oldest; return whether any was looked at, and the documents to send."""
+    connection, waiting = batch.connection, MemoryState.WAITING
+    found: list[Memory] = []
+    if unsure_first:
+        found = _due(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
+    found = found or _due(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
+    taken: list[Memory] = []
+    gone: list[int] = []
+    for memory in found:
+        if taken and (memory.unsure or memory.tenant != taken[0].tenant):
+            continue
+        if not _lives(connection, memory):
+            gone.append(memory.number)
+            continue
+        taken.append(memory)
+        if memory.unsure or len(taken) == limit:
+            break
+    _DROP.run_many(connection, [{"of_number": number} for number in gone])
+    begun = [(batch.now_us, memory.number) for memory in taken]
+    _BEGIN.run_rows(connection, ("now_us", "of_number"), begun)
+    return bool(found), taken
+
+
+def _due(
+    connection: Connection, statement: Statement, state: MemoryState, now_us: int, limit: int
+) -> list[Memory]:
+    rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit).fetchall()
+    return [
+        Memory(number, tenant, bytes(pointer), text, state, bool(unsure), *rest)
+        for number, tenant, pointer, text, unsure, *rest in rows
+    ]
+
+
+def _lives(connection: Connection, memory: Memory) -> bool:
+    pointer = memory.pointer
+    rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
+    same = [number for number, summary in rows if memory_text(summary, pointer) == memory.text]
+    return len(damaged_rows(connection, same)) < len(same)

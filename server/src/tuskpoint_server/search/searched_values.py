@@ -1,0 +1,285 @@
+"""The values of checkpoints that search looks at: what is new in them, and not too much.
+
+Of a checkpoint that is its plan, which may turn out to say nothing, the questions that its tasks
+wait for, and what the state of its parent did not hold: that was indexed with the parent, or with
+one before it. LangGraph's own channels would take room from what says something. Of what is long
+the latest part is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, literal_column, select
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from ..core.errors import Refusal
+from ..core.items import keeps_items
+from ..core.json_view.escapes import MAX_ENCODED
+from ..core.json_view.excerpts import joined, latest_part, new_part, shares
+from ..core.limits import KIB
+from ..core.model import EVICTED, CheckpointKey, DamagedValue, Value
+from ..core.search import pointer_of
+from ..core.threads import INTERRUPT
+from ..journal.database.binding import binder_of
+from ..journal.database.thread_rows import StoredWrite, ThreadRef
+from ..journal.sql.schema import checkpoints, writes
+from ..journal.sql.sealing import seal_of
+from ..journal.sql.statements import LISTED, Statement
+from ..journal.values.delta_history import PathWrite, delta_write, follow, read_values
+from .searchable import ASKS, PLAN, head_of, is_internal
+
+_log = logging.getLogger(__name__)
+
+# most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
+# indexed: to parse more costs more than it brings
+MAX_VALUES_BYTES = 32 * KIB
+MAX_VALUES = 256  # most values that are read of a checkpoint, for the same reason
+# most bytes of values that are read of a checkpoint to find their latest part
+MAX_READ_BYTES = MAX_ENCODED
+# characters that are embedded of a body without a summary; a vector of more means less
+EMBEDDED_BODY = 1000
+
+
+_INTERRUPTS = Statement(
+    select(
+        *(checkpoints.c.number, writes.c.number, writes.c.mac),
+        *(writes.c[name] for name in StoredWrite._fields[:-1]),
+    )
+    .select_from(
+        checkpoints.join(
+            writes,
+            and_(
+                writes.c.thread == checkpoints.c.thread,
+                writes.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
+                writes.c.checkpoint_id == checkpoints.c.checkpoint_id,
+            ),
+        )
+    )
+    .where(checkpoints.c.number.in_(LISTED), writes.c.channel == literal_column(f"'{INTERRUPT}'"))
+)
+
+
+class Document(NamedTuple):
+    """What is indexed of a checkpoint whose document is missing or says something else."""
+
+    number: int  # of the checkpoint's row
+    thread: int
+    tenant: str
+    key: CheckpointKey
+    seq: int  # change that made its row as it was read
+    summary: str = ""
+    label: str = ""
+    # name and value of channels: its plan first, then interrupts, then those that it changed. Of a
+    # long value they hold the latest part
+    channels: tuple[tuple[str, Value], ...] = ()
+    truncated: bool = False  # more belongs to its state than `channels`, or `body`, holds
+    words_cut: bool = False  # more belongs to its plan or its interrupts than `channels` holds
+    body: str = ""  # its searchable text, once it is made
+    planned: bool = False  # the state in the body is a plan in words, not JSON
+
+    @property
+    def pointer(self) -> bytes:
+        """The pointer of the checkpoint; of an item it is not that of any checkpoint."""
+        is_item = keeps_items(self.key.thread_id)
+        namespace = self.key.thread_id if is_item else self.key.checkpoint_ns
+        return pointer_of(self.tenant, namespace, self.key.checkpoint_id)
+
+    @property
+    def embedded(self) -> str:
+        """What of it is embedded."""
+        return embedded_text(self.summary, self.body, planned=self.planned)
+
+
+def embedded_text(summary: str, body: str, *, planned: bool) -> str:
+    """Return what of a document is embedded: its words; JSON only if there are no others."""
+    said = summary.strip()
+    if planned:
+        return f"{said}\n{body}".strip()
+    head = head_of(body)
+    if said or ASKS in head:
+        return f"{said}\n{head[:EMBEDDED_BODY]}".strip()
+    return body[:EMBEDDED_BODY].strip()
+
+
+class Read(NamedTuple):
+    """A checkpoint as it was read: `due` has no channels yet, `before` is its parent's state."""
+
+    due: Document
+    family: int
+    state: bytes
+    delta_channels: bytes
+    parent: int | None  # number of its row
+    before: bytes | None
+
+
+class _Channel(NamedTuple):
+    """A channel of which there is something new; digests are empty where there is none."""
+
+    name: str
+    size: int  # bytes that are looked at
+    digest: bytes  # of its value; of a channel that writes rebuild, of what they begin with
+    before: bytes = b""  # of the parent's value, to compare with
+    writes: Sequence[PathWrite] | None = (
+        None  # that rebuild it, newest first, as far as there is room
+    )
+    whole: bool = True  # there is no more of it than this
+
+
+def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
+    """Return checkpoints with the values that search looks at, in their order.
+
+    In a sealed journal that is none: the index would show them.
+    """
+    if seal_of(connection) is not None:
+        return [one.due._replace(truncated=True) for one in read]
+    asked = _interrupts(connection, {one.due.number: one.due for one in read})
+    wanted = [(one, *_channels(connection, one, asked.get(one.due.number, ()))) for one in read]
+    keys: dict[int, set[int | bytes]] = {}
+    for one, channels, _ in wanted:
+        of_family = keys.setdefault(one.family, set())
+        for channel in channels:
+            of_family |= {channel.digest, channel.before, *(w.key for w in channel.writes or ())}
+    values = {family: _values(connection, family, some - {b""}) for family, some in keys.items()}
+    return [
+        _due(one.due, channels, values[one.family], left_out=left_out)
+        for one, channels, left_out in wanted
+    ]
+
+
+def _channels(
+    connection: Connection, one: Read, asked: Sequence[PathWrite]
+) -> tuple[list[_Channel], bool]:
+    """Return the channels to be read of a checkpoint, and whether there are more.
+
+    `asked`: its interrupts, the last first.
+    """
+    known = _stored(one.before) if one.before is not None else {}
+    stored = _stored(one.state)
+    found = []
+    for name, (digest, size) in stored.items():
+        before, before_size = known.get(name, (b"", 0))
+        if name == PLAN or digest != before:
+            readable = before if before_size <= MAX_READ_BYTES else b""
+            found.append(_Channel(name, size, digest, readable))
+    names = [name for name in json.loads(one.delta_channels) if name not in stored]
+    found += _rebuilt(connection, one, names)
+    if asked:
+        ends = list(accumulate(written.write.size for written in asked))
+        # A single long one is read, too: its latest part is taken.
+        count = max(bisect_right(ends, MAX_VALUES_BYTES), int(ends[0] <= MAX_READ_BYTES))
+        size, whole = sum(ends[count - 1 : count]), count == len(asked)
+        found.append(_Channel(INTERRUPT, size, b"", writes=asked[:count], whole=whole))
+    found.sort(key=lambda one: (one.name != PLAN, one.name != INTERRUPT, one.name))
+    taken, room = list[_Channel](), MAX_READ_BYTES
+    for channel in found:
+        if len(taken) < MAX_VALUES and channel.size <= room:
+            taken.append(channel)
+            room -= channel.size
+    return taken, len(taken) < len(found)
+
+
+def _interrupts(connection: Connection, due: Mapping[int, Document]) -> dict[int, list[PathWrite]]:
+    """Return the interrupts of checkpoints, by number of the checkpoint, the last task's first."""
+    binder, found = binder_of(connection), dict[int, list[PathWrite]]()
+    for checkpoint, number, mac, *columns in _INTERRUPTS.run_listed(connection, due):
+        key, write = due[checkpoint].key, StoredWrite._make([*columns, None])
+        place = (key.checkpoint_ns, key.checkpoint_id)
+        try:
+            write.check(binder, key.thread_id, due[checkpoint].thread, place, mac)
+        except Refusal as refusal:
+            _log.error("an interrupt is not indexed: %s", refusal)
+            continue
+        written = PathWrite(key.checkpoint_id, delta_write(write), number)
+        found.setdefault(checkpoint, []).append(written)
+    for interrupts in found.values():
+        interrupts.sort(key=lambda one: one.write[:3], reverse=True)
+    return found
+
+
+def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
+    return {
+        channel.name: (channel.digest, channel.size_bytes)
+        for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
+        if channel.digest and not is_internal(channel.name)
+    }
+
+
+def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterator[_Channel]:
+    """Yield delta channels that are not stored: what was written at the parent is new."""
+    place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
+    of = ThreadRef(one.due.tenant, one.due.key.thread_id, one.due.thread)
+    try:
+        paths = follow(connection, of, place, names, most=1)
+    except Refusal as refusal:
+        _log.error("delta channels of checkpoint '%s' are not indexed: %s", place[1], refusal)
+        return
+    for name, path in paths.items():
+        seed = path.seed if one.before is None else None
+        if seed is None and not path.newest_first:
+            continue
+        ends = list(accumulate(written.write.size for written in path.newest_first))
+        writes = path.newest_first[: bisect_right(ends, MAX_VALUES_BYTES)]
+        size = sum(ends[-1:]) + (seed.size if seed is not None else 0)
+        digest = seed.digest if seed is not None and 0 <= seed.size <= MAX_READ_BYTES else b""
+        whole = len(writes) == len(path.newest_first) and bool(digest or seed is None)
+        yield _Channel(name, min(size, MAX_VALUES_BYTES), digest, writes=writes, whole=whole)
+
+
+def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mapping[Any, Value]:
+    """Return values; damaged ones are left out."""
+    found: dict[Any, Value] = {}
+    for key, value in read_values(connection, family, keys).items():
+        if isinstance(value, DamagedValue):
+            digest, problem = value.damage.digest.hex(), value.damage.problem
+            _log.error("value %s is damaged in the journal and not indexed: %s", digest, problem)
+        else:
+            found[key] = value
+    return found
+
+
+def _due(
+    due: Document, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
+) -> Document:
+    found = [(one.name, *_new(one, values)) for one in channels]
+    lacking = {name for name, _, whole in found if not whole}
+    said = [(name, value) for name, value, _ in found if value is not None]
+    sizes = [len(value.data) for _, value in said]
+    parts = [
+        (name, value, latest_part(value, share))
+        for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
+    ]
+    lacking |= {name for name, value, part in parts if part is not value}
+    return due._replace(
+        channels=tuple((name, part) for name, _, part in parts if part is not None),
+        truncated=left_out or bool(lacking),
+        words_cut=not lacking.isdisjoint((PLAN, INTERRUPT)),
+    )
+
+
+def _new(channel: _Channel, values: Mapping[Any, Value]) -> tuple[Value | None, bool]:
+    """Return what is new of a channel, if it is here, and whether that is all of it."""
+    value = values.get(channel.digest, EVICTED)
+    if channel.writes is not None:
+        latest = [values.get(one.key, EVICTED) for one in channel.writes]
+        said = [one for one in latest if one is not EVICTED]
+        whole = channel.whole and len(said) == len(latest)
+        if whole and channel.digest:
+            room = MAX_VALUES_BYTES - sum(one.write.size for one in channel.writes)
+            seed = latest_part(value, room) if value is not EVICTED else None
+            whole = seed is value
+            said += [seed] if seed is not None else []
+        joint, all_joined = joined(said[::-1])
+        return joint, whole and all_joined
+    if value is EVICTED:
+        return None, False
+    before = values.get(channel.before, EVICTED)
+    if before is EVICTED or channel.name == PLAN:
+        return value, True
+    return new_part(value, before), True
