@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.contract.search.find.many_summaries import PER_THREAD, Many, One, store_many
 from tests.contract.search.kit import look, make_searchable
-from tests.contract.search.many_summaries import PER_THREAD, Many, One, store_many
 from tests.kit.drafts import TENANT
 from tests.kit.journal import JournalWorld
 from tuskpoint_server.core.limits import KIB, MIB
