@@ -11,7 +11,7 @@ from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.journal import Clock, Journal, JournalWorld, opened
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +31,7 @@ async def journal(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
 
 
 @pytest.fixture
-def removal(journal: Journal) -> Removal:
+def removal(journal: Journal) -> RemovalRows:
     return journal.removal
 
 

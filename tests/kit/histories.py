@@ -20,7 +20,7 @@ from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 THREADS = ("t", "u", "v")
 
@@ -58,7 +58,7 @@ class History:
         self.random = random.Random(seed)
         self.store = store
         self.house: House
-        self.removal: Removal
+        self.removal: RemovalRows
         self.lineage: LineageRows
         self.made = 0
         self.blocked: set[str] = set()

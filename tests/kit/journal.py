@@ -23,8 +23,8 @@ from tuskpoint_server.features.history.changes import Events
 from tuskpoint_server.features.items.item_rows import ItemRows
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.lineage.snapshots import SnapshotRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey, in_the_clear
 from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
@@ -74,7 +74,7 @@ class Journal(CheckpointRows):
         super().__init__(database)
         self.database = database
         self.events = Events(database)
-        self.removal = Removal(database)
+        self.removal = RemovalRows(database)
         self.lineage = LineageRows(database)
         self.snapshots = SnapshotRows(database)
         self.items = ItemRows(database)

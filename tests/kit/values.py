@@ -23,7 +23,7 @@ from tuskpoint_server.core.model import EVICTED, Checkpoint, Value, View
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
@@ -83,7 +83,7 @@ class Home:
         self.database = database
         self.clock = clock
         self.checkpoints = CheckpointRows(database)
-        self.removal = Removal(database)
+        self.removal = RemovalRows(database)
         self.segments: dict[bytes, dict[bytes, Value]] = {}
         self.written: dict[bytes, dict[bytes, Value]] = {}
         self._sequence = 0

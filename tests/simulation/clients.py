@@ -22,7 +22,7 @@ from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.features.checkpoints.missing_values import Supplied
 from tuskpoint_server.features.lineage.first_answers import request
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 THREADS = ("a", "b", "c", "d")

@@ -17,7 +17,7 @@ from tuskpoint_server.archive.formats import manifests, records
 from tuskpoint_server.archive.rows import segment_index
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.model import BlobLocation
-from tuskpoint_server.features.removal import removal
+from tuskpoint_server.features.removal import removal_rows as removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import deletion
 

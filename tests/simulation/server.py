@@ -31,9 +31,9 @@ from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.lineage.snapshots import SnapshotRows
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
 from tuskpoint_server.features.recovery.recovery import Recovery, read_source
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.lease import Leader, Lease
 from tuskpoint_server.search.index import IndexRows
 
@@ -160,7 +160,7 @@ class Server:
         self.archive._spool = self.archive._runner._spool = spool
         self.archive._pointer = pointer
         self.rows = CheckpointRows(self.database)
-        self.removal = Removal(self.database)
+        self.removal = RemovalRows(self.database)
         self.lineage = LineageRows(self.database)
         self.snapshots = SnapshotRows(self.database)
         self.handoffs = HandoffRows(self.database)

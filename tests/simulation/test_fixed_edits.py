@@ -11,7 +11,7 @@ from tests.simulation.at_rest.edits import Edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 
 
 def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> None:

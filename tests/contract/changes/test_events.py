@@ -17,7 +17,7 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
 from tuskpoint_server.features.history.changes import EventsCompacted, News
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 SAVED, WRITES, LABEL = EventKind.CHECKPOINT_SAVED, EventKind.WRITES_SAVED, EventKind.LABEL_SET
 DELETED, ENDED = EventKind.CHECKPOINTS_DELETED, EventKind.THREAD_DELETED
@@ -41,7 +41,7 @@ async def extent(journal: Journal, thread_id: str = "t") -> Extent:
 
 
 async def test_each_kind_of_change_is_an_event(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await journal.save_writes(TENANT, key("b"), [write("x", b"early")])
     await save(journal, draft("a"), draft("b", "a", writes=(write("y", b"1", idx=1),)))
@@ -71,7 +71,9 @@ async def test_each_kind_of_change_is_an_event(
     assert [clock.now_us - one.created_us for one in found] == [5_000_000] * 4 + [0] * 6
 
 
-async def test_a_call_that_changes_nothing_is_no_event(journal: Journal, removal: Removal) -> None:
+async def test_a_call_that_changes_nothing_is_no_event(
+    journal: Journal, removal: RemovalRows
+) -> None:
     writes = [write("x", b"1")]
     await save(journal, draft("a", label="good"))
     await journal.save_writes(TENANT, key("a"), writes)
@@ -97,7 +99,9 @@ async def test_a_repeated_save_that_brings_more_is_a_save(journal: Journal) -> N
     assert await logged(journal) == [(SAVED, "a", 0)] * 4
 
 
-async def test_a_removal_is_one_event_however_much_goes(journal: Journal, removal: Removal) -> None:
+async def test_a_removal_is_one_event_however_much_goes(
+    journal: Journal, removal: RemovalRows
+) -> None:
     await save(
         journal,
         draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",)),
@@ -111,7 +115,7 @@ async def test_a_removal_is_one_event_however_much_goes(journal: Journal, remova
 
 
 async def test_handing_over_to_a_child_is_a_change_of_the_child(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(
         journal,
@@ -125,7 +129,7 @@ async def test_handing_over_to_a_child_is_a_change_of_the_child(
 
 async def test_writes_that_overtake_the_next_incarnation_belong_to_it(
     journal: Journal,
-    removal: Removal,
+    removal: RemovalRows,
 ) -> None:
     await save(journal, draft("a"))
     await removal.delete_thread(TENANT, "t")
@@ -141,7 +145,7 @@ async def test_writes_that_overtake_the_next_incarnation_belong_to_it(
 
 
 async def test_retention_ends_an_incarnation_as_a_deletion_does(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await removal.set_retention(TENANT, "t", 1)
@@ -197,7 +201,7 @@ async def test_a_retried_copy_is_made_once(journal: Journal, lineage: LineageRow
 
 
 async def test_a_copy_of_nothing_is_none(
-    journal: Journal, removal: Removal, lineage: LineageRows
+    journal: Journal, removal: RemovalRows, lineage: LineageRows
 ) -> None:
     await save(journal, draft("a", metadata={"run_id": "r"}))
     await removal.delete_runs(TENANT, ["r"])

@@ -18,7 +18,7 @@ from tuskpoint_server.core.threads import SNAPSHOTS, PruneStrategy, ThreadState
 from tuskpoint_server.features.checkpoints.listed_threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import holes, members
 from tuskpoint_server.journal.values import load
@@ -292,7 +292,7 @@ async def test_a_thread_that_changes_between_pages_may_be_missed(
 
 
 async def test_every_change_makes_its_thread_the_latest(
-    journal: Journal, lineage: LineageRows, removal: Removal, clock: Clock
+    journal: Journal, lineage: LineageRows, removal: RemovalRows, clock: Clock
 ) -> None:
     asked = request(TENANT, "", "CreateHandoff")
     changes: list[Callable[[], Awaitable[object]]] = [

@@ -20,8 +20,8 @@ from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def lineage(home: House) -> LineageRows:
 
 
 @pytest.fixture
-def removal(home: House) -> Removal:
+def removal(home: House) -> RemovalRows:
     return home.journal.removal
 
 
@@ -84,7 +84,7 @@ async def test_copies_of_certified_checkpoints_are_certified_without_storing_the
 
 
 async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
-    home: House, lineage: LineageRows, removal: Removal
+    home: House, lineage: LineageRows, removal: RemovalRows
 ) -> None:
     await chain(home.journal, ["01", "02", "03", "04"], seeds=["01"])
     await evict(home)
@@ -126,7 +126,7 @@ async def completed_history(home: House, key: CheckpointKey) -> object:
 
 
 async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
-    home: House, store: MemoryStore, lineage: LineageRows, removal: Removal
+    home: House, store: MemoryStore, lineage: LineageRows, removal: RemovalRows
 ) -> None:
     await save(
         home.journal,
@@ -156,7 +156,7 @@ async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
 
 
 async def test_a_rollback_to_evicted_values_is_whole_and_certified(
-    home: House, lineage: LineageRows, removal: Removal
+    home: House, lineage: LineageRows, removal: RemovalRows
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
     await chain(home.journal, ["04"], ns="keeper", seeds=["04"], metadata=under("01"))
@@ -174,7 +174,7 @@ async def test_a_rollback_to_evicted_values_is_whole_and_certified(
 
 
 async def test_values_of_a_removed_ancestor_come_from_its_segments(
-    home: House, lineage: LineageRows, removal: Removal
+    home: House, lineage: LineageRows, removal: RemovalRows
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
     await evict(home)
@@ -193,7 +193,7 @@ async def test_values_of_a_removed_ancestor_come_from_its_segments(
 
 
 async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
-    home: House, lineage: LineageRows, removal: Removal
+    home: House, lineage: LineageRows, removal: RemovalRows
 ) -> None:
     await chain(home.journal, ["01", "02"], seeds=["01"])
     await chain(home.journal, ["03"], ns="keeper", metadata=under("01"))

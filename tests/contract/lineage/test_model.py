@@ -25,7 +25,7 @@ from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 
 T = TypeVar("T")
 ROOT, KEEPER, CALLS = "", "keeper", ("node:a", "node:b")

@@ -16,8 +16,8 @@ from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
 from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
 from tuskpoint_server.features.lineage import snapshot_state as kept
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft, SnapshotQuery
 from tuskpoint_server.features.lineage.snapshot_state import Snapshot
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from tuskpoint_server.journal.sql.schema import contents, threads
 from tuskpoint_server.journal.sql.statements import Statement
 

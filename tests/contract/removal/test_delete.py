@@ -11,13 +11,13 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import checkpoints, contents, removed, threads, writes
 
 
 async def test_deletion_takes_everything_of_the_thread_only(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", ns="inner"))
     await save(journal, draft("a", "", {"x": b"1"}, thread_id="other"))
@@ -38,7 +38,7 @@ async def test_deletion_takes_everything_of_the_thread_only(
 
 
 async def test_a_deletion_is_one_change_and_one_removal_to_be_stored(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a"), draft("b", "a", metadata={"run_id": "r"}))
     await certify_all(journal)
@@ -54,7 +54,9 @@ async def test_a_deletion_is_one_change_and_one_removal_to_be_stored(
     assert row.dirty_bytes == 0
 
 
-async def test_each_incarnation_leaves_its_own_removal(journal: Journal, removal: Removal) -> None:
+async def test_each_incarnation_leaves_its_own_removal(
+    journal: Journal, removal: RemovalRows
+) -> None:
     for checkpoint_id in "ab":
         await save(journal, draft(checkpoint_id))
         await removal.delete_thread(TENANT, "t")
@@ -65,7 +67,7 @@ async def test_each_incarnation_leaves_its_own_removal(journal: Journal, removal
 
 
 async def test_a_thread_of_early_writes_is_deleted_with_them(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
     assert await removal.delete_thread(TENANT, "t") == 0
@@ -75,7 +77,7 @@ async def test_a_thread_of_early_writes_is_deleted_with_them(
 
 
 async def test_a_root_without_parent_begins_the_next_incarnation(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b", agent_id="one"))
     await journal.save_writes(TENANT, key("b"), [write("__error__", b"x", idx=-1)])
@@ -91,7 +93,7 @@ async def test_a_root_without_parent_begins_the_next_incarnation(
 
 
 async def test_changes_of_a_deleted_incarnation_are_refused(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b"), draft("c", "b"))
     await removal.delete_thread(TENANT, "t")
@@ -113,7 +115,7 @@ async def test_changes_of_a_deleted_incarnation_are_refused(
 
 
 async def test_writes_may_overtake_the_root_of_the_next_incarnation(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b"), draft("c", "b"))
     await removal.delete_thread(TENANT, "t")
@@ -127,7 +129,7 @@ async def test_writes_may_overtake_the_root_of_the_next_incarnation(
 
 
 async def test_writes_for_a_next_incarnation_go_with_the_thread(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b"))
     await removal.delete_thread(TENANT, "t")
@@ -138,7 +140,7 @@ async def test_writes_for_a_next_incarnation_go_with_the_thread(
 
 
 async def test_late_changes_do_not_join_the_next_incarnation(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b"), draft("c", "b"))
     await removal.delete_thread(TENANT, "t")
@@ -162,7 +164,7 @@ async def test_late_changes_do_not_join_the_next_incarnation(
 
 
 async def test_a_subgraph_may_come_first_after_a_deletion(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("b"))
     await removal.delete_thread(TENANT, "t")
@@ -170,7 +172,7 @@ async def test_a_subgraph_may_come_first_after_a_deletion(
     assert (await thread_of(journal)).incarnation == 2
 
 
-async def test_pruning_can_delete_all(journal: Journal, removal: Removal) -> None:
+async def test_pruning_can_delete_all(journal: Journal, removal: RemovalRows) -> None:
     await save(journal, draft("a"), draft("b", "a"))
     assert await removal.prune_thread(TENANT, "t", PruneStrategy.DELETE_ALL) == 2
     assert await journal.thread(TENANT, "t") is None
@@ -184,7 +186,7 @@ async def test_pruning_can_delete_all(journal: Journal, removal: Removal) -> Non
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "begun again"])
 async def test_values_of_a_deleted_thread_are_swept(
-    journal: Journal, removal: Removal, again: bool
+    journal: Journal, removal: RemovalRows, again: bool
 ) -> None:
     await save(
         journal,
@@ -203,7 +205,7 @@ async def test_values_of_a_deleted_thread_are_swept(
 
 
 async def test_values_that_another_thread_shares_are_kept(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a", "", {"x": b"1"}), draft("a", "", {"y": b"2"}, thread_id="u"))
     family = (await row_of(journal)).family

@@ -6,7 +6,7 @@ from tests.contract.removal.rows import history
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, write
 from tests.kit.journal import Journal, save
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 async def histories(
@@ -118,7 +118,7 @@ async def test_ids_that_rise_against_the_path_are_followed(journal: Journal) -> 
     assert await history(journal, "x") == (b"seed", [b"1", b"2", b"3", b"4"])
 
 
-async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: Removal) -> None:
+async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: RemovalRows) -> None:
     await save(
         journal,
         draft("a", "c", delta=("log",), writes=(write("log", b"a"),)),
@@ -130,7 +130,7 @@ async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: Remova
     assert await history(journal) == (None, [b"a", b"b"])
 
 
-async def test_long_chains(journal: Journal, removal: Removal) -> None:
+async def test_long_chains(journal: Journal, removal: RemovalRows) -> None:
     for n in range(40):
         await save(
             journal,

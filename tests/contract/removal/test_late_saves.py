@@ -11,7 +11,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.sql.schema import changes
 
 
@@ -44,7 +44,13 @@ async def forget_changes(journal: Journal, clock: Clock) -> None:
 @pytest.mark.parametrize("named", ["a", ""])
 @pytest.mark.parametrize("after_s", [0, 3600, 30 * 86400])
 async def test_the_first_save_again_does_not_bring_a_thread_back(
-    journal: Journal, removal: Removal, clock: Clock, named: str, after_s: int, *, continues: bool
+    journal: Journal,
+    removal: RemovalRows,
+    clock: Clock,
+    named: str,
+    after_s: int,
+    *,
+    continues: bool,
 ) -> None:
     first = draft(named or generated(clock()), continues=continues, raises_id=False)
     await save(journal, first)
@@ -57,7 +63,7 @@ async def test_the_first_save_again_does_not_bring_a_thread_back(
 
 
 async def test_it_does_not_once_the_events_of_the_thread_were_dropped(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     first = draft(generated(clock()))
     await save(journal, first)
@@ -67,7 +73,7 @@ async def test_it_does_not_once_the_events_of_the_thread_were_dropped(
 
 
 async def test_it_does_not_get_into_the_run_that_began_since(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     first = draft(generated(clock()))
     following = draft(generated(clock() + 1), continues=True, raises_id=True)
@@ -81,7 +87,7 @@ async def test_it_does_not_get_into_the_run_that_began_since(
 
 
 async def test_a_save_that_got_another_id_is_recognised(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     raised = draft(generated(clock()), continues=True, raises_id=True)
     await save(journal, draft(generated(clock() + 5)), raised)
@@ -91,7 +97,7 @@ async def test_a_save_that_got_another_id_is_recognised(
 
 @pytest.mark.parametrize("behind_s", [-60, 0, 30])
 async def test_a_new_run_of_a_deleted_thread_begins_at_once(
-    journal: Journal, removal: Removal, clock: Clock, behind_s: int
+    journal: Journal, removal: RemovalRows, clock: Clock, behind_s: int
 ) -> None:
     """Also where the clock of its client is behind that of the deleted run's."""
     await save(journal, draft(generated(clock())), draft(generated(clock() + 10_000_000)))
@@ -101,7 +107,7 @@ async def test_a_new_run_of_a_deleted_thread_begins_at_once(
 
 
 async def test_a_new_run_of_an_old_thread_begins_at_once(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     """The thread's greatest ID is of a program, and sorts after all that are generated."""
     await save(journal, draft("z"))
@@ -112,7 +118,7 @@ async def test_a_new_run_of_an_old_thread_begins_at_once(
 
 
 async def test_ids_are_used_again_within_the_grace(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     lenient = CheckpointRows(journal.database, late_save_grace_s=10)
     await save(journal, draft("a"))

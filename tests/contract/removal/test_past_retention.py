@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import update
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft
-from tuskpoint_server.features import threads as service
+from tuskpoint_server.features.removal import removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import threads
 
@@ -18,7 +17,7 @@ from tuskpoint_server.journal.sql.schema import threads
 async def test_damaged_threads_keep_no_other_from_being_deleted(
     home: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "_SWEPT_AT_ONCE", 2)
+    monkeypatch.setattr(removal, "_SWEPT_AT_ONCE", 2)
     names = [f"t{number:02}" for number in range(12)]
     for name in names:
         await home.journal.save_checkpoint(TENANT, draft("1", thread_id=name))
@@ -34,9 +33,7 @@ async def test_damaged_threads_keep_no_other_from_being_deleted(
     home.journal.is_edited = True
     await home.journal.database.transact(damage)
     home.clock.advance(60)
-    all_threads = service.Threads(
-        *(home.journal, home.journal.removal, home.journal.lineage, home.archive, Mock(), "")
-    )
+    all_threads = removal.Removal(home.journal.removal, home.archive)
     with caplog.at_level(logging.ERROR):
         assert await all_threads.delete_past_retention() == len(names) - len(damaged)
     rows = await home.ask("SELECT thread_id FROM threads WHERE NOT deleted ORDER BY thread_id")

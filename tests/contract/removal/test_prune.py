@@ -23,7 +23,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import (
     checkpoints,
@@ -40,7 +40,7 @@ INHERIT = Reference.INHERIT
 KEEP_LATEST = PruneStrategy.KEEP_LATEST
 
 
-async def keep_latest(removal: Removal) -> int:
+async def keep_latest(removal: RemovalRows) -> int:
     return await removal.prune_thread(TENANT, "t", KEEP_LATEST)
 
 
@@ -48,7 +48,7 @@ async def keep_latest(removal: Removal) -> int:
 
 
 async def test_pruning_keeps_the_latest_of_each_namespace(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(
         journal,
@@ -71,7 +71,7 @@ async def test_pruning_keeps_the_latest_of_each_namespace(
 
 
 async def test_finished_subgraph_calls_go_with_their_root(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     def under(root: str) -> dict[str, object]:
         return {"parents": {"": root}}
@@ -96,7 +96,7 @@ async def test_finished_subgraph_calls_go_with_their_root(
     ]
 
 
-async def test_removed_checkpoints_are_gone(journal: Journal, removal: Removal) -> None:
+async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRows) -> None:
     await save(journal, draft("a", writes=(write("x", b"w"),)), draft("b", "a"))
     number = (await row_of(journal)).number
 
@@ -133,7 +133,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: Removal) 
 
 
 async def test_each_removed_checkpoint_is_left_to_be_stored(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("a", ns="inner"))
     await certify_all(journal)
@@ -151,7 +151,7 @@ async def test_each_removed_checkpoint_is_left_to_be_stored(
 
 
 async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a", "", {"x": b"1"}, label="l"), draft("b", "a"))
     await keep_latest(removal)
@@ -169,7 +169,7 @@ async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
 
 
 async def test_the_surviving_child_gets_the_base_of_its_channels(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=6)
     before = await history(journal)
@@ -189,7 +189,7 @@ async def test_the_surviving_child_gets_the_base_of_its_channels(
 
 
 async def test_getting_a_base_is_a_change_before_the_removal(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=6)
     await certify_all(journal)
@@ -207,7 +207,7 @@ async def test_getting_a_base_is_a_change_before_the_removal(
 
 
 async def test_a_checkpoint_without_need_of_the_others_does_not_change(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=3)
     await save(journal, draft("03", "02"), draft("03", ns="inner", delta=("log",)))
@@ -217,7 +217,7 @@ async def test_a_checkpoint_without_need_of_the_others_does_not_change(
 
 
 async def test_pruning_again_merges_the_base_into_the_next_child(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=6)
     for n in range(6, 12):
@@ -233,7 +233,7 @@ async def test_pruning_again_merges_the_base_into_the_next_child(
     assert len(only.writes) == 9
 
 
-async def test_a_base_ends_where_a_value_is_stored(journal: Journal, removal: Removal) -> None:
+async def test_a_base_ends_where_a_value_is_stored(journal: Journal, removal: RemovalRows) -> None:
     await chain(journal, seed_at=2, length=6)
     await keep_latest(removal)
     await save(
@@ -252,7 +252,7 @@ async def test_a_base_ends_where_a_value_is_stored(journal: Journal, removal: Re
 
 
 async def test_a_base_is_kept_when_its_checkpoint_is_saved_again(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=6)
     await keep_latest(removal)
@@ -262,7 +262,7 @@ async def test_a_base_is_kept_when_its_checkpoint_is_saved_again(
 
 
 async def test_a_base_goes_when_its_checkpoint_follows_another(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=2, length=6)
     await keep_latest(removal)
@@ -274,7 +274,7 @@ async def test_a_base_goes_when_its_checkpoint_follows_another(
     assert await history(journal, "05") == (None, [b"another"])
 
 
-async def test_equal_values_are_applied_each_time(journal: Journal, removal: Removal) -> None:
+async def test_equal_values_are_applied_each_time(journal: Journal, removal: RemovalRows) -> None:
     for n in range(4):
         await save(
             journal,
@@ -291,7 +291,7 @@ async def test_equal_values_are_applied_each_time(journal: Journal, removal: Rem
 
 
 async def test_each_of_several_children_gets_its_own_base(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     def of(run: str) -> dict[str, object]:
         return {"run_id": run}
@@ -315,7 +315,7 @@ async def test_each_of_several_children_gets_its_own_base(
 
 
 async def test_evicted_writes_are_handed_over_by_their_segment(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await chain(journal, seed_at=0, length=4)
     number = (await row_of(journal)).number
@@ -360,7 +360,7 @@ async def test_evicted_writes_are_handed_over_by_their_segment(
 
 
 async def test_a_value_that_is_here_brings_an_evicted_one_back(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(
         journal,
@@ -378,7 +378,7 @@ async def test_a_value_that_is_here_brings_an_evicted_one_back(
 # --- runs ----------------------------------------------------------------------------------
 
 
-async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: Removal) -> None:
+async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: RemovalRows) -> None:
     await save(
         journal,
         draft("a", metadata={"run_id": "one"}),
@@ -401,7 +401,7 @@ async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: Remo
 
 
 async def test_the_remaining_head_decides_the_state_of_the_thread(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(
         journal,
@@ -415,7 +415,7 @@ async def test_the_remaining_head_decides_the_state_of_the_thread(
     await save(journal, draft("c", "a", expected_head="a"))
 
 
-async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: Removal) -> None:
+async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: RemovalRows) -> None:
     for n, run in enumerate(["one", "two", "two", "three", "three"]):
         await save(
             journal,
@@ -438,7 +438,7 @@ async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: Re
 
 
 async def test_a_base_grows_by_a_channel_that_it_did_not_have(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(
         journal,
@@ -453,7 +453,7 @@ async def test_a_base_grows_by_a_channel_that_it_did_not_have(
 
 
 async def test_a_path_goes_on_where_another_checkpoint_stays(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     """Of what several runs wrote one after another, each base holds its own stretch only."""
     for n in range(12):

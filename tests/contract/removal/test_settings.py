@@ -6,11 +6,11 @@ from tests.contract.removal.rows import certify_all, logged
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 async def test_a_thread_is_deleted_once_it_is_past_its_retention(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"), draft("a", thread_id="kept"))
     await removal.set_retention(TENANT, "t", 60)
@@ -26,7 +26,7 @@ async def test_a_thread_is_deleted_once_it_is_past_its_retention(
 
 
 async def test_a_change_begins_the_time_anew(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await removal.set_retention(TENANT, "t", 60)
@@ -45,7 +45,7 @@ async def test_a_change_begins_the_time_anew(
 
 
 async def test_those_longest_past_come_first(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     for thread_id, seconds in (("a", 30), ("b", 10), ("c", 20)):
         await save(journal, draft("1", thread_id=thread_id))
@@ -55,7 +55,7 @@ async def test_those_longest_past_come_first(
 
 
 async def test_a_deleted_thread_forgets_its_retention(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await removal.set_retention(TENANT, "t", 60)
@@ -68,7 +68,7 @@ async def test_a_deleted_thread_forgets_its_retention(
     assert await removal.past_retention(10) == []
 
 
-async def test_a_setting_is_a_change_to_be_stored(journal: Journal, removal: Removal) -> None:
+async def test_a_setting_is_a_change_to_be_stored(journal: Journal, removal: RemovalRows) -> None:
     await save(journal, draft("a"))
     await certify_all(journal)
     await removal.set_retention(TENANT, "t", 60)
@@ -95,7 +95,7 @@ async def test_a_setting_is_a_change_to_be_stored(journal: Journal, removal: Rem
     ]
 
 
-async def test_there_must_be_a_thread(removal: Removal) -> None:
+async def test_there_must_be_a_thread(removal: RemovalRows) -> None:
     for setting in (
         removal.set_retention(TENANT, "t", 1),
         removal.set_searchable(TENANT, "t", False),

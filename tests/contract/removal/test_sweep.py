@@ -11,12 +11,12 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
 from tuskpoint_server.features.removal import sweep as sweeping
-from tuskpoint_server.features.removal.removal import Removal, Swept
+from tuskpoint_server.features.removal.removal_rows import RemovalRows, Swept
 from tuskpoint_server.journal.sql.schema import changes, requests
 from tuskpoint_server.journal.sql.statements import Statement, inserting
 
 
-async def swept(removal: Removal) -> int:
+async def swept(removal: RemovalRows) -> int:
     """Return how many changes a sweep removes."""
     return (await removal.sweep(early_write_ttl_s=FOREVER)).changes
 
@@ -29,7 +29,7 @@ async def left(journal: Journal, thread_id: str = "t") -> list[int]:
 
 
 async def test_values_of_a_checkpoint_that_was_saved_anew_are_swept(
-    journal: Journal, removal: Removal
+    journal: Journal, removal: RemovalRows
 ) -> None:
     await save(journal, draft("a", "", {"x": b"0", "y": b"kept"}))
     for number in range(1, 9):
@@ -46,7 +46,7 @@ async def test_values_of_a_checkpoint_that_was_saved_anew_are_swept(
 
 
 async def test_early_writes_expire(
-    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, removal: RemovalRows, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 2)
     await save(journal, draft("a"))
@@ -67,7 +67,7 @@ async def test_early_writes_expire(
 
 
 async def test_answers_expire(
-    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, removal: RemovalRows, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 2)
 
@@ -94,7 +94,7 @@ async def test_answers_expire(
 
 
 async def test_old_changes_are_dropped(
-    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, removal: RemovalRows, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 3)
     monkeypatch.setattr(sweeping, "THREADS_AT_ONCE", 2)
@@ -119,7 +119,7 @@ async def test_old_changes_are_dropped(
 
 
 async def test_changes_swept_before_the_next_incarnation_are_not_of_it(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await removal.delete_thread(TENANT, "t")
@@ -133,7 +133,7 @@ async def test_changes_swept_before_the_next_incarnation_are_not_of_it(
 
 
 async def test_changes_above_the_watermarks_stay_however_old(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await certify_all(journal)
@@ -149,7 +149,7 @@ async def test_changes_above_the_watermarks_stay_however_old(
 
 
 async def test_where_nothing_is_indexed_no_change_waits_for_search(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await certify_all(journal, indexed=False)
@@ -161,7 +161,7 @@ async def test_where_nothing_is_indexed_no_change_waits_for_search(
 
 
 async def test_changes_that_search_ignores_hold_nothing_up(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await certify_all(journal)
@@ -172,7 +172,7 @@ async def test_changes_that_search_ignores_hold_nothing_up(
 
 
 async def test_a_clock_that_was_set_back_leaves_no_gap(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     clock.advance(-60)
@@ -188,7 +188,7 @@ async def test_a_clock_that_was_set_back_leaves_no_gap(
 
 
 async def test_dropping_changes_is_no_change_of_the_thread(
-    journal: Journal, removal: Removal, clock: Clock
+    journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
     await certify_all(journal)

@@ -21,7 +21,7 @@ from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.save import save_checkpoint
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotRows
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft, SnapshotRows
 from tuskpoint_server.features.removal.sweep import drop_changes
 from tuskpoint_server.journal.database.thread_rows import find_thread
 from tuskpoint_server.journal.removal import garbage_collection

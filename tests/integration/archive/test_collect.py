@@ -16,7 +16,7 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
 from tuskpoint_server.core.process import DataDirLock
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 
 
@@ -25,7 +25,7 @@ async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
     store = DirectoryStore(blobs)
     await asyncio.to_thread(data_dir.mkdir, exist_ok=True)
     async with house(data_dir, store, Clock()) as home:
-        removal = Removal(home.journal.database)
+        removal = RemovalRows(home.journal.database)
         for number in range(flushes):
             await home.journal.save_checkpoint(
                 TENANT, draft("1", "", {"x": b"%d" % number * 50}, thread_id=f"t{number:02}")

@@ -29,7 +29,7 @@ from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
 from tuskpoint_server.commands import serve, stopped
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ async def test_a_journal_comes_back_from_a_bucket(
     async with house(tmp_path / "first", store) as home:
         for name in range(4):
             await grow(home, 3, f"t{name}")
-        await Removal(home.journal.database).delete_thread(TENANT, "t3")
+        await RemovalRows(home.journal.database).delete_thread(TENANT, "t3")
         large = draft("9", "", {"x": incompressible(12 << 20)}, thread_id="large")
         await home.journal.save_checkpoint(TENANT, large)
         await home.flush()
@@ -151,7 +151,7 @@ async def test_a_server_is_rebuilt_and_collected_by_the_programs(
         for number in range(12):
             await grow(home, 1, f"t{number:02}")
         for number in range(11):
-            await Removal(home.journal.database).delete_thread(TENANT, f"t{number:02}")
+            await RemovalRows(home.journal.database).delete_thread(TENANT, f"t{number:02}")
         await home.flush()
     collect = ("collect", "--data-dir", str(tmp_path / "data"), "--blobs", server.url("team"))
     before = set(server.keys())

@@ -43,7 +43,7 @@ from tuskpoint_server.features.recovery.recovery import (
     find,
     parse_reference,
 )
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 END_SECONDS = 60
 JOURNAL = "journal.db"
@@ -114,7 +114,7 @@ async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
             await old.journal.save_checkpoint(TENANT, made)
         await old.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"x"}, thread_id="gone"))
         await old.flush()
-        await Removal(old.journal.database).delete_thread(TENANT, "gone")
+        await RemovalRows(old.journal.database).delete_thread(TENANT, "gone")
         await old.flush()
         known = await old.archive.catalog(TENANT)
         assert known is not None

@@ -29,7 +29,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.recovery.recovery import find, parse_reference, read_source
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def store(emulator: WalrusEmulator) -> AsyncIterator[WalrusStore]:
 
 async def fill(home: House) -> None:
     """Certify threads of every sort, over several flushes."""
-    removal, lineage = Removal(home.journal.database), LineageRows(home.journal.database)
+    removal, lineage = RemovalRows(home.journal.database), LineageRows(home.journal.database)
     for name in range(6):
         await grow(home, 2, f"t{name}")
     await home.journal.save_writes(TENANT, key("0001", "t3"), [write("late", b"late", task="u")])

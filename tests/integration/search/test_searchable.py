@@ -27,7 +27,7 @@ from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.search import unpack_vector
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -131,7 +131,7 @@ async def is_unsearchable(opened: House) -> bool:
 
 async def test_certified_means_that_the_catalog_has_the_setting(tmp_path: Path) -> None:
     async with house(tmp_path, MemoryStore()) as opened:
-        removal = Removal(opened.journal.database)
+        removal = RemovalRows(opened.journal.database)
         await opened.journal.save_checkpoint(TENANT, draft("1"))
         await opened.flush()
         await removal.set_searchable(TENANT, "t", False)
@@ -155,13 +155,13 @@ async def test_setting_that_changes_while_it_is_stored_is_stored_next(tmp_path: 
         async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
             if self.switching:
                 self.switching = False
-                await Removal(opened.journal.database).set_searchable(TENANT, "t", True)
+                await RemovalRows(opened.journal.database).set_searchable(TENANT, "t", True)
             return await super().put(members, apart=apart)
 
     store = Switching()
     async with house(tmp_path, store) as opened:
         await opened.journal.save_checkpoint(TENANT, draft("1"))
-        await Removal(opened.journal.database).set_searchable(TENANT, "t", False)
+        await RemovalRows(opened.journal.database).set_searchable(TENANT, "t", False)
         store.switching = True
         await opened.flush()
         assert not store.switching

@@ -22,9 +22,9 @@ from tuskpoint_server.api.server import server as rpc
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Checkpoint, Saved, View
-from tuskpoint_server.features.checkpoints.checkpoints import History
 from tuskpoint_server.features.checkpoints.completing import Completer
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.history.history import History
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class HistoryHouse:
     """The service with all rooms below it, and a client."""
 
     home: House
-    removal: Removal
+    removal: RemovalRows
     history: History
     server: rpc.Server
     stub: HistoryServiceAsyncStub
@@ -126,7 +126,7 @@ async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterat
     await server.start()
     options = [("grpc.max_receive_message_length", LIMITS.max_message)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel:
-        removal = Removal(journal.database)
+        removal = RemovalRows(journal.database)
         yield HistoryHouse(home, removal, history, server, HistoryServiceStub(channel))
     await server.drain(10)
 

@@ -98,7 +98,7 @@ async def test_a_server_that_shuts_down_ends_the_stream() -> None:
             closed.set()
 
     unused = cast(Any, None)
-    servicer = ThreadServicer(cast(Any, SimpleNamespace(verify=verify)), unused, unused)
+    servicer = ThreadServicer(cast(Any, SimpleNamespace(verify=verify)), *[unused] * 4)
     call = Call("VerifyThread", unused, draining=draining)
     frames = servicer.VerifyThread(pb.VerifyThreadRequest(thread_id="t"), call)
     assert (await anext(frames)).HasField("verdict")

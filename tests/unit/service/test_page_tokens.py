@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.features import positions
-from tuskpoint_server.features.lineage.snapshots import SnapshotQuery
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotQuery
+from tuskpoint_server.features.lineage.snapshots import Snapshots
 from tuskpoint_server.features.positions import seal, unseal
-from tuskpoint_server.features.threads import Snapshots
 
 
 def forged(payload: bytes) -> str:

@@ -11,8 +11,8 @@ from tuskpoint.v1 import history_service_pb2 as history_pb
 
 from ..core.model import CheckpointQuery, Source, View
 from ..core.threads import EventKind
-from ..features.checkpoints.checkpoints import Delivery, History
 from ..features.checkpoints.completing import content_bytes
+from ..features.history.history import Delivery, History
 from .messages.chunks import Cutter
 from .messages.convert import checkpoint_frames, checkpoint_header, filled, ref, timestamp
 from .messages.validation import Check, Checks

@@ -18,12 +18,16 @@ from tuskpoint.v1 import (
 )
 
 from ..features.admin import Admin
-from ..features.checkpoints.checkpoints import Checkpoints, History
+from ..features.checkpoints.checkpoints import Checkpoints
+from ..features.checkpoints.threads import Threads
+from ..features.history.history import History
 from ..features.items.items import Store
+from ..features.lineage.branches import Branches
 from ..features.lineage.handoffs import Handoffs
+from ..features.lineage.snapshots import Snapshots
+from ..features.removal.removal import Removal
 from ..features.removal.retention import Retention
 from ..features.searching import Search
-from ..features.threads import Snapshots, Threads
 from ..features.trail.trail import Trail
 from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
@@ -38,6 +42,8 @@ from .threads.servicer import ThreadServicer
 def services(
     checkpoints: Checkpoints,
     threads: Threads,
+    branches: Branches,
+    removal: Removal,
     retention: Retention,
     snapshots: Snapshots,
     history: History,
@@ -50,7 +56,7 @@ def services(
     """Return every service of the contract with its servicer."""
     built: list[tuple[Any, object]] = [
         (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
-        (thread_service_pb2, ThreadServicer(threads, checkpoints, retention)),
+        (thread_service_pb2, ThreadServicer(threads, checkpoints, branches, removal, retention)),
         (history_service_pb2, HistoryServicer(history)),
         (handoff_service_pb2, HandoffServicer(handoffs)),
         (search_service_pb2, SearchServicer(search)),

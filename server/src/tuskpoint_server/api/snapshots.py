@@ -10,9 +10,9 @@ from tuskpoint.v1 import snapshot_service_pb2 as snap_pb
 
 from ..core.limits import LIMITS
 from ..core.state import parse_object
+from ..features.lineage.snapshot_rows import SnapshotDraft, SnapshotQuery
 from ..features.lineage.snapshot_state import Snapshot
-from ..features.lineage.snapshots import SnapshotDraft, SnapshotQuery
-from ..features.threads import Snapshots
+from ..features.lineage.snapshots import Snapshots
 from .messages.convert import filled, ref, timestamp
 from .messages.validation import Check, Checks, limit_exceeded
 from .middleware.pipeline import Call, Fields

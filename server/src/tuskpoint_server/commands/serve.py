@@ -43,21 +43,25 @@ from ..core.errors import Refusal
 from ..core.limits import LIMITS
 from ..features.admin import Admin
 from ..features.checkpoints.checkpoint_rows import CheckpointRows
-from ..features.checkpoints.checkpoints import Checkpoints, History
+from ..features.checkpoints.checkpoints import Checkpoints
 from ..features.checkpoints.completing import Completer
+from ..features.checkpoints.threads import Threads
 from ..features.history.changes import Events
+from ..features.history.history import History
 from ..features.items.item_rows import ItemRows
 from ..features.items.items import Store
+from ..features.lineage.branches import Branches
 from ..features.lineage.handoff_rows import HandoffRows
 from ..features.lineage.handoffs import Handoffs
 from ..features.lineage.lineage import LineageRows
-from ..features.lineage.snapshots import SnapshotRows
+from ..features.lineage.snapshot_rows import SnapshotRows
+from ..features.lineage.snapshots import Snapshots
 from ..features.removal.erasure import Erasure
 from ..features.removal.removal import Removal
+from ..features.removal.removal_rows import RemovalRows
 from ..features.removal.retention import Retention
 from ..features.removal.retention_rows import RetentionRows
 from ..features.searching import Search
-from ..features.threads import Snapshots, Threads
 from ..features.trail.trail import FLUSH_SECONDS, Trail
 from ..features.trail.trail_rows import TrailRows
 from ..journal import rebinding, resealing
@@ -174,7 +178,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         lease = await open_lease(config, journal, signer)
         archive = await start_archive(config, journal, lease, blobs, keys)
         stack.push_async_callback(archive.stop)
-        removal = Removal(journal)
+        removal_rows = RemovalRows(journal)
+        removal = Removal(removal_rows, archive)
         eviction = EvictionSettings(
             journal_bytes=config.journal_bytes,
             interval_s=config.eviction_interval,
@@ -187,10 +192,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         engine = await start_search(config, journal, lease)
         if engine is not None:
             stack.push_async_callback(engine.stop)
-        threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
         snapshots = SnapshotRows(journal)
         retention = Retention(
-            *(RetentionRows(journal), rows, removal, lineage, snapshots, archive, signer),
+            *(RetentionRows(journal), rows, removal_rows, lineage, snapshots, archive, signer),
             journal.journal_id,
             Erasure(journal),
             bool(config.search and config.memwal_account_id),
@@ -199,7 +203,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         trail = Trail(TrailRows(journal), recorded[config.recorded])
         contract = services(
             Checkpoints(rows, archive, completer),
-            threads,
+            Threads(rows, archive, journal.journal_id),
+            Branches(lineage, rows, archive, completer),
+            removal,
             retention,
             Snapshots(snapshots, archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
@@ -225,7 +231,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
-            partial(_doing, partial(_sweep, clock, removal, threads, retention, items, engine)),
+            partial(
+                _doing, partial(_sweep, clock, removal_rows, removal, retention, items, engine)
+            ),
         ]
         if engine is not None:
             duties.append(engine.keeping)
@@ -372,8 +380,8 @@ async def _follow_clock(clock: JournalClock, journal: Database, server: rpc.Serv
 
 async def _sweep(
     clock: JournalClock,
+    rows: RemovalRows,
     removal: Removal,
-    threads: Threads,
     retention: Retention,
     items: ItemRows,
     engine: SearchEngine | None,
@@ -381,9 +389,7 @@ async def _sweep(
     """Remove expired threads and unneeded rows from time to time."""
 
     def sweep() -> Awaitable[object]:
-        return removal.sweep(
-            early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=engine is not None
-        )
+        return rows.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=engine is not None)
 
     def by_time(seconds: float, what: str, delete: Callable[[], Awaitable[object]]) -> None:
         """Delete by time, unless the clock has moved too far."""
@@ -394,7 +400,7 @@ async def _sweep(
         sweeping.create_task(_every(seconds, what, deleted))
 
     async with asyncio.TaskGroup() as sweeping:
-        by_time(RETENTION_SECONDS, "threads past their retention", threads.delete_past_retention)
+        by_time(RETENTION_SECONDS, "threads past their retention", removal.delete_past_retention)
         by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)

@@ -22,7 +22,7 @@ from tests.kit.drafts import TENANT, by_digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, bind_again, opened, rows_of
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.threads import SNAPSHOTS
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import changes, threads
 from tuskpoint_server.search.change_feed import IndexBacklog

@@ -20,7 +20,7 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, JournalWorld, rows_of
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.journal.sql.schema import checkpoints
 from tuskpoint_server.search.change_feed import Stretch
 

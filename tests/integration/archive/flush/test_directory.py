@@ -19,7 +19,7 @@ from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.values import segment_refs
 
 
@@ -99,7 +99,7 @@ async def test_a_wait_for_a_missing_checkpoint_is_refused(tmp_path: Path) -> Non
 async def test_a_wait_for_a_thread_that_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
     store = MemoryStore()
     async with house(tmp_path, store) as home:
-        removal = Removal(home.journal.database)
+        removal = RemovalRows(home.journal.database)
         saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
 
         async def delete(members: object) -> None:

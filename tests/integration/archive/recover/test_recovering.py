@@ -40,10 +40,14 @@ from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
+from tuskpoint_server.features.lineage.snapshot_rows import (
+    SnapshotDraft,
+    SnapshotQuery,
+    SnapshotRows,
+)
 from tuskpoint_server.features.lineage.snapshot_state import Snapshot
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery, SnapshotRows
 from tuskpoint_server.features.recovery.recovery import read_source
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ async def test_only_heads_keep_their_values_in_the_journal(home: House, tmp_path
 
 
 async def test_removed_checkpoints_stay_removed(home: House, tmp_path: Path) -> None:
-    removal = Removal(home.journal.database)
+    removal = RemovalRows(home.journal.database)
     await grow(home, 3)
     await grow(home, 2, "gone")
     await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
@@ -220,7 +224,7 @@ async def test_seeds_and_writes_of_a_pruned_thread_come_back(home: House, tmp_pa
                 writes=(write("log", b"written %d" % number),),
             ),
         )
-    await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await RemovalRows(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
         assert await compare(home, second) == 1
@@ -246,7 +250,7 @@ async def test_writes_that_were_certified_later_stay_readable_after_a_pruning(
     await home.journal.save_writes(TENANT, key("0"), [write("log", b"written later")])
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
-        removal = Removal(second.journal.database)
+        removal = RemovalRows(second.journal.database)
         await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
         [found] = await second.journal.delta_history(TENANT, key("1"), ("log",))
         wanted = [one.digest for one in found.writes]
@@ -258,7 +262,7 @@ async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Pa
     await grow(home, 2)
     await grow(home, 1, "u")
     taken = await take_snapshot(home, "t", "u")
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
         await compare(home, second)
@@ -326,7 +330,7 @@ async def test_a_manifest_of_a_deleted_thread_brings_back_that_it_was_deleted(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
     await grow(home, 2)
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
     stored = await home.archive.store_manifest(TENANT, await home.manifest("t"))
     source = await read_source(store, replace(stored, key=b""), Kind.MANIFEST, home.keys, TENANT)

@@ -20,7 +20,11 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.core.items import ItemChange
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import is_reserved
-from tuskpoint_server.features.lineage.snapshots import SnapshotDraft, SnapshotQuery, SnapshotRows
+from tuskpoint_server.features.lineage.snapshot_rows import (
+    SnapshotDraft,
+    SnapshotQuery,
+    SnapshotRows,
+)
 
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
 KINDS = (

@@ -26,7 +26,7 @@ from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 LARGE = random.Random(5).randbytes(30_000)
 NAMED = BlobLocation(bytes(32), 0, "blob")
@@ -233,7 +233,7 @@ async def test_handing_off_again_costs_nothing_until_the_thread_changes(
     second = await store.store_bundle(TENANT, closure)
     await keep(parted, closure, second)
     assert await unchanged(kept) == second.location != bundle.location
-    await Removal(parted.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(parted.journal.database).delete_thread(TENANT, "t")
     assert await kept.unchanged(TENANT, key("1")) is None
 
 

@@ -19,7 +19,7 @@ from tuskpoint_server.archive.verify import verify as verification
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.core.model import BlobLocation, View
 from tuskpoint_server.core.threads import PruneStrategy, VerdictKind
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 class InterruptedStore(MemoryStore):
@@ -105,7 +105,7 @@ async def test_a_checkpoint_that_is_removed_meanwhile(tmp_path: Path, flushed: b
         segment = await place(home, "1")
 
         async def prune() -> None:
-            removal = Removal(home.journal.database)
+            removal = RemovalRows(home.journal.database)
             await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
             if flushed:
                 await home.flush()
@@ -122,7 +122,7 @@ async def test_a_thread_that_is_deleted_meanwhile(tmp_path: Path) -> None:
         segments = [await place(home, name) for name in "123"]
 
         async def delete() -> None:
-            await Removal(home.journal.database).delete_thread(TENANT, "t")
+            await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
             await save(home, "9")
             await home.flush()
             store.lost.update(one.sha256 for one in segments)
@@ -175,7 +175,7 @@ async def test_nothing_fails_while_a_writer_and_flushes_run(
     done = asyncio.Event()
 
     async def change(home: House) -> None:
-        removal = Removal(home.journal.database)
+        removal = RemovalRows(home.journal.database)
         number = 100
         while not done.is_set():
             number += 1

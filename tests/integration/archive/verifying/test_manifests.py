@@ -17,7 +17,7 @@ from tuskpoint_server.archive.read.read import Segments, page_of
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation, View
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
@@ -69,7 +69,7 @@ async def test_the_manifest_of_a_thread_equals_its_runs(home: House) -> None:
 
 async def test_an_ended_thread_has_a_manifest_without_entries(home: House) -> None:
     await grow(home, 2)
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
     found = await folded(home)
     assert found is not None

@@ -22,7 +22,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal import Removal
+from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 FEW = 10
 
@@ -127,7 +127,7 @@ async def test_removed_checkpoints_are_retracted_before_and_after_the_runs_recor
     home: House,
 ) -> None:
     await certified(home)
-    await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await RemovalRows(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     expected = {**dict.fromkeys(NAMES, RETRACTED), NAMES[-1]: PASS}
     assert await intact(home) == expected
     await home.flush()
@@ -145,7 +145,7 @@ async def test_a_thread_that_is_not_there(home: House) -> None:
     assert await begun() is None
     await grow(home, 2)
     await home.flush()
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     assert await begun() is None
     await home.journal.save_checkpoint(TENANT, draft(name(9)))
     assert await intact(home) == {name(9): UNVERIFIED}
@@ -167,7 +167,7 @@ async def test_copies_are_verified_by_the_segments_of_their_origin(
     assert len(await intact(home)) == FEW + 1, rolled_back
     assert set((await intact(home)).values()) == {PASS}
     [own, *_] = await segments_of(home, name(3))
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
     assert await intact(home, "copy") == dict.fromkeys(NAMES, PASS)
     MemberFile.at(blobs, own).flip()

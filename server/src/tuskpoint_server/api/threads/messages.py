@@ -8,9 +8,9 @@ from ...archive.formats.manifests import Manifest, ManifestEntry
 from ...core import model
 from ...core.lineage import LineageStep
 from ...core.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
+from ...features.checkpoints.threads import ManifestPage
 from ...features.removal.retention import RetentionPreview
 from ...features.removal.rules import RetentionRule
-from ...features.threads import ManifestPage
 from ..messages.convert import filled, lineage, location, number, ref, timestamp
 
 MAX_HEADS = 1000  # most namespace heads in a `Thread` message

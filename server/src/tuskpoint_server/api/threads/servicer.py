@@ -16,8 +16,10 @@ from ...core.limits import LIMITS
 from ...core.threads import PruneStrategy, ThreadState
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.listed_threads import ThreadQuery
+from ...features.checkpoints.threads import Threads
+from ...features.lineage.branches import Branches
+from ...features.removal.removal import Removal
 from ...features.removal.retention import Retention
-from ...features.threads import Threads
 from ..messages.convert import filled, key, ref
 from ..messages.validation import Check, Checks
 from ..middleware.pipeline import Call, Fields
@@ -112,6 +114,8 @@ class ThreadServicer:
     }
     _threads: Threads
     _checkpoints: Checkpoints
+    _branches: Branches
+    _removal: Removal
     _retention: Retention
 
     async def GetThread(self, request: thread_pb.GetThreadRequest, call: Call) -> Fields:
@@ -133,30 +137,30 @@ class ThreadServicer:
         return {"threads": map(thread, threads), "next_page_token": token}
 
     async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
-        removed = await self._threads.delete(call.tenant, request.thread_id, call.wanted)
+        removed = await self._removal.delete(call.tenant, request.thread_id, call.wanted)
         return {"deleted_checkpoints": removed}
 
     async def SetRetention(self, request: thread_pb.SetRetentionRequest, call: Call) -> Fields:
         thread_id, seconds = request.thread_id, request.retention.seconds
-        await self._threads.set_retention(call.tenant, thread_id, seconds, call.wanted)
+        await self._removal.set_retention(call.tenant, thread_id, seconds, call.wanted)
         return {}
 
     async def SetSearchable(self, request: thread_pb.SetSearchableRequest, call: Call) -> Fields:
         thread_id, searchable = request.thread_id, request.searchable
-        await self._threads.set_searchable(call.tenant, thread_id, searchable, call.wanted)
+        await self._removal.set_searchable(call.tenant, thread_id, searchable, call.wanted)
         return {}
 
     async def CopyThread(self, request: thread_pb.CopyThreadRequest, call: Call) -> Fields:
         names = (request.source_thread_id, request.target_thread_id, request.request_id)
-        return {"copied_checkpoints": await self._threads.copy(call.tenant, *names, call.wanted)}
+        return {"copied_checkpoints": await self._branches.copy(call.tenant, *names, call.wanted)}
 
     async def PruneThreads(self, request: thread_pb.PruneThreadsRequest, call: Call) -> Fields:
         asked = (request.thread_ids, PruneStrategy(request.strategy))
-        removed = await self._threads.prune(call.tenant, *asked, call.wanted)
+        removed = await self._removal.prune(call.tenant, *asked, call.wanted)
         return {"deleted_checkpoints": removed}
 
     async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
-        removed = await self._threads.delete_runs(call.tenant, request.run_ids, call.wanted)
+        removed = await self._removal.delete_runs(call.tenant, request.run_ids, call.wanted)
         return {"deleted_checkpoints": removed}
 
     async def PreviewRetention(
@@ -175,18 +179,18 @@ class ThreadServicer:
 
     async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
         asked = (key(request.ref), request.new_thread_id, request.request_id)
-        made = await self._threads.fork(call.tenant, *asked, call.wanted)
+        made = await self._branches.fork(call.tenant, *asked, call.wanted)
         forked_from = f"{request.ref.thread_id}:{made.checkpoint_id}"
         return {"ref": ref(made), "forked_from": forked_from}
 
     async def RollbackThread(self, request: thread_pb.RollbackThreadRequest, call: Call) -> Fields:
         earlier, request_id = key(request.ref), request.request_id
         head = request.expected_head if request.HasField("expected_head") else None
-        made = await self._threads.rollback(call.tenant, earlier, request_id, head, call.wanted)
+        made = await self._branches.rollback(call.tenant, earlier, request_id, head, call.wanted)
         return {"ref": ref(made), "rolled_back_from": str(earlier)}
 
     async def GetLineage(self, request: thread_pb.GetLineageRequest, call: Call) -> Fields:
-        tree = await self._threads.lineage(call.tenant, request.thread_id)
+        tree = await self._branches.lineage(call.tenant, request.thread_id)
         return {
             "ancestors": map(lineage_step, tree.ancestors),
             "descendants": map(lineage_step, tree.descendants),

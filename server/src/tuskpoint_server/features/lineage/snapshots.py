@@ -1,331 +1,101 @@
-"""Snapshots: several threads captured together.
-
-One hidden thread describes the snapshot, and one per member holds the captured checkpoints, in the
-family of the captured thread: so values are stored once, and pruning or deleting the captured
-thread removes nothing from the snapshot. The names of these threads, which no caller can use, are
-in `features.lineage.snapshot_state`. Recovery restores a snapshot only if all of its threads are
-certified.
-"""
+"""Snapshots: several threads captured at one instant, and restored."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
-
-from ...archive.formats.segments import SegmentCheckpoint
-from ...archive.rows import stored
-from ...archive.rows.stored import all_numbers, live, of_segment, stored_value
-from ...core.errors import Reason, Refusal, journal_damaged, snapshot_not_found
-from ...core.limits import KIB, LIMITS
-from ...core.lineage import mint_checkpoint_id
-from ...core.model import Channel, CheckpointKey, Lineage, Saved, View
-from ...core.state import encode_state, matches
-from ...core.threads import SNAPSHOTS
-from ...core.values import value_digest
-from ...journal.database.database import Database
-from ...journal.database.thread_rows import ThreadRow
-from ...journal.database.unit_of_work import UnitOfWork
-from ...journal.removal.deletion import delete_thread
-from ...journal.sql.schema import checkpoints, threads
-from ...journal.sql.statements import Statement
-from ...journal.values.load import load
-from ..checkpoints.missing_values import NOTHING, Supplied, size_of
-from . import copies, first_answers
-from . import snapshot_state as kept
-from .first_answers import decode_saved, encode_saved
-from .lineage import roll_back
-from .snapshot_state import Snapshot
-
-CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
-
-_MEMBER_BYTES = 16 * KIB
-"""Bytes that a member counts in a batch of the writer, so that few large snapshots share one."""
-
-_LISTED_AT_ONCE = 64
-_PAST_NUMBERS = "~"
-
-_OF_SNAPSHOTS = (
-    threads.c.tenant == bindparam("of_tenant"),
-    threads.c.thread_id >= SNAPSHOTS,
-    threads.c.thread_id < bindparam("below"),
-)
-_NEWEST = Statement(select(func.max(threads.c.thread_id)).where(*_OF_SNAPSHOTS))
-_BELOW = Statement(
-    select(threads.c.thread_id, checkpoints.c.metadata)
-    .join(checkpoints, checkpoints.c.thread == threads.c.number)
-    .where(*_OF_SNAPSHOTS, threads.c.deleted.is_(False))
-    .order_by(threads.c.thread_id.desc())
-)
-_MEMBERS = Statement(
-    select(threads.c.thread_id).where(
-        threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id >= bindparam("from_name"),
-        threads.c.thread_id < bindparam("below"),
-        threads.c.deleted.is_(False),
-    )
-)
+from ...archive.archive import Archive
+from ...core.errors import no_snapshot, snapshot_not_found
+from ...core.model import CheckpointKey, Durability
+from ..checkpoints.completing import Completer, reach
+from ..lineage.snapshot_state import Snapshot, member_threads_of, thread_of
+from ..positions import page
+from .snapshot_rows import SnapshotDraft, SnapshotQuery, SnapshotRows
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotQuery:
-    """Which snapshots; empty means: do not ask."""
+class Snapshots:
+    """Snapshots of all tenants; changes wait as those of `Branches` do."""
 
-    session_id: str = ""
-    hostname: str = ""
-    working_directory: str = ""
+    _journal: SnapshotRows
+    _archive: Archive
+    _completer: Completer
+    _journal_id: str
 
+    async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
+        """Return a snapshot."""
+        read = partial(self._journal.snapshot, tenant, snapshot_id)
+        found = await self._completer.mended(tenant, read)
+        if found is None:
+            raise snapshot_not_found(snapshot_id)
+        return found
 
-@dataclass(frozen=True, slots=True)
-class SnapshotDraft:
-    """A snapshot to be made; fields as in `features.lineage.snapshot_state.Snapshot`."""
+    async def latest(self, tenant: str, query: SnapshotQuery) -> Snapshot:
+        """Return the newest snapshot that matches."""
+        read = partial(self._journal.list_snapshots, tenant, query, "", 1)
+        found = await self._completer.mended(tenant, read)
+        if not found:
+            raise no_snapshot(*astuple(query))
+        return found[0]
 
-    thread_ids: tuple[str, ...]
-    session_id: str = ""
-    hostname: str = ""
-    working_directory: str = ""
-    metadata: bytes = b"{}"
+    async def list(
+        self, tenant: str, query: SnapshotQuery, size: int, token: str
+    ) -> tuple[Sequence[Snapshot], str]:
+        """Return a page of snapshots, newest first, and the token of the next."""
+        asked = (query.session_id, query.hostname, query.working_directory)
 
+        async def read(after: str, limit: int) -> list[Snapshot]:
+            look = partial(self._journal.list_snapshots, tenant, query, after, limit)
+            return await self._completer.mended(tenant, look)
 
-class SnapshotRows:
-    """Snapshots of several threads; calls behave as those of `Lineage`."""
+        listing = ("snapshots", self._journal_id, tenant, *asked)
+        return await page(listing, size, token, read, lambda one: (one.snapshot_id,))
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def create_snapshot(
-        self, tenant: str, draft: SnapshotDraft, request_id: str, supplied: Supplied = NOTHING
+    async def create(
+        self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
     ) -> Snapshot:
-        """Capture the heads of threads at one instant.
+        """Capture the heads of threads at one instant."""
+        self._archive.backlog(tenant).admit()
+        create = partial(self._journal.create_snapshot, tenant, draft, request_id)
+        created = await self._completer.supplied(tenant, create)
+        await reach(self._archive, tenant, wanted, _threads_of(created.snapshot_id))
+        return created
 
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
-        """
-        entropy = self._database.random_bits()
-        asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
-        request = first_answers.request(tenant, request_id, CREATE, *asked, draft.metadata.hex())
-        for thread_id in draft.thread_ids:
-            head = CheckpointKey(thread_id, "", "")
-            await self._database.query(partial(copies.check, tenant=tenant, key=head))
-        return await self._database.transact(
-            lambda batch: request.once(
-                batch,
-                lambda batch: _create(batch, tenant, draft, supplied, entropy),
-                lambda created: created.snapshot_id.encode(),
-                lambda first: _found(batch.connection, tenant, first.decode()),
-            ),
-            len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES,
-        )
-
-    async def snapshot(self, tenant: str, snapshot_id: str) -> Snapshot | None:
-        """Return a snapshot, or `None`."""
-        return await self._database.query(lambda connection: _read(connection, tenant, snapshot_id))
-
-    async def list_snapshots(
-        self, tenant: str, query: SnapshotQuery, below: str, limit: int
-    ) -> list[Snapshot]:
-        """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
-        wanted: dict[str, object] = {k: sought for k, sought in asdict(query).items() if sought}
-        end = kept.thread_of(below) if below else kept.MEMBER_THREADS
-
-        def look(connection: Connection) -> list[Snapshot]:
-            rows = _BELOW.run(connection, of_tenant=tenant, below=end)
-            found: list[Snapshot] = []
-            while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
-                for thread_id, metadata in some:
-                    if len(found) < limit and matches(metadata, wanted):
-                        one = _read(connection, tenant, thread_id.removeprefix(SNAPSHOTS))
-                        found += [one] if one is not None else []
-            return found
-
-        return await self._database.query(look)
-
-    async def restore_snapshot(
+    async def restore(
         self,
         tenant: str,
         snapshot_id: str,
-        supplied: Supplied = NOTHING,
         *,
         rollback: bool,
+        skip_deleted: bool,
         request_id: str,
-        skip_deleted: bool = False,
-    ) -> tuple[Saved, ...]:
-        """Make each member a new thread, or roll its own thread back to it; all or none.
+        wanted: Durability,
+    ) -> tuple[CheckpointKey, ...]:
+        """Restore all members, or none; return the restored checkpoints, in their order."""
+        self._archive.backlog(tenant).admit()
+        asked: dict[str, Any] = {
+            "rollback": rollback,
+            "skip_deleted": skip_deleted,
+            "request_id": request_id,
+        }
+        restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
+        saved = await self._completer.supplied(tenant, restore)
+        restored = tuple(one.key for one in saved)
+        targets = {key.thread_id for key in restored}
+        await reach(self._archive, tenant, wanted, targets.__contains__)
+        return restored
 
-        `skip_deleted` leaves out members whose thread cannot be rolled back because it was deleted.
-
-        Raises:
-            Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
-        """
-        bits = [self._database.random_bits(), self._database.random_bits()]
-        mode = "skip_deleted" if rollback and skip_deleted else str(rollback)
-        request = first_answers.request(tenant, request_id, RESTORE, snapshot_id, mode)
-        await self._database.query(lambda connection: _check(connection, tenant, snapshot_id))
-        # Nobody has counted the members yet.
-        size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
-        return await self._database.transact(
-            lambda batch: request.once(
-                batch,
-                lambda batch: (
-                    _roll_back(batch, tenant, snapshot_id, supplied, bits[0], skips=skip_deleted)
-                    if rollback
-                    else _restore(batch, tenant, snapshot_id, supplied, bits)
-                ),
-                lambda made: json.dumps([encode_saved(one).decode() for one in made]).encode(),
-                lambda first: tuple(decode_saved(one.encode()) for one in json.loads(first)),
-            ),
-            size,
-        )
-
-    async def delete_snapshot(self, tenant: str, snapshot_id: str) -> bool:
-        """Delete a snapshot with all that it captured; return whether there was one."""
-        prefix = kept.member_threads_of(snapshot_id)
-
-        def work(batch: UnitOfWork) -> bool:
-            rows = _MEMBERS.run(
-                batch.connection, of_tenant=tenant, from_name=prefix, below=prefix + _PAST_NUMBERS
-            ).fetchall()
-            for (thread_id,) in rows:
-                delete_thread(batch, tenant, thread_id)
-            return delete_thread(batch, tenant, kept.thread_of(snapshot_id)) > 0
-
-        return await self._database.transact(work)
+    async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
+        """Delete a snapshot; return whether there was one."""
+        deleted = await self._journal.delete_snapshot(tenant, snapshot_id)
+        await reach(self._archive, tenant, wanted, _threads_of(snapshot_id))
+        return deleted
 
 
-def _create(
-    batch: UnitOfWork, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
-) -> Snapshot:
-    connection = batch.connection
-    sources: list[tuple[ThreadRow, list[int]]] = []
-    batch.lock((tenant, thread_id) for thread_id in draft.thread_ids)
-    for thread_id in draft.thread_ids:
-        origin = live(connection, tenant, thread_id)
-        if origin is None or not origin.head_id:
-            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
-        numbers = copies.closure_numbers(connection, origin.number, ("", origin.head_id))
-        sources.append((origin, numbers))
-    captured = copies.prepare(connection, sources, supplied)
-    for (origin, _), copied in zip(sources, captured, strict=True):
-        if ("", origin.head_id) not in {one.place for one in copied}:
-            raise journal_damaged(origin.thread_id, "", origin.head_id)  # its row was deleted
-    row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
-    newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
-    members = [
-        kept.SnapshotMember(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
-        for one, _ in sources
-    ]
-    snapshot = Snapshot(
-        snapshot_id=mint_checkpoint_id(batch.now_us, entropy, newest),
-        session_id=draft.session_id,
-        hostname=draft.hostname,
-        working_directory=draft.working_directory,
-        metadata=draft.metadata,
-        members=tuple(members),
-        created_us=batch.now_us,
-    )
-    for number, (member, (origin, _)) in enumerate(zip(members, sources, strict=True)):
-        name = kept.member_thread_of(snapshot.snapshot_id, number)
-        log = stored.begin_from(batch, tenant, name, origin)
-        stored.fill(batch, log, captured[number], ("", member.checkpoint_id))
-    metadata, frame, held = kept.encode(snapshot)
-    values = [stored_value(value_digest(value), value) for value in held.values()]
-    channels = [
-        Channel(name, 1, value.digest, value.size) for name, value in zip(held, values, strict=True)
-    ]
-    state = encode_state(frame, channels)
-    summary = f"Snapshot of {len(members)} thread{'s' if len(members) != 1 else ''}."
-    place = ("", snapshot.snapshot_id)
-    new = of_segment(SegmentCheckpoint(*place, 0, "", state, metadata, 0, "", summary))
-    new.values = values
-    log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
-    stored.fill(batch, log, [new], place)
-    return snapshot
-
-
-def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | None:
-    """Return a snapshot, or `None`."""
-    key = CheckpointKey(kept.thread_of(snapshot_id), "", snapshot_id)
-    found = load(connection, tenant, key, View.FULL)
-    if found is None or found.state is None:
-        return None
-    copies.refuse_damaged(key, (one.value for one in found.state.channels))
-    values = {channel.name: channel.value for channel in found.state.channels if channel.value}
-    return kept.decode(snapshot_id, found.entry.created_us, found.entry.metadata, values)
-
-
-def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
-    """Compare the captured values of a snapshot with their digests, if there is such a snapshot."""
-    found = _read(connection, tenant, snapshot_id)
-    for number in range(len(found.members) if found is not None else 0):
-        captured = CheckpointKey(kept.member_thread_of(snapshot_id, number), "", "")
-        copies.check(connection, tenant, captured, whole=True)
-
-
-def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
-    found = _read(connection, tenant, snapshot_id)
-    if found is None:
-        raise snapshot_not_found(snapshot_id)
-    return found
-
-
-def _locked(
-    batch: UnitOfWork, tenant: str, snapshot_id: str
-) -> list[tuple[kept.SnapshotMember, ThreadRow]]:
-    """Return the members of a snapshot and the threads that keep them, all of them locked."""
-    connection = batch.connection
-    members = _found(connection, tenant, snapshot_id).members
-    numbers = range(len(members))
-    batch.lock((tenant, kept.member_thread_of(snapshot_id, number)) for number in numbers)
-    batch.lock((tenant, member.thread_id) for member in members)
-    held: list[ThreadRow] = []
-    for number in numbers:
-        at = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
-        if at is None:
-            raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
-        held.append(at)
-    return list(zip(members, held, strict=True))
-
-
-def _roll_back(
-    batch: UnitOfWork,
-    tenant: str,
-    snapshot_id: str,
-    supplied: Supplied,
-    entropy: int,
-    *,
-    skips: bool,
-) -> tuple[Saved, ...]:
-    restored: list[Saved] = []
-    for member, at in _locked(batch, tenant, snapshot_id):
-        log = batch.find(tenant, member.thread_id)
-        if log is not None and not log.row.deleted:
-            place = ("", member.checkpoint_id)
-            restored.append(roll_back(batch, log, at, place, supplied, entropy))
-        elif not skips:
-            raise Refusal(
-                Reason.THREAD_NOT_FOUND,
-                advice="restore the snapshot as new threads, or leave out deleted ones",
-                thread_id=member.thread_id,
-            )
-    return tuple(restored)
-
-
-def _restore(
-    batch: UnitOfWork, tenant: str, snapshot_id: str, supplied: Supplied, bits: list[int]
-) -> tuple[Saved, ...]:
-    connection = batch.connection
-    locked = _locked(batch, tenant, snapshot_id)
-    restored: list[Saved] = []
-    sources = [(at, all_numbers(connection, at.number)) for _, at in locked]
-    captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
-    names = "".join(f"{one:016x}" for one in bits)
-    for number, ((member, at), new) in enumerate(zip(locked, captured, strict=True)):
-        own = live(connection, tenant, member.thread_id)
-        hidden = member.unsearchable or (own is not None and own.unsearchable)
-        name = f"{names}-{number}"
-        log = stored.begin(batch, tenant, name, at.family, member.agent_id, unsearchable=hidden)
-        place, lineage = ("", member.checkpoint_id), Lineage(forked_from=str(member.key))
-        restored.append(stored.fill(batch, log, new, place, lineage))
-    return tuple(restored)
+def _threads_of(snapshot_id: str) -> Callable[[str], bool]:
+    """Return the condition that a thread keeps a snapshot, or a member of it."""
+    describing, members = thread_of(snapshot_id), member_threads_of(snapshot_id)
+    return lambda name: name == describing or name.startswith(members)

@@ -32,8 +32,8 @@ from ...core.threads import SNAPSHOTS, is_reserved
 from ...journal.database.database import Database
 from ...journal.database.unit_of_work import UnitOfWork
 from ...keys.provider import KeyProvider
+from ..lineage.snapshot_rows import SnapshotRows
 from ..lineage.snapshot_state import MEMBER_THREADS, member_thread_of
-from ..lineage.snapshots import SnapshotRows
 from . import recovered_rows as filling
 from .reading import ThreadReading
 

@@ -2,204 +2,89 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from sqlalchemy import (
-    bindparam,
-    select,
-)
-
+from ...archive.archive import Archive
 from ...core.errors import Reason, Refusal
-from ...core.limits import LIMITS
-from ...core.threads import EventKind, PruneStrategy
-from ...journal.database.database import Database
-from ...journal.database.thread_rows import Place
-from ...journal.database.unit_of_work import UnitOfWork
-from ...journal.removal import forgetting, garbage_collection
-from ...journal.removal.deletion import SUBGRAPH_CALL, delete_thread, remove_checkpoints
-from ...journal.removal.delta_bases import Nodes
-from ...journal.sql.schema import (
-    checkpoints,
-    threads,
+from ...core.model import Durability
+from ...core.threads import (
+    PruneStrategy,
 )
-from ...journal.sql.statements import (
-    EMPTY,
-    LISTED,
-    Statement,
-    of_users,
-)
-from ..checkpoints.listed_threads import live, switch_search
-from .sweep import drop_answers, drop_changes, drop_early_writes
+from ..checkpoints.completing import reach
+from .removal_rows import RemovalRows
 
-_MICROSECONDS = 1_000_000
-_OF_RUNS = Statement(
-    select(threads.c.thread_id)
-    .join(checkpoints, checkpoints.c.thread == threads.c.number)
-    .where(
-        checkpoints.c.tenant == bindparam("of_tenant"),
-        checkpoints.c.run_id.in_(LISTED),
-        checkpoints.c.run_id != EMPTY,
-        of_users(threads),
-    )
-    .distinct()
-)
-_PAST = Statement(
-    select(threads.c.tenant, threads.c.thread_id)
-    .where(threads.c.expire_us.is_not(None), threads.c.expire_us <= bindparam("now_us"))
-    .order_by(threads.c.expire_us, threads.c.number)
-    .limit(bindparam("max_rows"))
-    .offset(bindparam("skipped"))
-)
+_log = logging.getLogger(__name__)
+
+_SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """Numbers of rows that a sweep removed."""
-
-    contents: int = 0
-    early_writes: int = 0
-    requests: int = 0
-    changes: int = 0
-    threads: int = 0
-
-
 class Removal:
-    """Removes checkpoints and threads, and unneeded rows.
+    """Deletes and prunes threads of all tenants; changes wait as those of `Branches` do."""
 
-    All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
-    Every call can refuse with `JOURNAL_UNAVAILABLE`.
-    """
+    _journal: RemovalRows
+    _archive: Archive
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> int:
+        """Delete a thread."""
+        removed = await self._journal.delete_thread(tenant, thread_id)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
+        return removed
 
-    async def delete_thread(self, tenant: str, thread_id: str) -> int:
-        """Delete a thread and end its incarnation; nothing if there is none."""
-        return await self._database.transact(
-            partial(delete_thread, tenant=tenant, thread_id=thread_id)
-        )
+    async def set_retention(
+        self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
+    ) -> None:
+        """Set the seconds without a change after which a thread is deleted; 0: never."""
+        await self._journal.set_retention(tenant, thread_id, retention_s)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
 
-    async def prune_thread(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> int:
-        """Delete old checkpoints of a thread; nothing if there is none."""
-        if strategy is PruneStrategy.DELETE_ALL:
-            return await self.delete_thread(tenant, thread_id)
-        return await self._database.transact(
-            partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=superseded)
-        )
+    async def set_searchable(
+        self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
+    ) -> None:
+        """Set whether search finds the checkpoints of a thread."""
+        await self._journal.set_searchable(tenant, thread_id, searchable)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
 
-    async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
-        """Delete the checkpoints of runs, over all threads, each in a transaction of its own.
+    async def delete_past_retention(self) -> int:
+        """Delete the threads of all tenants that are past their retention; return how many.
 
-        A damaged thread does not keep the runs in other threads from being deleted.
-
-        Raises:
-            Refusal: `JOURNAL_DAMAGED`: a thread is damaged; nothing of it was deleted.
+        Each goes in a transaction of its own, which looks again whether it is past. Damaged ones
+        stay as they are.
         """
-        runs = frozenset(run_ids) - {""}  # an empty ID means no run
-        found = await self._database.query(
-            lambda connection: {
-                row[0] for row in _OF_RUNS.run_listed(connection, runs, of_tenant=tenant)
-            }
-        )
-
-        def of_runs(nodes: Nodes) -> set[Place]:
-            return {place for place, node in nodes.items() if node.run_id in runs}
-
-        remove = partial(remove_checkpoints, tenant=tenant, choose=of_runs)
-        count, damaged = 0, list[Refusal]()
-        for thread_id in sorted(found):
-            try:
-                count += await self._database.transact(partial(remove, thread_id=thread_id))
-            except Refusal as refusal:
-                if refusal.reason is not Reason.JOURNAL_DAMAGED:
-                    raise
-                damaged.append(refusal)
-        if damaged:
-            raise damaged[0]
+        count = damaged = 0
+        while found := await self._journal.past_retention(_SWEPT_AT_ONCE, damaged):
+            before = count, damaged
+            for tenant, thread_id in found:
+                try:
+                    count += await self._journal.delete_if_past(tenant, thread_id) is not None
+                except Refusal as refusal:
+                    if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                        raise
+                    damaged += 1
+                    _log.error("not deleted past its retention: %s", refusal)
+            if (count, damaged) == before:
+                break
         return count
 
-    async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
-        """Set the seconds without a change after which a thread is deleted; 0: never.
+    async def prune(
+        self,
+        tenant: str,
+        thread_ids: Sequence[str],
+        strategy: PruneStrategy,
+        wanted: Durability,
+    ) -> int:
+        """Prune threads, each in a transaction of its own; return how many checkpoints went."""
+        deleted = 0
+        pruned = dict.fromkeys(thread_ids)
+        for thread_id in pruned:
+            deleted += await self._journal.prune_thread(tenant, thread_id, strategy)
+        await reach(self._archive, tenant, wanted, pruned.__contains__)
+        return deleted
 
-        It counts as a change, also where nothing is different: the time begins anew.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
-
-        def change(batch: UnitOfWork) -> None:
-            log = live(batch, tenant, thread_id)
-            log.row.retention_s = retention_s
-            log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
-
-        await self._database.change(change, thread=(tenant, thread_id))
-
-    async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
-        """Set whether search finds the checkpoints of a thread; a change only if it is one.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
-        await self._database.change(
-            lambda batch: switch_search(batch, live(batch, tenant, thread_id), searchable),
-            thread=(tenant, thread_id),
-        )
-
-    async def past_retention(self, limit: int, skipped: int = 0) -> list[tuple[str, str]]:
-        """Return tenant and name of threads that are past their retention, longest past first.
-
-        `skipped`: how many of the first ones are left out.
-        """
-        of = {"now_us": self._database.now_us(), "max_rows": limit, "skipped": skipped}
-        return list(await self._database.rows(_PAST, **of))
-
-    async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
-        """Delete a thread that is past its retention; `None` if it is not (any more)."""
-
-        def delete(batch: UnitOfWork) -> int | None:
-            log = batch.find(tenant, thread_id)
-            if log is None or log.row.deleted or log.row.expire_us is None:
-                return None
-            if log.row.expire_us > batch.now_us:
-                return None
-            return delete_thread(batch, tenant, thread_id)
-
-        return await self._database.transact(delete)
-
-    async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
-        """Remove values that no checkpoint needs, and expired rows.
-
-        `early_write_ttl_s`: seconds that a write waits for its checkpoint. `indexing`: search is
-        switched on, and has to read changes before they go.
-        """
-        database = self._database
-        now_us = database.now_us()
-        early_us = now_us - int(early_write_ttl_s * _MICROSECONDS)
-        answered_us = now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
-        changed_us = now_us - LIMITS.event_ttl_s * _MICROSECONDS
-        return Swept(
-            early_writes=await drop_early_writes(database, early_us),
-            requests=await drop_answers(database, answered_us),
-            changes=await drop_changes(database, changed_us, indexing=indexing),
-            contents=(await garbage_collection.remove_due(database)).values,
-            threads=await forgetting.forget_threads(database, now_us),
-        )
-
-
-def superseded(nodes: Nodes) -> set[Place]:
-    """Return checkpoints that are not the latest of their namespace, and finished subgraph calls.
-
-    A call has a namespace of its own; it goes with the root checkpoint that it ran under.
-    """
-    latest: dict[str, str] = {}
-    for namespace, checkpoint_id in nodes:
-        latest[namespace] = max(latest.get(namespace, ""), checkpoint_id)
-    doomed = set(nodes) - set(latest.items())
-    return doomed | {
-        place
-        for place in latest.items()
-        if SUBGRAPH_CALL in place[0] and ("", nodes[place].root_id) in doomed
-    }
+    async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:
+        """Delete the checkpoints of runs."""
+        deleted = await self._journal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
+        await reach(self._archive, tenant, wanted, lambda thread_id: True)
+        return deleted

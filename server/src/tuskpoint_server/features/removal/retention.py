@@ -12,9 +12,9 @@ from ...core.limits import LIMITS
 from ...keys.signing import Signer
 from ..checkpoints.checkpoint_rows import CheckpointRows
 from ..lineage.lineage import LineageRows
-from ..lineage.snapshots import SnapshotQuery, SnapshotRows
+from ..lineage.snapshot_rows import SnapshotQuery, SnapshotRows
 from .erasure import Erasure
-from .removal import Removal
+from .removal_rows import RemovalRows
 from .retention_rows import RetentionRows
 from .rules import EVERY_TENANT, RetentionEffect, RetentionRule
 
@@ -76,7 +76,7 @@ class Retention:
 
     _retention: RetentionRows
     _journal: CheckpointRows
-    _removal: Removal
+    _removal: RemovalRows
     _lineage: LineageRows
     _snapshots: SnapshotRows
     _archive: Archive

@@ -1,0 +1,121 @@
+"""Threads: described, listed, verified, and listed as their manifests."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+from ...archive.archive import Archive
+from ...archive.formats.manifests import Key, Manifest, ManifestEntry
+from ...archive.read.read import page_of
+from ...archive.rows.status import KnownCatalog
+from ...core.errors import Reason, Refusal
+from ...core.model import BlobLocation
+from ...core.threads import (
+    Thread,
+    ThreadDetail,
+    Verdict,
+    VerdictKind,
+    VerificationTotal,
+)
+from ..positions import page, page_size, seal, unseal
+from .checkpoint_rows import CheckpointRows
+from .listed_threads import ThreadQuery
+
+_MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPage:
+    """A part of a manifest: stored checkpoints by (namespace, ID)."""
+
+    incarnation: int  # of the thread
+    entries: Sequence[tuple[Key, ManifestEntry]] = ()
+    manifest: Manifest | None = None  # `None` if nothing of the incarnation is stored
+    catalog: KnownCatalog | None = None  # the catalog that leads to it
+    stored: BlobLocation | None = None  # where the whole was stored, if that was asked for
+    next_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of all tenants, and what is stored of them."""
+
+    _journal: CheckpointRows
+    _archive: Archive
+    _journal_id: str
+    _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
+        default_factory=OrderedDict
+    )
+
+    async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
+        """Describe a thread."""
+        detail = await self._journal.thread(tenant, thread_id)
+        if detail is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        return detail
+
+    async def list(
+        self, tenant: str, query: ThreadQuery, size: int, token: str
+    ) -> tuple[Sequence[Thread], str]:
+        """Return a page of threads, and the token of the next."""
+        asked = (query.agent_id, query.label, query.state or 0)
+        # As text, in which no time differs from the time 0.
+        times = (str(query.since_us), str(query.until_us))
+        listing = ("threads", self._journal_id, tenant, *asked, *times, query.latest_first)
+        read = partial(self._journal.list_threads, tenant, query)
+        if query.latest_first:
+            place = attrgetter("updated_us", "thread_id")
+            return await page(listing, size, token, read, place, int, str)
+        return await page(listing, size, token, read, lambda one: (one.thread_id,))
+
+    async def verify(
+        self, tenant: str, thread_id: str
+    ) -> AsyncGenerator[Verdict | VerificationTotal, None]:
+        """Yield a verdict on each checkpoint of a thread, then the total."""
+        verification = await self._archive.verification(tenant, thread_id)
+        if verification is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        counts: Counter[VerdictKind] = Counter()
+        async with aclosing(verification.verdicts()) as verdicts:
+            async for verdict in verdicts:
+                counts[verdict.kind] += 1
+                yield verdict
+        journal = await verification.journal_problems()
+        yield VerificationTotal(counts, verification.chain_problem, journal)
+
+    async def manifest(
+        self, tenant: str, thread_id: str, size: int, token: str, *, store: bool
+    ) -> ManifestPage:
+        """Return a page of a thread's manifest; the first may store the whole as a blob.
+
+        The manifest that was folded for one page is kept for the next. So a page costs no more
+        than its entries, and all pages are of the same catalog, unless others ask for many
+        manifests meanwhile.
+        """
+        incarnation = (await self.get(tenant, thread_id)).thread.incarnation
+        listing = ("manifest", self._journal_id, tenant, thread_id, incarnation)
+        after: Key | None = None
+        known = None
+        if token:
+            catalog, *last = unseal(listing, token, str, str, str)
+            after = (last[0], last[1])
+            known = self._kept.pop((tenant, thread_id, catalog), None)
+        if known is None:
+            known = await self._archive.manifest(tenant, thread_id)
+        if known is None or known[0].ended or known[0].incarnation != incarnation:
+            return ManifestPage(incarnation)
+        stored = await self._archive.store_manifest(tenant, known[0]) if store else None
+        entries, more = page_of(known[0], after, page_size(size))
+        next_token = ""
+        if more:
+            catalog = known[1].location.sha256.hex()
+            next_token = seal(listing, [catalog, *entries[-1][0]])
+            self._kept[(tenant, thread_id, catalog)] = known
+            if len(self._kept) > _MANIFESTS_KEPT:
+                self._kept.popitem(last=False)
+        return ManifestPage(incarnation, entries, *known, stored, next_token)
