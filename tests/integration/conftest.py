@@ -19,7 +19,7 @@ import grpc
 import pytest
 
 from bench.running.postgres import LeftOutError
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.databases import in_postgres, journal_of, place, postgres
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
@@ -29,7 +29,7 @@ from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
-    from tests.integration.service.handoff_kit import Side
+    from tests.integration.features.lineage.handoff_kit import Side
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub

@@ -15,8 +15,14 @@ import pytest
 from tests.integration.archive.evictions import flush_and_evict
 from tests.integration.archive.recover.recovered import compare, grow, newest, recovered_house
 from tests.integration.conftest import RefusedProgram
-from tests.integration.service.handoff_kit import CERTIFIED, Side, content, save_run, saving
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_kit import (
+    CERTIFIED,
+    Side,
+    content,
+    save_run,
+    saving,
+)
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.archives import check_certified, house
 from tests.kit.blobs.s3_server import ENVIRONMENT, S3Server, instead, refused
 from tests.kit.drafts import TENANT, draft

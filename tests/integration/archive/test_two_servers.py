@@ -41,7 +41,7 @@ def new_network() -> tuple[tuple[str, ...], str]:
 async def start(prefix: Sequence[str], *arguments: object) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *prefix,
-        *(sys.executable, "-m", "tests.integration.service.handoff_side"),
+        *(sys.executable, "-m", "tests.integration.features.lineage.handoff_side"),
         *map(str, arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -17,8 +17,8 @@ import pytest
 from backports import zstd
 from google.protobuf.json_format import MessageToDict
 
-from tests.integration.service.handoff_kit import Side, changed, content, save_run
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_kit import Side, changed, content, save_run
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.messages import FIRST, SECOND, THREAD, refused
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 from tuskpoint.v1 import handoff_service_pb2 as pb
@@ -171,7 +171,7 @@ async def test_a_bundle_that_walrus_refuses_is_not_handed_off(
 
 # --- without a server ------------------------------------------------------------------
 
-HANDBOOK = Path(__file__).parents[3] / "docs" / "handoff.md"
+HANDBOOK = Path(__file__).parents[4] / "docs" / "handoff.md"
 TOOLS = ("bash", "curl", "jq", "sha256sum")
 
 

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from tests.integration.archive.evictions import flush_and_evict
-from tests.integration.service.handoff_kit import (
+from tests.integration.features.lineage.handoff_kit import (
     CERTIFIED,
     JOURNALED,
     SUBGRAPH,
@@ -28,7 +28,7 @@ from tests.integration.service.handoff_kit import (
     save_run,
     saving,
 )
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.messages import FIRST, SECOND, THREAD, channel, incompressible, ref, refused, write
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from tests.integration.service.handoff_kit import Side
+from tests.integration.features.lineage.handoff_kit import Side
 from tests.kit.databases import journal_of
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config

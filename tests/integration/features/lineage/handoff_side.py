@@ -1,6 +1,6 @@
 """One side of a hand-off as a program: a server of its own, and an agent that talks to it.
 
-`python -m tests.integration.service.handoff_side give|take DATA_DIR BLOB_DIR`
+`python -m tests.integration.features.lineage.handoff_side give|take DATA_DIR BLOB_DIR`
 
 `give` saves a run, hands it off, writes a line of JSON with the descriptor and goes on
 serving until its input ends. `take` reads such a line, adopts, and writes what it found.
@@ -18,8 +18,8 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from tests.integration.service.handoff_kit import SUBGRAPH, Side, content, save_run
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_kit import SUBGRAPH, Side, content, save_run
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.messages import SECOND, THREAD
 from tests.kit.servers import loopback
 from tuskpoint.v1 import handoff_service_pb2 as pb

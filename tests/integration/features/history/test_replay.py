@@ -14,7 +14,7 @@ import grpc
 import pytest
 from sqlalchemy import func, insert, literal, select, true
 
-from tests.integration.service.history_kit import HistoryHouse, open_history, replayed
+from tests.integration.features.history.history_kit import HistoryHouse, open_history, replayed
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import bind_again
 from tests.kit.messages import refused

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.integration.service.history_kit import (
+from tests.integration.features.history.history_kit import (
     HistoryHouse,
     next_event,
     next_events,

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.service.handoff_kit import (
+from tests.integration.features.lineage.handoff_kit import (
     Side,
     blob_file,
     changed,
@@ -23,7 +23,7 @@ from tests.integration.service.handoff_kit import (
     naming,
     save_run,
 )
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.blobs.member_file import stored_files, stored_members
 from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb

@@ -16,7 +16,7 @@ import pyrage
 import pytest
 
 from tests.integration.access.tls_kit import write_tokens
-from tests.integration.service.handoff_kit import (
+from tests.integration.features.lineage.handoff_kit import (
     Side,
     blob_file,
     changed,
@@ -25,7 +25,7 @@ from tests.integration.service.handoff_kit import (
     naming,
     save_run,
 )
-from tests.integration.service.handoff_servers import side
+from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.databases import journal_of
 from tests.kit.messages import SECOND, refused
 from tuskpoint import AsyncClient, PreconditionFailed
