@@ -13,7 +13,8 @@ from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
 from tuskpoint import Client
 from tuskpoint_server.commands import serve
-from tuskpoint_server.config.composition import open_blobs, open_identities, open_keys, signing_keys
+from tuskpoint_server.config.blob_stores import open_blobs
+from tuskpoint_server.config.composition import open_identities, open_keys, signing_keys
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 

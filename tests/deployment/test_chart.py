@@ -10,7 +10,8 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deployment.conftest import Tool
 from tests.deployment.files import ROOT, STOP_SECONDS, image
-from tuskpoint_server.config import settings as config
+from tuskpoint_server.config import command_line
+from tuskpoint_server.config.settings import split_address
 
 CHART = str(ROOT / "deploy" / "helm" / "tuskpoint")
 VERSIONS = ("1.27", "1.37")
@@ -120,12 +121,12 @@ def test_the_server_takes_the_settings(
     monkeypatch.setenv("TUSKPOINT_JOURNAL", "")
     for variable in container["env"]:
         monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://db/a"))
-    settings = config.from_flags({})
+    settings = command_line.from_flags({})
     assert pod["terminationGracePeriodSeconds"] - settings.drain_grace == STOP_SECONDS - 30
     assert pod["securityContext"]["runAsUser"] == int(box.user.partition(":")[0])
     listened = [box.port]
     if settings.http_listen:
-        listened.append(config.split_address(settings.http_listen, "--http-listen")[1])
+        listened.append(split_address(settings.http_listen, "--http-listen")[1])
     assert [port["containerPort"] for port in container["ports"]] == listened
     offered = made["Service"]["spec"]["ports"]
     assert [port["port"] for port in offered] == listened

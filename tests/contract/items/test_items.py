@@ -19,7 +19,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
 from tuskpoint_server.core.items import Item, ItemChange, Namespace, filtering, thread_of
 from tuskpoint_server.core.search import pack_vector
-from tuskpoint_server.features.items import item_rows as items
+from tuskpoint_server.features.items import item_statements
 from tuskpoint_server.journal.sql.schema import memories
 
 HOUR_US = 3_600_000_000
@@ -302,7 +302,11 @@ async def test_what_is_read_depends_on_the_items_below_the_namespace(journal: Jo
 
     def plan(connection: Connection) -> str:
         read: list[str] = []
-        for statement in (items._NUMBERS, items._NAMESPACES, items._OWED):
+        for statement in (
+            item_statements.NUMBERS,
+            item_statements.NAMESPACES,
+            item_statements.OWED,
+        ):
             sql = statement.compiled(connection)[0].sql
             found = ask(connection, f"EXPLAIN QUERY PLAN {sql}", *[None] * sql.count("?"))
             read += (str(row[3]) for row in found if "threads" in row[3] or "documents" in row[3])

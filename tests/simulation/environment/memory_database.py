@@ -26,8 +26,9 @@ from tuskpoint_server.core.model import ThreadName
 from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
 from tuskpoint_server.journal.database.thread_cache import ThreadCache
-from tuskpoint_server.journal.database.unit_of_work import Numbers, UnitOfWork
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import Committed, QueuedChange, Writer, unavailable
+from tuskpoint_server.journal.sql.backend import Numbers
 from tuskpoint_server.journal.sql.journal_metadata import new_facts
 from tuskpoint_server.journal.sql.schema import metadata
 from tuskpoint_server.journal.sql.sqlite import Sqlite

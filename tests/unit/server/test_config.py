@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tuskpoint_server.config import settings as config
+from tuskpoint_server.config import command_line, settings
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.process import ConfigError
 
 
 def load(*argv: str) -> Config:
-    return config.load(argv, version="1.2.3")
+    return command_line.load(argv, version="1.2.3")
 
 
 def refusal(*argv: str) -> str:
@@ -263,7 +263,7 @@ def test_opentelemetry_variables_work_unchanged(
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "agents.example"])
 def test_addresses_are_split(host: str) -> None:
     address = f"[{host}]:7390" if ":" in host else f"{host}:7390"
-    assert config.split_address(address) == (host, 7390)
+    assert settings.split_address(address) == (host, 7390)
 
 
 # --- Walrus --------------------------------------------------------------------------------

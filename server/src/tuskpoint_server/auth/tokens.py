@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..config.settings import OneLineParser
+from ..config.command_line import OneLineParser
 from ..core.credentials import (
     DEFAULT_TENANT,
     EACH_OTHER_TENANT,

@@ -13,7 +13,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from ..config.settings import Config, from_flags, settings_parser, split_address
+from ..config.command_line import from_flags, settings_parser
+from ..config.settings import Config, split_address
 from ..core.process import EXIT_DEFECT, ConfigError, StartError, read_bytes
 
 TIMEOUT_S = 5.0

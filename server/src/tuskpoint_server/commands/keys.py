@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config.settings import Config, OneLineParser, from_flags, settings_parser
+from ..config.command_line import OneLineParser, from_flags, settings_parser
+from ..config.settings import Config
 from ..core import process
 from ..core.process import ConfigError
 from ..journal.sql.journal_metadata import wrapped_keys

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from ..config.command_line import OneLineParser, from_flags, has_password, settings_parser
 from ..config.composition import BY_SIGNING_KEY, ROWS
-from ..config.settings import Config, OneLineParser, from_flags, has_password, settings_parser
+from ..config.settings import Config
 from ..core import process
 from ..journal.database.journal_keys import IN_THE_CLEAR
 from ..journal.moving.copying import Copied, UnequalError, copy

@@ -26,6 +26,7 @@ from ..api.server import server as rpc
 from ..api.services import services
 from ..archive.evict.eviction import EvictionSettings, Evictor
 from ..auth.access import Access, Followed, open_access
+from ..config import command_line
 from ..config import settings as configuration
 from ..config.composition import (
     bind_rows,
@@ -115,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import keys as key_commands
 
             return key_commands.main(arguments[1:], version)
-        config = configuration.load(arguments, version=version)
+        config = command_line.load(arguments, version=version)
         process.configure_logs(config.log_level, config.log_format)
         metrics = config.metrics_listen
         address = configuration.split_address(metrics, "--metrics-listen") if metrics else None

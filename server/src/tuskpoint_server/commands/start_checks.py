@@ -17,7 +17,8 @@ from ..archive.flush.packs import Pointer
 from ..archive.rows import status
 from ..blobs.api import BlobStore
 from ..blobs.cache import origin
-from ..config.composition import open_blobs, open_journal, or_accept, starting, store_changed
+from ..config.blob_stores import open_blobs, or_accept
+from ..config.composition import open_journal, starting, store_changed
 from ..config.settings import Config
 from ..core import process
 from ..features.recovery import compare_start

@@ -28,8 +28,9 @@ from ..auth.tokens import tenant_name
 from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
 from ..blobs.packed import PackStore, StoredFile
+from ..config.blob_stores import open_blobs
+from ..config.command_line import from_flags, settings_parser
 from ..config.composition import (
-    open_blobs,
     open_journal,
     open_keys,
     open_lease,
@@ -37,7 +38,7 @@ from ..config.composition import (
     start_archive,
     start_keeper,
 )
-from ..config.settings import Config, from_flags, settings_parser
+from ..config.settings import Config
 from ..core import process
 from ..core.credentials import DEFAULT_TENANT
 from ..core.errors import Reason, Refusal

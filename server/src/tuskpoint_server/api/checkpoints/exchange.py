@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,15 +30,15 @@ from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
 from ..messages import convert
 from ..messages.chunks import announced
-from ..messages.saves import take_checkpoint, take_writes
 from ..messages.validation import check
 from ..middleware.errors import incident, to_call_error
 from ..middleware.naming import threads_named
 from ..middleware.pipeline import Call, CallPipeline, received
 from ..middleware.policy import POLICY
-from ..middleware.telemetry import Measured
+from . import frames
 from .answers import checkpoint_in_one, fill_saved
 from .assembly import Assembly
+from .frames import Frame
 from .outgoing import MESSAGE_BYTES, Outgoing
 
 MAX_UNANSWERED = 256  # frames without an answer at which reading pauses
@@ -51,35 +49,10 @@ LOADS_AT_ONCE = 32
 MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is for its frame
 FULL_SECONDS = 0.1  # after which loads look again for room in a full memory
 ENDING_SECONDS = 10.0  # that a client has to read the last answers of a stream the server ends
-MIN_SESSION_BYTES, MAX_SESSION_BYTES = 16, 64
 
-_SERVICE = "/tuskpoint.v1.CheckpointService"
-_METHODS = {
-    "save": f"{_SERVICE}/SaveCheckpoint",
-    "writes": f"{_SERVICE}/SaveWrites",
-    "get": f"{_SERVICE}/GetCheckpoint",
-}
-_TAKES: dict[str, Callable[..., Any]] = {"save": take_checkpoint, "writes": take_writes}
-_DRAINING = pb.ExchangeResponse(draining=True).SerializeToString()
 
 Sessions = dict[tuple[Presented, bytes], "Exchange"]
 """The streams that are open, by the credential and the name of their session."""
-
-
-@dataclass(slots=True, eq=False)
-class _Frame:
-    """A call on the stream that does not have its last answer yet."""
-
-    id: int
-    kind: str
-    size: int  # bytes of its frame and chunks
-    ends_at: float  # time of the event loop at which it has taken too long
-    measured: Measured
-    named: tuple[str, ...] = ()  # threads that its request names, if the trail records it
-    counts: bool = True  # against the bounds on frames without an answer
-    wanted: Durability = Durability.JOURNALED
-    journaled: bool = False  # it has its first answer, and waits for certification
-    work: asyncio.Future[Any] | None = None  # the commit, the load or the wait for certification
 
 
 class Exchange:
@@ -98,18 +71,18 @@ class Exchange:
         self._session: tuple[Presented, bytes] | None = None
         self._attempt = 0
         self._awaited: set[asyncio.Future[Any]] = set()  # commits of older streams of the session
-        self._frames: dict[int, _Frame] = {}
+        self._frames: dict[int, Frame] = {}
         self._last_id = 0
-        self._saving: tuple[_Frame, Any, Assembly] | None = None  # the save that waits for chunks
+        self._saving: tuple[Frame, Any, Assembly] | None = None  # the save that waits for chunks
         self._dropping = 0  # the refused save whose chunks are dropped
         self._certifying = 0
-        self._loads: deque[tuple[_Frame, pb.GetCheckpointRequest]] = deque()  # that wait
+        self._loads: deque[tuple[Frame, pb.GetCheckpointRequest]] = deque()  # that wait
         self._loading = 0
         self._next_loads: asyncio.Handle | None = None  # begins with more of them
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._has_room = asyncio.Event()
-        self._outgoing = Outgoing[_Frame | None](call.write, self._sent)
+        self._outgoing = Outgoing[Frame | None](call.write, self._sent)
         self._reading = True
         self._ending: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -150,9 +123,8 @@ class Exchange:
                     raise invalid_field("hello", "belongs in the first message only")
                 await self._open_session(request.hello)
             is_first = False
-            frames = request.frames
-            share = len(raw) if len(frames) == 1 else 0
-            for number, frame in enumerate(frames):
+            share = len(raw) if len(request.frames) == 1 else 0
+            for number, frame in enumerate(request.frames):
                 self._take(number, frame, share, received_at)
                 if self._is_full:
                     self._begin_loads()
@@ -182,8 +154,8 @@ class Exchange:
 
     async def _open_session(self, hello: pb.Hello) -> None:
         """Take the place of the session's older stream, once its commits have finished."""
-        if not MIN_SESSION_BYTES <= len(hello.session) <= MAX_SESSION_BYTES:
-            bounds = f"{MIN_SESSION_BYTES} to {MAX_SESSION_BYTES}"
+        if not frames.MIN_SESSION_BYTES <= len(hello.session) <= frames.MAX_SESSION_BYTES:
+            bounds = f"{frames.MIN_SESSION_BYTES} to {frames.MAX_SESSION_BYTES}"
             raise invalid_field("hello.session", f"must be {bounds} random bytes")
         session = (self._call.presented, hello.session)
         older = self._sessions.get(session)
@@ -224,8 +196,8 @@ class Exchange:
             allowed_s = min(allowed_s, message.timeout.ToNanoseconds() / 1e9)
         self._call.usage.take(1, 0)
         size = size or message.ByteSize()
-        measured = self._telemetry.begin_frame(_METHODS[kind], message.traceparent)
-        frame = _Frame(message.id, kind, size, received_at + allowed_s, measured)
+        measured = self._telemetry.begin_frame(frames.METHODS[kind], message.traceparent)
+        frame = Frame(message.id, kind, size, received_at + allowed_s, measured)
         if self._trail is not None and measured.method in self._trail.records:
             frame.named = threads_named(getattr(message, kind))
         self._frames[frame.id] = frame
@@ -237,7 +209,7 @@ class Exchange:
             self._dropping = frame.id
             self._refuse(frame, error)
 
-    def _begin(self, frame: _Frame, request: Any) -> None:
+    def _begin(self, frame: Frame, request: Any) -> None:
         method = frame.measured.method
         for scope in POLICY[method] - self._call.scopes:
             raise Refusal(Reason.SCOPE_MISSING, scope=scope, method=method)
@@ -248,13 +220,13 @@ class Exchange:
             check(request)
             self._loads.append((frame, request))
             return
-        taken = _TAKES[frame.kind](request, streamed=True)
+        taken = frames.TAKES[frame.kind](request, streamed=True)
         if taken is None:
             assembly = Assembly(frame.id, announced(request))
             if not assembly.is_complete:
                 self._saving = (frame, request, assembly)
                 return
-            taken = _TAKES[frame.kind](request, assembly.received)
+            taken = frames.TAKES[frame.kind](request, assembly.received)
         self._save(frame, request, taken)
 
     def _take_chunk(self, number: int, message: pb.Frame) -> None:
@@ -273,13 +245,13 @@ class Exchange:
         if assembly.is_complete:
             self._saving = None
             try:
-                self._save(frame, request, _TAKES[frame.kind](request, assembly.received))
+                self._save(frame, request, frames.TAKES[frame.kind](request, assembly.received))
             except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
                 self._refuse(frame, error)
 
     # --- saves -----------------------------------------------------------------------------
 
-    def _save(self, frame: _Frame, request: Any, taken: Any) -> None:
+    def _save(self, frame: Frame, request: Any, taken: Any) -> None:
         """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
         if frame.kind == "save":
@@ -291,7 +263,7 @@ class Exchange:
         frame.work = begin() if context is None else context.run(begin)
         frame.work.add_done_callback(partial(self._journaled, frame))
 
-    def _journaled(self, frame: _Frame, commit: asyncio.Future[Saved]) -> None:
+    def _journaled(self, frame: Frame, commit: asyncio.Future[Saved]) -> None:
         """Answer a save that was committed or refused, unless it was answered before."""
         error = None if commit.cancelled() else commit.exception()
         if commit.cancelled() or frame.id not in self._frames:
@@ -311,7 +283,7 @@ class Exchange:
         frame.work = self._start(frame, self._certify(frame, saved))
         frame.work.add_done_callback(self._certified)
 
-    async def _certify(self, frame: _Frame, saved: Saved) -> None:
+    async def _certify(self, frame: Frame, saved: Saved) -> None:
         try:
             catalog = await self._checkpoints.reach(self._call.tenant, saved, frame.wanted)
             self._answer_save(frame, saved, catalog, last=True)
@@ -322,7 +294,7 @@ class Exchange:
         self._certifying -= 1
         self._has_room.set()
 
-    def _answer_save(self, frame: _Frame, saved: Saved, catalog: str = "", *, last: bool) -> None:
+    def _answer_save(self, frame: Frame, saved: Saved, catalog: str = "", *, last: bool) -> None:
         """Answer a save; see `_answer`."""
         response = pb.ExchangeResponse()
         answer = response.answers.add(id=frame.id, last=last)
@@ -368,7 +340,7 @@ class Exchange:
         if self._loads:
             self._next_loads = self._loop.call_soon(self._begin_some_loads)
 
-    def _answer_stored(self, frame: _Frame, stored: RawCheckpoint) -> None:
+    def _answer_stored(self, frame: Frame, stored: RawCheckpoint) -> None:
         try:
             response = pb.ExchangeResponse()
             answer = response.answers.add(id=frame.id, last=True)
@@ -377,7 +349,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - a defect ends its frame alone
             self._refuse(frame, error)
 
-    async def _load(self, frame: _Frame, request: pb.GetCheckpointRequest) -> None:
+    async def _load(self, frame: Frame, request: pb.GetCheckpointRequest) -> None:
         holder = Holder(memory=self._call.memory)
         try:
             asked = convert.asked(request)
@@ -400,13 +372,13 @@ class Exchange:
         self._loading -= 1
         self._begin_loads()
 
-    def _start(self, frame: _Frame, work: Any) -> asyncio.Task[None]:
+    def _start(self, frame: Frame, work: Any) -> asyncio.Task[None]:
         """Run work of a frame in a task, inside the frame's span."""
         return self._loop.create_task(work, context=frame.measured.context())
 
     # --- answers ---------------------------------------------------------------------------
 
-    def _refuse(self, frame: _Frame, error: BaseException) -> None:
+    def _refuse(self, frame: Frame, error: BaseException) -> None:
         """Answer a frame with an error, unless it was answered before."""
         if frame.id not in self._frames:
             return
@@ -416,7 +388,7 @@ class Exchange:
 
     def _answer(
         self,
-        frame: _Frame,
+        frame: Frame,
         response: pb.ExchangeResponse,
         *,
         last: bool = True,
@@ -430,7 +402,7 @@ class Exchange:
             self._forget(frame, "OK" if refusal is None else refusal.status.name, refusal)
         self._outgoing.put(data, frame)
 
-    def _forget(self, frame: _Frame, code: str, refusal: Refusal | None = None) -> None:
+    def _forget(self, frame: Frame, code: str, refusal: Refusal | None = None) -> None:
         """Take note that a frame has its last answer, or gets none."""
         del self._frames[frame.id]
         denied = refusal is not None and refusal.reason is Reason.SCOPE_MISSING
@@ -438,7 +410,7 @@ class Exchange:
         if frame.named and self._trail is not None:
             self._trail.note(self._call.grant, frame.measured.method, frame.named, code)
 
-    def _sent(self, frames: list[_Frame | None]) -> None:
+    def _sent(self, frames: list[Frame | None]) -> None:
         """Make room for as many frames as were answered."""
         for frame in frames:
             if frame is not None and frame.counts:
@@ -488,7 +460,7 @@ class Exchange:
         """Answer the saves that are on their way to the journal; if the server drains, all."""
         is_draining = ending.reason is Reason.DRAINING
         if is_draining:
-            self._outgoing.put(_DRAINING, None)
+            self._outgoing.put(frames.DRAINING, None)
         if self._saving is not None:
             frame, self._saving = self._saving[0], None
             self._forget(frame, ending.status.name)
@@ -499,7 +471,7 @@ class Exchange:
             async with asyncio.timeout(None if is_draining else ENDING_SECONDS):
                 await self._answer_all(writer)
 
-    def _end_waiting(self, frame: _Frame, ending: Refusal) -> None:
+    def _end_waiting(self, frame: Frame, ending: Refusal) -> None:
         """End a load or a wait for certification, with an answer if the server drains."""
         if ending.reason is Reason.DRAINING:
             self._refuse(frame, ending)

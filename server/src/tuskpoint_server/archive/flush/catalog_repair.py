@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from ...blobs.api import BlobStore
+from ...blobs.api import BlobStore, StoreLostError
 from ...core.errors import Reason, Refusal
+from ...core.model import BlobLocation
 from ...journal.database.database import Database
 from ...keys.provider import KeyProvider
 from ..formats.catalogs import decode_catalog
@@ -70,3 +71,27 @@ def _lost(damage: Refusal, blob_id: str, problem: str) -> Refusal:
     blob = f"blob {blob_id}" if blob_id else "its blob"
     why = f"{damage.metadata['problem']}, and {blob} cannot take its place: {problem}"
     return Refusal(Reason.JOURNAL_DAMAGED, what=damage.metadata["what"], problem=why)
+
+
+async def require_catalog(blobs: BlobStore, tenant: str, catalog: BlobLocation) -> None:
+    """Check that a store has a catalog, damaged or not.
+
+    Raises:
+        StoreLostError: It does not.
+        Refusal: It cannot be used.
+    """
+    if not catalog.blob_id:  # its location is not known any more
+        return
+    try:
+        await blobs.get(catalog)
+    except Refusal as refusal:
+        if refusal.reason is Reason.BLOB_NOT_FOUND:
+            raise StoreLostError(
+                blobs.backend,
+                f"it lacks catalog {catalog.blob_id}, the newest of tenant {tenant}, so it is "
+                "another store or has lost its blobs; bring them back and nothing is lost, or "
+                f"restart the server with --accept-missing-blobs={catalog.blob_id}",
+            ) from refusal
+        if refusal.reason not in DAMAGE:
+            raise
+        _log.error("the newest catalog of tenant %s is damaged: %s", tenant, refusal)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opentelemetry.trace import Link
 
-from ...blobs.api import BlobMember, BlobStore, StoreLostError
+from ...blobs.api import BlobMember, BlobStore
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
 from ...core.limits import MIB
@@ -28,7 +28,7 @@ from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
 from ..formats.sealing import Sealer
 from ..formats.stored_json import MEMBER_BYTES, Kind
-from ..read.read import DAMAGE, Segments, placed
+from ..read.read import Segments, placed
 from ..read.root_keys import new_root
 from ..rows import holes, status
 from ..rows.dirty import DirtyRange
@@ -37,7 +37,7 @@ from ..verify.repair_values import Mender
 from . import certify
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
-from .catalog_repair import repair_catalog
+from .catalog_repair import repair_catalog, require_catalog
 from .collect import Collected, RangeBounds, collect
 from .packs import Pack, PackRunner, Pointer, grouped
 
@@ -471,30 +471,6 @@ class Flush:
 
     def _about(self, checkpoints: int) -> dict[str, str | int]:
         return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": checkpoints}
-
-
-async def require_catalog(blobs: BlobStore, tenant: str, catalog: BlobLocation) -> None:
-    """Check that a store has a catalog, damaged or not.
-
-    Raises:
-        StoreLostError: It does not.
-        Refusal: It cannot be used.
-    """
-    if not catalog.blob_id:  # its location is not known any more
-        return
-    try:
-        await blobs.get(catalog)
-    except Refusal as refusal:
-        if refusal.reason is Reason.BLOB_NOT_FOUND:
-            raise StoreLostError(
-                blobs.backend,
-                f"it lacks catalog {catalog.blob_id}, the newest of tenant {tenant}, so it is "
-                "another store or has lost its blobs; bring them back and nothing is lost, or "
-                f"restart the server with --accept-missing-blobs={catalog.blob_id}",
-            ) from refusal
-        if refusal.reason not in DAMAGE:
-            raise
-        _log.error("the newest catalog of tenant %s is damaged: %s", tenant, refusal)
 
 
 def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> RangeBounds:

@@ -15,8 +15,8 @@ from ...blobs.api import BlobStore, StoreLostError
 from ...core.errors import Refusal
 from ...core.model import BlobLocation
 from ...journal.database.database import Database
+from ..flush.catalog_repair import require_catalog
 from ..flush.flusher import FlushTrouble
-from ..flush.one_flush import require_catalog
 from ..rows import status
 
 _log = logging.getLogger(__name__)

@@ -16,15 +16,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    update,
 )
 
 from ...core.errors import Refusal
@@ -42,7 +33,7 @@ from ...core.items import (
     threads_below,
     value_in,
 )
-from ...core.limits import LIMITS, MIB
+from ...core.limits import MIB
 from ...core.search import Compare
 from ...core.state import encode_names
 from ...core.threads import EventKind
@@ -50,125 +41,31 @@ from ...journal.database.database import Database
 from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.removal import deletion
-from ...journal.sql.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
-from ...journal.sql.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
+from ...journal.sql.statements import in_lists
 from ...journal.values.integrity import damaged_rows
+from .item_statements import (
+    DROP_ITEMS,
+    EXTEND,
+    FIND,
+    ITEM_COLUMNS,
+    METADATA,
+    MORE_VECTORS,
+    NAMESPACES,
+    NUMBERED,
+    NUMBERS,
+    OWED,
+    PAST_ITEMS,
+    PUT_ITEMS,
+    SIZES,
+    STANDING,
+    VECTORS,
+)
 
 ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
-SWEPT_AT_ONCE = 500
 _OVERHEAD = 64  # bytes that an item takes in a batch beside its value
 _ALL = 2**62  # rows
 _TOGETHER = 8  # items with several texts whose vectors are read at once
 _PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
-
-_I, _T, _C = items.c, threads.c, checkpoints.c
-_LIVES = or_(_I.expire_us.is_(None), _I.expire_us > bindparam("now_us"))
-_ITS_CHECKPOINT = and_(
-    _C.thread == _I.thread, _C.checkpoint_ns == EMPTY, _C.checkpoint_id == _I.checkpoint_id
-)
-_ITS_DOCUMENT = and_(documents.c.number == _C.number, documents.c.seq == _C.seq)
-_ITS_VECTOR = and_(
-    vectors.c.thread == _C.thread,
-    vectors.c.checkpoint_ns == _C.checkpoint_ns,
-    vectors.c.checkpoint_id == _C.checkpoint_id,
-)
-_BELOW = and_(
-    _T.tenant == bindparam("of_tenant"),
-    # One range of names, for the index; some between a namespace and those below it are others'.
-    _T.thread_id >= bindparam("of_name"),
-    _T.thread_id < bindparam("past_name"),
-    or_(_T.thread_id == bindparam("of_name"), _T.thread_id >= bindparam("from_name")),
-)
-_TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us, _I.more)
-_STANDING = Statement(
-    select(_I.checkpoint_id, *_TIMES).where(of_thread(items), _I.checkpoint_id.in_(LISTED))
-)
-_JOINED = threads.join(items, _I.thread == _T.number).join(checkpoints, _ITS_CHECKPOINT)
-_ITEM = (_T.thread_id, _I.checkpoint_id, *_TIMES, _C.metadata)
-_FIND = Statement(
-    select(_I.checkpoint_id, _C.number)
-    .select_from(_JOINED)
-    .where(
-        _T.tenant == bindparam("of_tenant"),
-        _T.thread_id == bindparam("of_name"),
-        _I.checkpoint_id.in_(LISTED),
-        _LIVES,
-    )
-)
-_NUMBERS = Statement(
-    select(_C.number, _I.more)
-    .select_from(_JOINED)
-    .where(_BELOW, _LIVES)
-    .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
-    .limit(bindparam("max_rows"))
-)
-_SIZES = Statement(select(_C.number, func.length(_C.metadata)).where(_C.number.in_(LISTED)))
-_NUMBERED = Statement(
-    select(_C.number, *_ITEM).select_from(_JOINED).where(_C.number.in_(LISTED), _LIVES)
-)
-# A vector counts that was made of the text as it is now.
-_VECTORS = Statement(
-    select(_C.number, vectors.c.vector)
-    .select_from(checkpoints.join(documents, _ITS_DOCUMENT).join(vectors, _ITS_VECTOR))
-    .where(_C.number.in_(LISTED))
-)
-_said = checkpoints.alias("said")
-_MORE_VECTORS = Statement(
-    select(_C.number, vectors.c.vector)
-    .select_from(
-        checkpoints.join(
-            _said,
-            and_(
-                _said.c.thread == _C.thread,
-                _said.c.checkpoint_ns.in_(
-                    [literal_column(f"'{number}'") for number in range(1, LIMITS.max_item_paths)]
-                ),
-                _said.c.checkpoint_id == _C.checkpoint_id,
-            ),
-        )
-        .join(
-            documents,
-            and_(documents.c.number == _said.c.number, documents.c.seq == _said.c.seq),
-        )
-        .join(
-            vectors,
-            and_(
-                vectors.c.thread == _said.c.thread,
-                vectors.c.checkpoint_ns == _said.c.checkpoint_ns,
-                vectors.c.checkpoint_id == _said.c.checkpoint_id,
-            ),
-        )
-    )
-    .where(_C.number.in_(LISTED))
-)
-_OWED = Statement(
-    select(documents.c.number)
-    .join(threads, _T.number == documents.c.thread)
-    .where(UNEMBEDDED, _BELOW)
-    .limit(1)
-)
-_NAMESPACES = Statement(
-    select(_T.thread_id)
-    .where(_BELOW, exists().where(_I.thread == _T.number, _LIVES))
-    .order_by(_T.thread_id)
-)
-_PAST = Statement(
-    select(_T.tenant, _T.thread_id, _I.checkpoint_id)
-    .join(items, _I.thread == _T.number)
-    .where(_I.expire_us.is_not(None), _I.expire_us <= bindparam("now_us"))
-    .order_by(_I.expire_us)
-    .limit(SWEPT_AT_ONCE)
-)
-_METADATA = Statement(
-    select(_C.checkpoint_id, _C.metadata, _C.summary).where(
-        of_thread(checkpoints), _C.checkpoint_ns == EMPTY, _C.checkpoint_id.in_(LISTED)
-    )
-)
-_COLUMNS = tuple(column.name for column in items.columns)
-_PUT = Statement(putting(items, ("thread", "checkpoint_id")), distinct=True)
-_OF_ITEM = (of_thread(items), _I.checkpoint_id == bindparam("of_id"))
-_DROP = Statement(delete(items).where(*_OF_ITEM))
-_EXTEND = Statement(update(items).where(*_OF_ITEM).values(expire_us=bindparam("new_us")))
 
 
 class ItemPage(NamedTuple):
@@ -213,7 +110,7 @@ class ItemRows:
             for name, wanted in by_thread.items():
                 of = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
                 namespace = namespace_of(name)
-                for key, number in _FIND.run_listed(connection, wanted, **of):
+                for key, number in FIND.run_listed(connection, wanted, **of):
                     numbers[namespace, key] = number
             there = dict.fromkeys(numbers[one] for one in keys if one in numbers)
             page = _page(_numbered(connection, there, {"now_us": now_us}), 0, len(there))
@@ -231,7 +128,7 @@ class ItemRows:
 
         def work(connection: Connection) -> ItemPage:
             most = offset + limit if admits is None else _ALL
-            rows = _NUMBERS.run(connection, **of, max_rows=most).fetchall()
+            rows = NUMBERS.run(connection, **of, max_rows=most).fetchall()
             numbers = [row[0] for row in rows]
             if admits is None:
                 return _page(_numbered(connection, numbers[offset:], of), 0, limit)
@@ -250,16 +147,16 @@ class ItemRows:
         of = self._below(tenant, prefix)
 
         def work(connection: Connection) -> list[tuple[int, float | None]]:
-            more = dict(_NUMBERS.run(connection, **of, max_rows=_ALL).fetchall())
+            more = dict(NUMBERS.run(connection, **of, max_rows=_ALL).fetchall())
             numbers = list(more)
             if admits is not None:
                 numbers = [number for number, _ in _some(connection, numbers, of, admits)]
             scores: dict[int, float] = {}
             for some in in_lists(numbers):
                 several = [number for number in some if more[number]]
-                asked = [(_VECTORS, list(some))]
+                asked = [(VECTORS, list(some))]
                 asked += [
-                    (_MORE_VECTORS, several[at : at + _TOGETHER])
+                    (MORE_VECTORS, several[at : at + _TOGETHER])
                     for at in range(0, len(several), _TOGETHER)
                 ]
                 for statement, few in asked:
@@ -289,12 +186,12 @@ class ItemRows:
 
     async def awaits_vectors(self, tenant: str, prefix: Namespace) -> bool:
         """Return whether the embedder owes vectors to items below a namespace."""
-        rows = await self._database.rows(_OWED, **self._below(tenant, prefix))
+        rows = await self._database.rows(OWED, **self._below(tenant, prefix))
         return bool(rows)
 
     async def namespaces(self, tenant: str, prefix: Namespace) -> list[Namespace]:
         """Return the namespaces at and below one that have items, in order."""
-        rows = await self._database.rows(_NAMESPACES, **self._below(tenant, prefix))
+        rows = await self._database.rows(NAMESPACES, **self._below(tenant, prefix))
         return sorted(namespace_of(name) for (name,) in rows)
 
     async def put_off(self, tenant: str, read: Sequence[Item]) -> list[Item]:
@@ -323,7 +220,7 @@ class ItemRows:
     async def sweep(self) -> int:
         """Delete the items of all tenants that have expired; return how many."""
         count = 0
-        while past := await self._database.rows(_PAST, now_us=self._database.now_us()):
+        while past := await self._database.rows(PAST_ITEMS, now_us=self._database.now_us()):
             by_thread: dict[tuple[str, str], list[str]] = defaultdict(list)
             for tenant, name, key in past:
                 by_thread[tenant, name].append(key)
@@ -349,11 +246,11 @@ class ItemRows:
 def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str, bytes]]) -> None:
     """Insert the rows of recovered items: of each its key and its metadata."""
     rows = [(log.row.number, key, *decode(metadata)) for key, metadata in found]
-    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+    PUT_ITEMS.run_rows(batch.connection, ITEM_COLUMNS, rows)
 
 
 def _item(row: Sequence[Any], damage: Refusal | None) -> Item:
-    """Return an item from a row, which has `_ITEM`."""
+    """Return an item from a row, which has `READ_ITEM`."""
     name, key, *times, metadata = row
     value = value_in(metadata) if damage is None else b""
     return Item(namespace_of(name), key, value, ItemTimes(*times), damage)
@@ -368,9 +265,9 @@ def _some(
     """Yield those of the items with these numbers that live and are admitted, in their order."""
     now_us = of["now_us"]
     for some in in_lists(numbers):
-        sizes = dict(_SIZES.run_listed(connection, some))
+        sizes = dict(SIZES.run_listed(connection, some))
         for few in _groups(some, sizes):
-            rows = _NUMBERED.run_listed(connection, few, now_us=now_us)
+            rows = NUMBERED.run_listed(connection, few, now_us=now_us)
             found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
             damaged = damaged_rows(connection, found)
             yield from (
@@ -411,7 +308,7 @@ def _page(found: Iterator[Item], offset: int, limit: int) -> ItemPage:
 
 def _living(batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]) -> dict[str, ItemTimes]:
     """Return the times of items that are stored, expired ones too."""
-    rows = _STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
+    rows = STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
     return {key: ItemTimes(*times) for key, *times in rows}
 
 
@@ -438,7 +335,7 @@ def _change(batch: UnitOfWork, tenant: str, name: str, wanted: dict[str, ItemCha
         log.row.checkpoint_count += max(0, 1 + more - had)
         doomed += [(str(number), key) for number in range(1 + more, had)]
         rows.append((log.row.number, key, *times))
-    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+    PUT_ITEMS.run_rows(batch.connection, ITEM_COLUMNS, rows)
     gone = {key: stored[key] for key, one in wanted.items() if not one.value and key in stored}
     _drop(batch, log, gone, doomed)
 
@@ -479,7 +376,9 @@ def _drop(
     row = log.row
     batch.write_out()
     deletion.drop(batch, log, places)
-    _DROP.run_rows(batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in gone])
+    DROP_ITEMS.run_rows(
+        batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in gone]
+    )
     row.checkpoint_count -= len(places)
     batch.store(log)
     batch.write_out()
@@ -503,7 +402,7 @@ def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> 
         return
     ends: list[tuple[int, int, str]] = []
     stored = _living(batch, log, keys)
-    found = _METADATA.run_listed(batch.connection, stored, of_thread=log.row.number)
+    found = METADATA.run_listed(batch.connection, stored, of_thread=log.row.number)
     for key, metadata, text in found:
         times = stored[key]
         if times.expire_us is None or not times.live_at(batch.now_us):
@@ -513,4 +412,4 @@ def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> 
         recorded_us = decode(metadata).expire_us or 0
         if 2 * (recorded_us - batch.now_us) < times.ttl_us:
             _store(batch, log, key, times._replace(expire_us=end_us), value_in(metadata), [text])
-    _EXTEND.run_rows(batch.connection, ("new_us", "of_thread", "of_id"), ends)
+    EXTEND.run_rows(batch.connection, ("new_us", "of_thread", "of_id"), ends)

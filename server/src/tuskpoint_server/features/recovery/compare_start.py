@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...archive.flush.one_flush import require_catalog
+from ...archive.flush.catalog_repair import require_catalog
 from ...archive.flush.packs import Pointer
 from ...archive.formats.catalogs import Catalog
 from ...archive.formats.stored_json import Kind

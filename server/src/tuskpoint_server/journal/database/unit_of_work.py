@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, null, select, update
-from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy import Connection
 
 from ...core.errors import journal_damaged, quota_exceeded
 from ...core.lineage import generated_us, random_end_of
-from ...core.model import Lineage, ThreadName
+from ...core.model import ThreadName
 from ...core.threads import EventKind, is_reserved
 from ...core.values import Encoding
-from ..sql.backend import Backend
-from ..sql.schema import changes, checkpoints, contents, threads, writes
-from ..sql.statements import (
-    Statement,
-    inserting,
-    of_checkpoint,
-    of_namespace,
-    parameters_of,
-    putting,
-)
+from ..sql.backend import Numbers
+from ..sql.statements import parameters_of
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
+from .row_statements import (
+    AMEND,
+    AMENDED,
+    CHANGE_COLUMNS,
+    CHANGED,
+    CHANGED_OR_RAISED,
+    CHECKPOINT_COLUMNS,
+    CONTENT_COLUMNS,
+    PUT_CHANGE,
+    PUT_CHECKPOINT,
+    PUT_CONTENT,
+    PUT_WRITE,
+    RAISED,
+    READ_CHECKPOINT,
+    READ_PENDING,
+    READ_VALUE,
+    RENUMBER_WRITE,
+    SIBLING_WITH_BASE,
+    WRITE_COLUMNS,
+    WRITE_NUMBERS,
+)
 from .thread_cache import ThreadCache
 from .thread_rows import (
-    KNOWN,
     CachedCheckpoint,
     Pending,
     Place,
@@ -40,120 +51,8 @@ from .thread_rows import (
     update_threads,
 )
 
-_CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
-_CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
-_WRITE_COLUMNS = (
-    *("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields[:-1]),
-    *("mac", "data"),
-)
-_CHANGE_COLUMNS = tuple(one.name for one in changes.columns)
-_SIZE, _ENCODING = _CONTENT_COLUMNS.index("size"), _CONTENT_COLUMNS.index("encoding")
-_KEY = ("thread", "checkpoint_ns", "checkpoint_id")
-_FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "held")
-
-
-def _put_checkpoint() -> Insert:
-    statement = inserting(checkpoints, _CHECKPOINT_COLUMNS)
-    new = statement.excluded
-    unchanged = (*_KEY, *_FIRST_SAVE)
-    replaced: dict[str, Any] = {n: new[n] for n in _CHECKPOINT_COLUMNS if n not in unchanged}
-    return statement.on_conflict_do_update(index_elements=_KEY, set_=replaced)
-
-
-_PUT_CHECKPOINT = Statement(_put_checkpoint(), distinct=True)
-_PUT_WRITE = Statement(
-    putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS),
-    distinct=True,
-    beside=("tenant",),
-)
-# One that comes back belongs to the change that brings it: that one's segment holds it.
-_PUT_CONTENT = Statement(
-    putting(
-        contents, ("family", "digest"), names=_CONTENT_COLUMNS, where=contents.c.data.is_(None)
-    ),
-    distinct=True,
-    beside=("tenant",),
-)
-_CONTENT, _WRITE = (*_CONTENT_COLUMNS, "tenant"), (*_WRITE_COLUMNS, "tenant")
-_PUT_CHANGE = Statement(inserting(changes))
-_KNOWN = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
-_of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
-_PENDING = Statement(select(writes.c.mac, *_of_pending, null()).where(of_checkpoint(writes)))
-_RENUMBER_WRITE = Statement(
-    update(writes)
-    .where(
-        of_checkpoint(writes),
-        writes.c.task_id == bindparam("of_task"),
-        writes.c.idx == bindparam("of_idx"),
-    )
-    .values(seq=bindparam("new_seq"), early_us=None, mac=bindparam("new_mac"))
-)
-_WRITE_NUMBERS = ("new_seq", "new_mac", "of_thread", "of_ns", "of_id", "of_task", "of_idx")
-_AMENDED = ("label", "seq", "delta_base", "mac")
-_AMEND = Statement(
-    update(checkpoints)
-    .where(of_checkpoint(checkpoints))
-    .values({name: bindparam(f"new_{name}") for name in _AMENDED})
-)
-_SIBLING_WITH_BASE = Statement(
-    select(checkpoints.c.checkpoint_id)
-    .where(
-        of_namespace(checkpoints),
-        checkpoints.c.parent_id == bindparam("of_parent"),
-        checkpoints.c.delta_base.is_not(None),
-    )
-    .order_by(checkpoints.c.checkpoint_id.desc())
-    .limit(1)
-)
-_RAISED = Statement(
-    select(checkpoints.c.checkpoint_id)
-    .where(
-        of_namespace(checkpoints),
-        checkpoints.c.checkpoint_id > bindparam("after"),
-        checkpoints.c.checkpoint_id.like(bindparam("ending")),
-    )
-    .limit(1)
-)
-_ENDED = and_(
-    changes.c.thread == bindparam("of_thread"),
-    changes.c.checkpoint_ns == bindparam("of_ns"),
-    changes.c.incarnation <= bindparam("ended"),
-)
-_CHANGED = Statement(
-    select(changes.c.seq).where(_ENDED, changes.c.checkpoint_id == bindparam("of_id")).limit(1)
-)
-_CHANGED_OR_RAISED = Statement(
-    select(changes.c.seq).where(_ENDED, changes.c.checkpoint_id.like(bindparam("ending"))).limit(1)
-)
-_VALUE = Statement(
-    select(contents.c.size, contents.c.encoding).where(
-        contents.c.family == bindparam("of_family"),
-        contents.c.digest == bindparam("of_digest"),
-        contents.c.data.is_not(None),
-    )
-)
-FAMILY = (
-    select(threads.c.number, threads.c.seq, threads.c.compacted_seq)
-    .where(threads.c.family == bindparam("of_family"))
-    .order_by(threads.c.number)
-)
-"""Threads of a family, deleted ones too, and how far their logs go and were swept."""
-_LOCK_FAMILY = Statement(FAMILY.with_for_update())
-
-
-class Numbers:
-    """Gives numbers to threads and families, each once."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._left: Iterator[int] = iter(())
-
-    def next(self, connection: Connection) -> int:
-        """Return the next one."""
-        for number in self._left:
-            return number
-        self._left = self._backend.numbers(connection)
-        return next(self._left)
+_SIZE, _ENCODING = CONTENT_COLUMNS.index("size"), CONTENT_COLUMNS.index("encoding")
+_CONTENT, _WRITE = (*CONTENT_COLUMNS, "tenant"), (*WRITE_COLUMNS, "tenant")
 
 
 class UnitOfWork:
@@ -186,11 +85,10 @@ class UnitOfWork:
         self.is_shared = shared
         self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
-        self._floors: dict[
-            str, ThreadCacheEntry | None
-        ] = {}  # as of the last look for a missing thread
+        # As of the last look for a missing thread.
+        self._floors: dict[str, ThreadCacheEntry | None] = {}
         self.now_us = now_us
-        self.changed: set[tuple[str, str]] = set()
+        self.changed: set[ThreadName] = set()
         self.added: dict[str, tuple[int, int]] = {}
         self.last: tuple[int, int] | None = None
         self.logs = logs
@@ -302,17 +200,6 @@ class UnitOfWork:
         """Return the number of a family that nobody belongs to."""
         return self._numbers.next(self.connection)
 
-    def lock_family(self, family: int) -> Sequence[tuple[int, int, int]]:
-        """Keep other writers from changing the threads of a family; return `FAMILY` of them.
-
-        What the batch did before has to be written out.
-        """
-        found: Sequence[tuple[int, int, int]] | None = None
-        # A thread may have joined it while the others were waited for.
-        while found != (rows := _LOCK_FAMILY.run(self.connection, of_family=family).fetchall()):
-            found = rows
-        return rows
-
     def store(self, log: ThreadCacheEntry) -> None:
         """Write the thread's row with this batch."""
         if log.new:
@@ -379,7 +266,9 @@ class UnitOfWork:
         if known is not None or place[1] > self.greatest(log, place[0]):
             return known
         self._write_out_checkpoints()
-        row = _KNOWN.run(self.connection, **parameters_of(log.row.number, *place)).fetchone()
+        row = READ_CHECKPOINT.run(
+            self.connection, **parameters_of(log.row.number, *place)
+        ).fetchone()
         if row is None:
             return None
         known = CachedCheckpoint(*row)
@@ -396,7 +285,7 @@ class UnitOfWork:
         self._write_out_checkpoints()
         of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "after": checkpoint_id}
         ending = f"%{random_end_of(checkpoint_id)}"
-        row = _RAISED.run(self.connection, **of, ending=ending).fetchone()
+        row = RAISED.run(self.connection, **of, ending=ending).fetchone()
         return str(row[0]) if row is not None else ""
 
     def is_of_ended(self, log: ThreadCacheEntry, place: Place, *, raised: bool) -> bool:
@@ -414,7 +303,7 @@ class UnitOfWork:
             of["ending"] = f"%{random_end_of(place[1])}"
         else:
             of["of_id"] = place[1]
-        statement = _CHANGED_OR_RAISED if raised else _CHANGED
+        statement = CHANGED_OR_RAISED if raised else CHANGED
         if statement.run(self.connection, **of).fetchone() is not None:
             return True
         ended_us = row.updated_us if row.deleted else row.created_us
@@ -437,7 +326,7 @@ class UnitOfWork:
         found: Pending = {}
         if known is not None or log.early:
             self._write_out_writes()
-            rows = _PENDING.run(self.connection, **parameters_of(log.row.number, *place))
+            rows = READ_PENDING.run(self.connection, **parameters_of(log.row.number, *place))
             for mac, *columns in rows.fetchall():
                 write = StoredWrite(*columns)
                 if self.binder.is_complete:
@@ -457,7 +346,7 @@ class UnitOfWork:
         """
         self._write_out_checkpoints()
         of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
-        row = _SIBLING_WITH_BASE.run(self.connection, **of).fetchone()
+        row = SIBLING_WITH_BASE.run(self.connection, **of).fetchone()
         sibling = self.checkpoint(log, (checkpoint_ns, row[0])) if row is not None else None
         return sibling.delta_base if sibling is not None else None
 
@@ -468,7 +357,7 @@ class UnitOfWork:
     def value(self, log: ThreadCacheEntry, digest: bytes) -> tuple[int, int] | None:
         """Return size and encoding of a value of the thread's family whose data is here."""
         of = {"of_family": log.row.family, "of_digest": digest}
-        found = _VALUE.run(self.connection, **of).fetchone()
+        found = READ_VALUE.run(self.connection, **of).fetchone()
         if found is None:
             row = self._contents.get((log.row.family, digest))
             return row and (row[_SIZE], row[_ENCODING])
@@ -561,8 +450,8 @@ class UnitOfWork:
         """Store a checkpoint with another number, label or `delta_base` than it had."""
         self._write_out_checkpoints()
         self._bind(log, place, known, known.mac)
-        new = {f"new_{name}": getattr(known, name) for name in _AMENDED}
-        _AMEND.run(self.connection, **parameters_of(log.row.number, *place), **new)
+        new = {f"new_{name}": getattr(known, name) for name in AMENDED}
+        AMEND.run(self.connection, **parameters_of(log.row.number, *place), **new)
 
     def renumber_writes(
         self, log: ThreadCacheEntry, place: Place, written: Iterable[StoredWrite], seq: int
@@ -580,7 +469,7 @@ class UnitOfWork:
             log.row.move(binder, mac, write.mac(binder, number, place))
             rows.append((seq, mac, number, *place, write.task_id, write.idx))
             renumbered.append(new)
-        _RENUMBER_WRITE.run_rows(self.connection, _WRITE_NUMBERS, rows)
+        RENUMBER_WRITE.run_rows(self.connection, WRITE_NUMBERS, rows)
         return renumbered
 
     def forget_rows(self, log: ThreadCacheEntry, macs: Iterable[bytes | None]) -> None:
@@ -593,18 +482,18 @@ class UnitOfWork:
         """Write what the changes so far have done; nothing is left to be written after."""
         nonce = new_nonce()
         insert_threads(self.connection, list(self._new_threads.values()), nonce)
-        _PUT_CONTENT.run_rows(self.connection, _CONTENT, list(self._contents.values()))
+        PUT_CONTENT.run_rows(self.connection, _CONTENT, list(self._contents.values()))
         self._write_out_checkpoints()
         self._write_out_writes()
-        _PUT_CHANGE.run_rows(self.connection, _CHANGE_COLUMNS, self._changes)
+        PUT_CHANGE.run_rows(self.connection, CHANGE_COLUMNS, self._changes)
         update_threads(self.connection, list(self._threads.values()), nonce)
         self.discard()
 
     def _write_out_checkpoints(self) -> None:
         rows = list(self._checkpoints.values())
-        _PUT_CHECKPOINT.run_rows(self.connection, _CHECKPOINT_COLUMNS, rows)
+        PUT_CHECKPOINT.run_rows(self.connection, CHECKPOINT_COLUMNS, rows)
         self._checkpoints = {}
 
     def _write_out_writes(self) -> None:
-        _PUT_WRITE.run_rows(self.connection, _WRITE, list(self._writes.values()))
+        PUT_WRITE.run_rows(self.connection, _WRITE, list(self._writes.values()))
         self._writes = {}

@@ -21,12 +21,12 @@ from sqlalchemy import Connection
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
 from ...core.model import ThreadName
-from ..sql.backend import Backend, OutcomeUnknownError
+from ..sql.backend import Backend, Numbers, OutcomeUnknownError
 from ..sql.journal_metadata import follow_sealing
 from ..sql.sealing import seal_of
 from ..sql.statements import driver_of
 from .thread_cache import ThreadCache
-from .unit_of_work import Numbers, UnitOfWork
+from .unit_of_work import UnitOfWork
 from .witness import Witness
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ from ...core.errors import Reason, Refusal
 from ..database.binding import binder_of
 from ..database.database import Database
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadRef
-from ..database.unit_of_work import FAMILY, UnitOfWork
+from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import changes, checkpoints, contents, threads
 from ..sql.statements import LISTED, Statement, of_thread
 from ..values.contents import referred
@@ -61,6 +61,15 @@ def sparing_damaged() -> Iterator[None]:
         if refusal.reason is not Reason.JOURNAL_DAMAGED:
             raise
         _log.error("values that may not be needed stay in the journal: %s", refusal)
+
+
+FAMILY = (
+    select(threads.c.number, threads.c.seq, threads.c.compacted_seq)
+    .where(threads.c.family == bindparam("of_family"))
+    .order_by(threads.c.number)
+)
+"""Threads of a family, deleted ones too, and how far their logs go and were swept."""
+_LOCK_FAMILY = Statement(FAMILY.with_for_update())
 
 
 class Sized(NamedTuple):
@@ -227,7 +236,7 @@ class Pass:
 
         def work(batch: UnitOfWork) -> tuple[_Seen, Taken]:
             connection, taken = batch.connection, Taken()
-            seen = self._read(connection, batch.lock_family(self.family))
+            seen = self._read(connection, _lock_family(batch, self.family))
             spared = (self.spared, seen.named)
             left = [one for one in values if not any(one.digest in some for some in spared)]
             patches = [one for one in left if one.keyframe is not None]
@@ -426,3 +435,15 @@ def _count_off(batch: UnitOfWork, family: int, counts: Sequence[Sequence[Any]]) 
         log.row.removed_bytes -= seen_bytes
         log.row.added_bytes -= seen_bytes
         batch.store(log)
+
+
+def _lock_family(batch: UnitOfWork, family: int) -> Sequence[tuple[int, int, int]]:
+    """Keep other writers from changing the threads of a family; return `FAMILY` of them.
+
+    What the batch did before has to be written out.
+    """
+    found: Sequence[tuple[int, int, int]] | None = None
+    # A thread may have joined it while the others were waited for.
+    while found != (rows := _LOCK_FAMILY.run(batch.connection, of_family=family).fetchall()):
+        found = rows
+    return rows

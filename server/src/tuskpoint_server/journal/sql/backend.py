@@ -245,3 +245,18 @@ def _definitions(url: str) -> tuple[str, ...]:
     mock = create_mock_engine(url, note)
     metadata.create_all(mock, checkfirst=False)
     return tuple(statements)
+
+
+class Numbers:
+    """Gives numbers to threads and families, each once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._left: Iterator[int] = iter(())
+
+    def next(self, connection: Connection) -> int:
+        """Return the next one."""
+        for number in self._left:
+            return number
+        self._left = self._backend.numbers(connection)
+        return next(self._left)
