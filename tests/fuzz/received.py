@@ -27,7 +27,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.json_view import excerpts, views
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.core.process import ConfigError
-from tuskpoint_server.features import positions
+from tuskpoint_server.features import cursors as positions
 from tuskpoint_server.keys import local, signing
 from tuskpoint_server.search.embedders import openai
 from tuskpoint_server.search.searchable import body_of
@@ -118,7 +118,7 @@ def page_token(data: bytes) -> None:
     text = data.decode(errors="replace")
     for scope, kinds in _LISTINGS:
         parsed(
-            partial(positions.unseal, scope, text, *kinds),
+            partial(positions.decode_cursor, scope, text, *kinds),
             Reason.PAGE_TOKEN_INVALID,
         )
 
@@ -130,11 +130,13 @@ def position(data: bytes) -> None:
     for scope, kinds in _LISTINGS:
         token = seeds.seal_of(scope, payload) + payload
         found = parsed(
-            partial(positions.unseal, scope, token, *kinds),
+            partial(positions.decode_cursor, scope, token, *kinds),
             Reason.PAGE_TOKEN_INVALID,
         )
         if found is not None:
-            same(positions.unseal(scope, positions.seal(scope, found), *kinds), found)
+            same(
+                positions.decode_cursor(scope, positions.encode_cursor(scope, found), *kinds), found
+            )
 
 
 @target(seeds.token_files)

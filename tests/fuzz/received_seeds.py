@@ -31,7 +31,7 @@ from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Issuer, Sco
 from tuskpoint_server.core.items import ItemTimes
 from tuskpoint_server.core.items import encode as encode_item
 from tuskpoint_server.core.lineage import Descriptor, encode_descriptor
-from tuskpoint_server.features.positions import seal
+from tuskpoint_server.features.cursors import encode_cursor
 from tuskpoint_server.keys.signing import Signer
 
 # --- values, metadata ----------------------------------------------------------------------------
@@ -103,9 +103,9 @@ def item_filters() -> list[bytes]:
 
 def page_tokens() -> list[bytes]:
     return [
-        seal(("threads", "tenant"), ["t"]).encode(),
-        seal(("checkpoints", "tenant", "thread"), ["blob", "", "c1"]).encode(),
-        seal(("watch", "tenant", "thread"), ["journal", 1, 2, 3]).encode(),
+        encode_cursor(("threads", "tenant"), ["t"]).encode(),
+        encode_cursor(("checkpoints", "tenant", "thread"), ["blob", "", "c1"]).encode(),
+        encode_cursor(("watch", "tenant", "thread"), ["journal", 1, 2, 3]).encode(),
     ]
 
 

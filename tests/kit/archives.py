@@ -40,7 +40,7 @@ class House:
     """A journal and its archive; nothing is flushed unless it is asked for.
 
     Attributes:
-        took_over: Set once the server does the duties of the keeper after another one.
+        took_over: Set once the server does the duties of the leader after another one.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class House:
         store: BlobStore,
         clock: Clock,
         lease: Lease,
-        keeper: Leader,
+        leader: Leader,
         took_over: asyncio.Event,
         keys: KeyProvider | None,
     ) -> None:
         self.journal = journal
         self.archive = archive
         self.lease = lease
-        self.keeper = keeper
+        self.leader = leader
         self.took_over = took_over
         self.keys = keys
         self.store = store
@@ -173,13 +173,13 @@ async def house(
             took_over.set()
             yield
 
-        keeper = Leader(lease, [archive.keeping, noting])
-        await keeper.start()
+        leader = Leader(lease, [archive.keeping, noting])
+        await leader.start()
         took_over.clear()
         try:
-            yield House(journal, archive, store, time, lease, keeper, took_over, keys)
+            yield House(journal, archive, store, time, lease, leader, took_over, keys)
         finally:
-            await keeper.stop()
+            await leader.stop()
             await archive.stop()
 
 

@@ -11,7 +11,7 @@ from tests.kit.archives import House, house, shown
 from tests.kit.blobs.epoch_store import EpochStore
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock
-from tuskpoint_server.archive.renew.salvage import Round
+from tuskpoint_server.archive.renew.repair import Round
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.core.model import View
 

@@ -231,13 +231,14 @@ class History:
                 raise
 
 
-async def live(history: History, steps: Sequence[str], *, apart: bool = False) -> None:
+async def live(history: History, steps: Sequence[str], *, standalone: bool = False) -> None:
     """Live through a history; `restart` opens the journal again."""
     clock = Clock()
     left = list(steps)
     with tempfile.TemporaryDirectory() as directory:
         while left:
-            async with house(Path(directory), history.store, clock, apart=apart) as opened:
+            folder = Path(directory)
+            async with house(folder, history.store, clock, standalone=standalone) as opened:
                 history.enter(opened)
                 while left and (step := left.pop(0)) != "restart":
                     await history.do(step)

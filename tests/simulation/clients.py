@@ -230,7 +230,7 @@ class Clients:
             )
             if closure is None:
                 return
-            bundle = await server.archive.apart.store_bundle(TENANT, closure)
+            bundle = await server.archive.standalone.store_bundle(TENANT, closure)
             location, parts, seq = bundle.location, bundle.parts, closure.seq
         asked = request(TENANT, "", "CreateHandoff")
         await server.handoffs.keep_handoff(asked, key, location, parts, b"", content_seq=seq)
@@ -242,10 +242,10 @@ class Clients:
         if not self.handed_off:
             return
         location, known = self.rng.choice(self.handed_off)
-        data = await server.archive.apart.fetch(location, lambda count: None, Holder())
+        data = await server.archive.standalone.fetch(location, lambda count: None, Holder())
         # All that a descriptor says of it: its key is in its header, wrapped.
         named = BlobLocation(location.sha256, 0, location.blob_id)
-        closure = await server.archive.apart.open(TENANT, data, named, Holder())
+        closure = await server.archive.standalone.open(TENANT, data, named, Holder())
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
         with self._doubt(server, target):
             await server.lineage.adopt(TENANT, closure, sha256, target, "", "")

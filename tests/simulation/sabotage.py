@@ -46,9 +46,9 @@ def certified_without_read_back(patch: Patch) -> None:
     """A pack is believed to be stored although the store kept only a part of it."""
 
     async def believe(
-        self: PackRunner, tenant: str, members: Sequence[BlobMember], *, apart: bool = False
+        self: PackRunner, tenant: str, members: Sequence[BlobMember], *, standalone: bool = False
     ) -> dict[bytes, BlobLocation]:
-        receipt = await self._blobs.put(members, apart=apart)
+        receipt = await self._blobs.put(members, standalone=standalone)
         return {location.sha256: location for location in receipt.locations}
 
     patch.setattr(PackRunner, "store", believe)

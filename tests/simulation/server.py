@@ -106,7 +106,7 @@ class Server:
         shadow: What the journal held after each commit.
         recovered_seqs: Last change of each thread when the journal was recovered, if it was.
         edited: Threads that an edit at rest ever concerned.
-        database, store, archive, keeper, rows, removal, lineage, snapshots, handoffs: Of this life.
+        database, store, archive, leader, rows, removal, lineage, snapshots, handoffs: Of this life.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Server:
             clock_us=clock_us,
             keys=self.keys,
         )
-        self.keeper = Leader(lease, [self.archive.keeping])
+        self.leader = Leader(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
         self.archive._spool = self.archive._runner._spool = spool
@@ -167,7 +167,7 @@ class Server:
         self.index = IndexRows(self.database)
         self.completer = Completer(self.rows, self.archive)
         await self.archive.start()
-        await self.keeper.start()
+        await self.leader.start()
 
     def calm(self) -> None:
         """Let nothing fail any more."""
@@ -218,7 +218,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop as on SIGTERM."""
-        await self.keeper.stop()
+        await self.leader.stop()
         await self.archive.stop()
         await self.database.close()
 

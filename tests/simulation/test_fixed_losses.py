@@ -9,11 +9,11 @@ from tests.simulation.promises.checks import newest
 from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.archive.formats.stored_json import Kind
-from tuskpoint_server.archive.renew.salvage import survey
+from tuskpoint_server.archive.renew.repair import survey
 from tuskpoint_server.archive.rows import lifetimes
 
 
-@fixed(apart=True, max_pack_checkpoints=1)
+@fixed(standalone=True, max_pack_checkpoints=1)
 async def test_a_rebuilt_catalog_places_what_is_stored_above_the_watermark(stage: Stage) -> None:
     """A checkpoint that is stored alone in a version from above its range is named later."""
     await stage.save("01", x=BIG)

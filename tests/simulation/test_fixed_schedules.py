@@ -218,7 +218,7 @@ async def test_late_writes_are_evicted(stage: Stage) -> None:
     await stage.flush()
 
 
-@fixed(apart=True)
+@fixed(standalone=True)
 async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) -> None:
     """A segment of a single checkpoint has all its writes, those too that the journal gave up."""
     await stage.save("01", x=b"one", writes=[write("w", BIG), write("w", b"2", idx=1)])

@@ -179,7 +179,7 @@ def clock_kind(server: SoakServer, seed: str) -> Kind:
     return Kind("clock", strike, (10, 40), (8, 30), least_s=CLOCK_SECONDS)
 
 
-class Keeper(Background):
+class Leader(Background):
     """Starts the server again whenever it has ended, and kills and freezes it by itself.
 
     Args:

@@ -25,7 +25,7 @@ from tests.crash.writers.ledger import Record
 from tests.crash.writers.processes import WriterProcess
 from tests.kit.servers.processes import WalrusProcess
 from tests.soak import agents
-from tests.soak.faults import Faults, Keeper, Kind, blob_kind, clock_kind, disk_kind, wire_kind
+from tests.soak.faults import Faults, Kind, Leader, blob_kind, clock_kind, disk_kind, wire_kind
 from tests.soak.machine import Disk, LeftOutError, SoakServer
 from tests.soak.samples import Sample, Sampler, course, growth
 from tests.soak.wire import Wire
@@ -176,18 +176,18 @@ def let_fail(
     """
     with (
         Sampler(server, token, min(2.0, plan.seconds / 60)) as sampler,
-        Keeper(
+        Leader(
             server, random.Random(f"{plan.seed} keeper"), plan.pace, kills_s=plan.seconds / 4
-        ) as keeper,
+        ) as leader,
         Faults(kinds, plan.seed, plan.pace) as faults,
     ):
 
         def check_all() -> None:
             writer.check_alive()
-            for one in (sampler, keeper, faults):
+            for one in (sampler, leader, faults):
                 one.check()
 
-        while not keeper.settled.wait(CHECK_SECONDS):
+        while not leader.settled.wait(CHECK_SECONDS):
             check_all()
         ends = time.monotonic() + plan.seconds * 3 / 4
         while time.monotonic() < ends:
@@ -195,15 +195,15 @@ def let_fail(
             time.sleep(CHECK_SECONDS)
     rss = course(sampler.samples, lambda one: one.rss_bytes)
     descriptors = course(sampler.samples, lambda one: one.descriptors)
-    outcome.problems += keeper.problems + growth(rss, descriptors)
+    outcome.problems += leader.problems + growth(rss, descriptors)
     outcome.faults += faults.log
     outcome.figures |= {
         "agents": plan.agents,
         "seconds": plan.seconds,
         "faults": dict(sorted(faults.happened.items())),
-        "kills": keeper.kills,
-        "freezes": keeper.freezes,
-        "failed_starts": dict(Counter(keeper.failed_starts)),
+        "kills": leader.kills,
+        "freezes": leader.freezes,
+        "failed_starts": dict(Counter(leader.failed_starts)),
         "samples": len(sampler.samples),
         "rss_mib": {name: round(number / (1 << 20), 1) for name, number in asdict(rss).items()},
         "rss_mib_over_time": over_time(sampler.samples),

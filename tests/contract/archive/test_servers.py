@@ -1,4 +1,4 @@
-"""Archives of two servers over one journal and one blob store: the keeper flushes for both."""
+"""Archives of two servers over one journal and one blob store: the leader flushes for both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Opening = Callable[..., Awaitable[House]]
 
 @pytest.fixture
 async def open_server(tmp_path: Path, store: MemoryStore, clock: Clock) -> AsyncIterator[Opening]:
-    """Open a server by its name; `ticks` is its own clock. The first one is the keeper."""
+    """Open a server by its name; `ticks` is its own clock. The first one is the leader."""
     async with AsyncExitStack() as stack:
 
         async def opening(name: str, ticks: Ticks | None = None, **changed: Any) -> House:
@@ -52,33 +52,33 @@ async def saved(home: House, name: str, thread_id: str = "t") -> tuple[Checkpoin
     return made.key, made.seq
 
 
-async def take_over(keeper: House, ticks: Ticks, other: House) -> None:
-    """Let the keeper's clock stand still, as if its process was stopped, and another one take over.
+async def take_over(leader: House, ticks: Ticks, other: House) -> None:
+    """Let the leader's clock stand still, as if its process was stopped, and another one take over.
 
-    Then the time that passed shows on the clock, but the keeper has not looked at it yet.
+    Then the time that passed shows on the clock, but the leader has not looked at it yet.
     """
     await expire(other.journal.database)
     await other.took_over.wait()
     ticks.now += 3600
 
 
-async def test_the_keeper_certifies_what_another_server_saves(open_server: Opening) -> None:
-    keeper, other = await open_server("a"), await open_server("b")
+async def test_the_leader_certifies_what_another_server_saves(open_server: Opening) -> None:
+    leader, other = await open_server("a"), await open_server("b")
     key, seq = await saved(other, "one")
     catalog = await other.archive.certify(TENANT, key, seq)
-    assert catalog == await keeper.archive.certify(TENANT, key, seq)
-    pointer = (keeper.archive._pointer.path(TENANT)).read_text("utf-8").strip()
+    assert catalog == await leader.archive.certify(TENANT, key, seq)
+    pointer = (leader.archive._pointer.path(TENANT)).read_text("utf-8").strip()
     assert pointer == catalog.blob_id
     assert await check_certified(other) == 1
 
 
 async def test_everything_is_certified_for_another_server(open_server: Opening) -> None:
-    keeper, other = await open_server("a"), await open_server("b")
-    await grow(keeper, 3, "of-keeper")
+    leader, other = await open_server("a"), await open_server("b")
+    await grow(leader, 3, "of-leader")
     await grow(other, 2, "of-other")
     outcome = await other.archive.certify_all(TENANT)
     assert outcome.certified == 5
-    assert outcome.catalog == (await keeper.archive.certify_all(TENANT)).catalog
+    assert outcome.catalog == (await leader.archive.certify_all(TENANT)).catalog
     assert (await other.archive.certify_all(TENANT)).certified == 0
 
 
@@ -95,20 +95,20 @@ async def test_polling_finds_what_no_notification_brings(
     assert (await other.archive.certify_all(TENANT)).certified == 1
 
 
-async def test_another_server_hears_why_the_keeper_fails(
+async def test_another_server_hears_why_the_leader_fails(
     open_server: Opening, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper, other = await open_server("a"), await open_server("b")
+    leader, other = await open_server("a"), await open_server("b")
     key, seq = await saved(other, "one")
     store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
     with pytest.raises(Refusal) as failed:
         await other.archive.certify_all(TENANT)
     assert failed.value.reason is Reason.BLOB_UNAVAILABLE
-    assert failed.value.message == (await keeper.archive.status(TENANT)).last_error
+    assert failed.value.message == (await leader.archive.status(TENANT)).last_error
     waiting = asyncio.create_task(other.archive.certify(TENANT, key, seq))
     while not (await other.archive.status(TENANT)).last_error:  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.01)
-    here, there = await keeper.archive.status(TENANT), await other.archive.status(TENANT)
+    here, there = await leader.archive.status(TENANT), await other.archive.status(TENANT)
     assert (here.last_error, here.last_error_us) == (there.last_error, there.last_error_us)
     assert not waiting.done(), "a wait for one change goes on through failures"
     store.verdict = lambda members: None
@@ -129,39 +129,39 @@ async def test_what_cannot_be_stored_is_refused_on_each_server(
     await other.archive.certify(TENANT, key, seq)
 
 
-async def test_the_keeper_flushes_in_time_what_another_server_saves(open_server: Opening) -> None:
-    keeper, other = await open_server("a", flush_interval_s=0.01), await open_server("b")
+async def test_the_leader_flushes_in_time_what_another_server_saves(open_server: Opening) -> None:
+    leader, other = await open_server("a", flush_interval_s=0.01), await open_server("b")
     await saved(other, "one")
-    with keeper.journal.database.waiters.subscribe(TENANT, "t") as changes:
-        while (await keeper.watermark())[1] == 0:
+    with leader.journal.database.waiters.subscribe(TENANT, "t") as changes:
+        while (await leader.watermark())[1] == 0:
             await changes.wait(60)
 
 
 async def test_each_server_keeps_within_the_limits_of_the_backlog(open_server: Opening) -> None:
-    keeper = await open_server("a", hard_limit_bytes=1000, soft_limit_bytes=900)
-    await saved(keeper, "one")
-    await saved(keeper, "two", "u")
+    leader = await open_server("a", hard_limit_bytes=1000, soft_limit_bytes=900)
+    await saved(leader, "one")
+    await saved(leader, "two", "u")
     other = await open_server("b", hard_limit_bytes=1000, soft_limit_bytes=900)
     with pytest.raises(Refusal) as full:
         other.archive.backlog(TENANT).admit()
     assert full.value.reason is Reason.BACKLOG_FULL
-    await keeper.flush()
+    await leader.flush()
     while other.archive.backlog(TENANT).warning():  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.01)
     other.archive.backlog(TENANT).admit()
     await saved(other, "three", "v")
     await saved(other, "four", "w")
-    while not keeper.archive.backlog(TENANT).warning():  # noqa: ASYNC110 - no event says so
+    while not leader.archive.backlog(TENANT).warning():  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.01)
 
 
-async def test_a_keeper_that_wakes_after_a_takeover_certifies_nothing(
+async def test_a_leader_that_wakes_after_a_takeover_certifies_nothing(
     open_server: Opening, store: MemoryStore
 ) -> None:
     """It was stopped in the middle of a put, and its clock says nothing of it when it goes on."""
     ticks = Ticks()
-    keeper, other = await open_server("a", ticks), await open_server("b")
-    key, seq = await saved(keeper, "one")
+    leader, other = await open_server("a", ticks), await open_server("b")
+    key, seq = await saved(leader, "one")
     put = asyncio.Event()
 
     async def stopped(members: Sequence[object]) -> None:
@@ -171,23 +171,23 @@ async def test_a_keeper_that_wakes_after_a_takeover_certifies_nothing(
         await other.flush()
 
     store.on_put = stopped
-    catalog = await keeper.archive.certify(TENANT, key, seq)
+    catalog = await leader.archive.certify(TENANT, key, seq)
     assert put.is_set()
     known = await other.archive.catalog(TENANT)
     assert known is not None
     assert known.location == catalog
     assert known.catalog.number == 1, "it was certified once"
-    assert await keeper.ask("SELECT count(*) FROM packs") == [(0,)]
+    assert await leader.ask("SELECT count(*) FROM packs") == [(0,)]
     assert await check_certified(other) == 1
-    assert not keeper.lease.held
+    assert not leader.lease.held
 
 
-async def test_a_keeper_whose_time_is_over_does_nothing_more(
+async def test_a_leader_whose_time_is_over_does_nothing_more(
     open_server: Opening, store: MemoryStore
 ) -> None:
     ticks = Ticks()
-    keeper, other = await open_server("a", ticks), await open_server("b")
-    await saved(keeper, "one")
+    leader, other = await open_server("a", ticks), await open_server("b")
+    await saved(leader, "one")
     ticks.now += 3600
     puts: list[object] = []
 
@@ -195,7 +195,7 @@ async def test_a_keeper_whose_time_is_over_does_nothing_more(
         puts.append(members)
 
     store.verdict = counted
-    flusher = keeper.archive._flusher(TENANT)
+    flusher = leader.archive._flusher(TENANT)
     flusher.flush_soon()
     assert flusher._task is not None
     await flusher._task
@@ -210,24 +210,24 @@ async def test_a_pack_on_the_way_of_a_dead_server_is_built_again(
     open_server: Opening, store: MemoryStore, tmp_path: Path
 ) -> None:
     ticks = Ticks()
-    keeper, other = await open_server("a", ticks), await open_server("b")
-    await saved(keeper, "one")
+    leader, other = await open_server("a", ticks), await open_server("b")
+    await saved(leader, "one")
     store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
-    await refused(keeper.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
+    await refused(leader.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
     [spooled] = (tmp_path / "a" / "spool").iterdir()
     store.verdict = lambda members: None
-    await take_over(keeper, ticks, other)
+    await take_over(leader, ticks, other)
     await other.flush()
     assert await other.ask("SELECT count(*) FROM packs") == [(0,)]
     assert not [*(tmp_path / "b" / "spool").iterdir()]
     assert await check_certified(other) == 1
-    await other.keeper.stop()
-    await keeper.took_over.wait()
-    assert not spooled.exists(), "the old keeper comes back and removes it"
-    assert await keeper.flush() == 0
+    await other.leader.stop()
+    await leader.took_over.wait()
+    assert not spooled.exists(), "the old leader comes back and removes it"
+    assert await leader.flush() == 0
 
 
-async def test_a_server_that_is_not_the_keeper_leaves_no_files_of_a_life_before(
+async def test_a_server_that_is_not_the_leader_leaves_no_files_of_a_life_before(
     open_server: Opening, tmp_path: Path
 ) -> None:
     await open_server("a")
@@ -238,12 +238,12 @@ async def test_a_server_that_is_not_the_keeper_leaves_no_files_of_a_life_before(
     assert list(spool.iterdir()) == []
 
 
-async def test_callers_go_on_waiting_when_the_keeper_changes(
+async def test_callers_go_on_waiting_when_the_leader_changes(
     open_server: Opening, store: MemoryStore
 ) -> None:
     ticks = Ticks()
-    keeper, other = await open_server("a", ticks), await open_server("b", **EAGER)
-    first, second = await saved(keeper, "one"), await saved(other, "two", "u")
+    leader, other = await open_server("a", ticks), await open_server("b", **EAGER)
+    first, second = await saved(leader, "one"), await saved(other, "two", "u")
     failed = asyncio.Event()
 
     def failing(members: Sequence[object]) -> Reason:
@@ -251,14 +251,14 @@ async def test_callers_go_on_waiting_when_the_keeper_changes(
         return Reason.BLOB_UNAVAILABLE
 
     store.verdict = failing
-    here = asyncio.create_task(keeper.archive.certify(TENANT, *first))
+    here = asyncio.create_task(leader.archive.certify(TENANT, *first))
     there = asyncio.create_task(other.archive.certify(TENANT, *second))
     await failed.wait()
-    await take_over(keeper, ticks, other)
+    await take_over(leader, ticks, other)
     store.verdict = lambda members: None
     catalogs: list[BlobLocation] = [await here, await there]
     assert all(catalogs)
-    assert not keeper.lease.held
+    assert not leader.lease.held
 
 
 async def test_who_waits_on_another_server_gets_a_defect(
@@ -274,16 +274,16 @@ async def test_who_waits_on_another_server_gets_a_defect(
     await other.archive.certify(TENANT, key, seq)
 
 
-async def test_the_next_keeper_writes_the_pointer_to_the_newest_catalog(
+async def test_the_next_leader_writes_the_pointer_to_the_newest_catalog(
     open_server: Opening,
 ) -> None:
-    keeper, other = await open_server("a"), await open_server("b")
-    await saved(keeper, "one")
-    catalog = (await keeper.archive.certify_all(TENANT)).catalog
+    leader, other = await open_server("a"), await open_server("b")
+    await saved(leader, "one")
+    catalog = (await leader.archive.certify_all(TENANT)).catalog
     assert catalog is not None
     pointer = other.archive._pointer.path(TENANT)
     assert not pointer.exists()
-    await keeper.keeper.stop()
+    await leader.leader.stop()
     await other.took_over.wait()
     assert pointer.read_text("utf-8").strip() == catalog.blob_id
 

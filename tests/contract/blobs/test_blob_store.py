@@ -133,9 +133,9 @@ async def test_get_returns_the_bytes_that_were_put(subject: Subject, data: bytes
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_bytes_are_reported_as_they_arrive(subject: Subject, apart: bool) -> None:
+async def test_bytes_are_reported_as_they_arrive(subject: Subject, standalone: bool) -> None:
     one = member(os.urandom(5 << 20))
-    [location] = (await subject.store.put([one], apart=apart)).locations
+    [location] = (await subject.store.put([one], standalone=standalone)).locations
     counts: list[int] = []
     # Whoever only has an ID and a hash knows no size.
     unsized = replace(location, size=0)
@@ -251,9 +251,9 @@ async def test_one_that_is_wrong_fails_the_read_of_many(subject: Subject) -> Non
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
-async def test_blobs_are_listed(subject: Subject, apart: bool) -> None:
+async def test_blobs_are_listed(subject: Subject, standalone: bool) -> None:
     members = [member(b"one"), member(b"two"), member(b"")]
-    receipt = await subject.store.put(members, apart=apart)
+    receipt = await subject.store.put(members, standalone=standalone)
     listed = [
         listed.location
         for blob_id in {location.blob_id for location in receipt.locations}
@@ -265,8 +265,8 @@ async def test_blobs_are_listed(subject: Subject, apart: bool) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
-async def test_renewal_changes_no_location(subject: Subject, apart: bool) -> None:
-    receipt = await subject.store.put([member(b"one"), member(b"two")], apart=apart)
+async def test_renewal_changes_no_location(subject: Subject, standalone: bool) -> None:
+    receipt = await subject.store.put([member(b"one"), member(b"two")], standalone=standalone)
     for blob_id in {location.blob_id for location in receipt.locations}:
         for location in (await subject.store.renew(blob_id)).locations:
             assert replace(location, size=0) in {

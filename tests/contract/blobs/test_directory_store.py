@@ -53,16 +53,16 @@ async def test_the_same_members_make_the_same_file(blobs: DirectoryStore, root: 
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_a_member_alone_is_a_file_as_it_is(
-    blobs: DirectoryStore, root: Path, apart: bool
+    blobs: DirectoryStore, root: Path, standalone: bool
 ) -> None:
-    [location] = (await blobs.put([member(b"", "catalog")], apart=apart)).locations
+    [location] = (await blobs.put([member(b"", "catalog")], standalone=standalone)).locations
     name = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
     assert location == BlobLocation(hashlib.sha256(b"").digest(), 0, name)
     assert (root / "47" / name).read_bytes() == b""
 
 
 async def test_apart_each_is_a_file_as_it_is(blobs: DirectoryStore, root: Path) -> None:
-    receipt = await blobs.put(THREE, apart=True)
+    receipt = await blobs.put(THREE, standalone=True)
     assert receipt.locations == tuple(
         BlobLocation(one.sha256, len(one.data), blob_id_of(one.data)) for one in THREE
     )
@@ -71,10 +71,10 @@ async def test_apart_each_is_a_file_as_it_is(blobs: DirectoryStore, root: Path) 
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_content_that_looks_like_a_pack_is_not_taken_for_one(
-    blobs: DirectoryStore, apart: bool
+    blobs: DirectoryStore, standalone: bool
 ) -> None:
     inner = member(pack_of({one.sha256.hex(): (one.data, b"catalog") for one in THREE}))
-    [location] = (await blobs.put([inner], apart=apart)).locations
+    [location] = (await blobs.put([inner], standalone=standalone)).locations
     [listed] = await blobs.list_blob(location.blob_id)
     assert (listed.location, listed.kind) == (location, "")
     assert await blobs.get(location) == inner.data
@@ -146,19 +146,19 @@ async def test_a_directory_that_another_server_made_is_synced_too(
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_full_disk_leaves_nothing_behind(
-    blobs: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+    blobs: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch, standalone: bool
 ) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        refused = await refusal_of(blobs.put(THREE, apart=apart))
+        refused = await refusal_of(blobs.put(THREE, standalone=standalone))
     assert refused.reason is Reason.BLOB_UNAVAILABLE
     assert refused.metadata["backend"] == "directory"
     assert "No space left" in refused.message
     assert files_below(root) == [root / "layout"]
-    [location, *_] = (await blobs.put(THREE, apart=apart)).locations
+    [location, *_] = (await blobs.put(THREE, standalone=standalone)).locations
     assert await blobs.get(location) == b"one"
 
 

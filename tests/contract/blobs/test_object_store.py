@@ -70,11 +70,11 @@ def damage(server: S3Server, location: BlobLocation) -> Stored:
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_a_bucket_holds_the_same_files_as_a_directory(
-    server: S3Server, tmp_path: Path, apart: bool
+    server: S3Server, tmp_path: Path, standalone: bool
 ) -> None:
     store, directory = opened(server, "some/prefix"), DirectoryStore(tmp_path)
-    receipt = await store.put(THREE, apart=apart)
-    assert receipt == await directory.put(THREE, apart=apart)
+    receipt = await store.put(THREE, standalone=standalone)
+    assert receipt == await directory.put(THREE, standalone=standalone)
     names = {f"some/prefix/{path.relative_to(tmp_path)}": path for path in stored_files(tmp_path)}
     names["some/prefix/layout"] = tmp_path / "layout"
     found = server.objects["bucket"]

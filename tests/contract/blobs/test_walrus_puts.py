@@ -77,7 +77,7 @@ async def test_apart_is_one_blob_for_each(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     members = [member(b"one"), member(b""), member(b"one")]
-    receipt = await store.put(members, apart=True)
+    receipt = await store.put(members, standalone=True)
     assert peer.count("PUT", "v1", "blobs") == len(receipt.blobs) == 2
     assert [location.identifier for location in receipt.locations] == ["", "", ""]
     assert receipt.locations[0] == receipt.locations[2]
@@ -94,7 +94,7 @@ async def test_puts_stay_within_their_number(kit: PeerKit) -> None:
     peer = await kit.peer()
     peer.hold = asyncio.Event()
     store = kit.store(peer, puts_at_once=3)
-    put = asyncio.create_task(store.put(many(9), apart=True))
+    put = asyncio.create_task(store.put(many(9), standalone=True))
     for _ in range(3):
         await peer.arrived.acquire()
     for _ in range(50):
@@ -126,7 +126,7 @@ async def test_any_number_of_blobs_is_stored_apart(
     monkeypatch.setattr(store, "MAX_MEMBERS", 3)
     peer = await kit.peer()
     assert not kit.store(peer).limits.hold([1] * 4)
-    receipt = await kit.store(peer).put(many(4), apart=True)
+    receipt = await kit.store(peer).put(many(4), standalone=True)
     assert len({location.blob_id for location in receipt.locations}) == 4
 
 

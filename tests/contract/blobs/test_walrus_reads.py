@@ -52,10 +52,10 @@ READ_FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
 @pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
-async def test_reads_are_tried_again(kit: PeerKit, fault: Fault, apart: bool) -> None:
+async def test_reads_are_tried_again(kit: PeerKit, fault: Fault, standalone: bool) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    [location] = (await store.put([member(b"content")], apart=apart)).locations
+    [location] = (await store.put([member(b"content")], standalone=standalone)).locations
     peer.asked.clear()
     peer.script.append(fault)
     assert await store.get(location) == b"content"
@@ -78,7 +78,7 @@ async def test_blob_just_stored_may_take_half_a_minute(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     [quilted] = (await store.put([member(b"one")])).locations
-    [alone] = (await store.put([member(b"two")], apart=True)).locations
+    [alone] = (await store.put([member(b"two")], standalone=True)).locations
     for location, data in ((quilted, b"one"), (alone, b"two")):
         peer.asked.clear()
         kit.time.pauses.clear()
@@ -153,7 +153,7 @@ async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
 ) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    [location] = (await store.put([member(b"content")], apart=True)).locations
+    [location] = (await store.put([member(b"content")], standalone=True)).locations
     peer.asked.clear()
     peer.always = instead(Reply(200, b"Content"))
     await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
@@ -224,7 +224,7 @@ async def test_much_of_a_quilt_is_one_read(kit: PeerKit) -> None:
     store = kit.store(peer)
     locations = (await store.put(many(40))).locations
     few = (await store.put([member(b"few 1"), member(b"few 2")])).locations
-    [alone] = (await store.put([member(b"alone")], apart=True)).locations
+    [alone] = (await store.put([member(b"alone")], standalone=True)).locations
     peer.asked.clear()
     wanted = [few[1], *locations[10:30], alone, locations[10], few[0]]
     assert await store.get_many(wanted) == [

@@ -65,7 +65,7 @@ async def test_quilt_without_a_list_is_listed_from_its_bytes(kit: PeerKit, fault
 async def test_blob_of_its_own_is_listed_as_itself(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    [location] = (await store.put([member(b"one")], apart=True)).locations
+    [location] = (await store.put([member(b"one")], standalone=True)).locations
     [listed] = await store.list_blob(location.blob_id)
     assert (listed.location, listed.kind) == (replace(location, size=0), "")
 
@@ -147,7 +147,7 @@ async def test_quilt_whose_members_are_wrong_is_not_renewed(kit: PeerKit) -> Non
 async def test_blob_of_its_own_is_renewed(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    first = await store.put([member(b"one")], apart=True)
+    first = await store.put([member(b"one")], standalone=True)
     kit.world.epoch += 1
     renewed = await store.renew(first.blobs[0].blob_id)
     assert renewed.locations == first.locations

@@ -74,7 +74,7 @@ async def test_largest_member_fits_a_blob_of_its_own(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     one = member(bytes(MAX_MEMBER_BYTES))
-    [location] = (await store.put([one, member(b"")], apart=True)).locations[:1]
+    [location] = (await store.put([one, member(b"")], standalone=True)).locations[:1]
     assert location.identifier == ""
     assert await store.get(location) == one.data
     [listed] = await store.list_blob(location.blob_id)
@@ -99,11 +99,11 @@ STORE_FAULTS = {
 
 @pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
 @pytest.mark.parametrize("fault", STORE_FAULTS.values(), ids=STORE_FAULTS)
-async def test_store_survives_a_fault(kit: EmulatorKit, fault: Fault, apart: bool) -> None:
+async def test_store_survives_a_fault(kit: EmulatorKit, fault: Fault, standalone: bool) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
-    emulator.faults.add(Operation.PUT_BLOB if apart else Operation.PUT_QUILT, fault)
-    [location] = (await store.put([member(b"content")], apart=apart)).locations
+    emulator.faults.add(Operation.PUT_BLOB if standalone else Operation.PUT_QUILT, fault)
+    [location] = (await store.put([member(b"content")], standalone=standalone)).locations
     assert await store.get(location) == b"content"
     certified = fault.stage is Stage.CERTIFIED or fault.kind is FaultKind.HIDE
     if certified:  # the second put found what the first had stored
@@ -159,7 +159,7 @@ async def test_many_faults_at_once(kit: EmulatorKit) -> None:
 async def test_wrong_bytes_are_never_believed(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
-    [location] = (await store.put([member(b"content")], apart=True)).locations
+    [location] = (await store.put([member(b"content")], standalone=True)).locations
     emulator.ledger.tamper(from_text(location.blob_id), b"Content")
     refusal = await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
     assert refusal.metadata["actual"] == hashlib.sha256(b"Content").hexdigest()
@@ -170,7 +170,7 @@ async def test_renewal_outlives_the_first_end(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator, epochs=3)
     quilt = await store.put(many(5, "segment"))
-    alone = await store.put([member(b"alone")], apart=True)
+    alone = await store.put([member(b"alone")], standalone=True)
     emulator.ledger.advance(2)
     for receipt in (quilt, alone):
         renewed = await store.renew(receipt.blobs[0].blob_id)
@@ -207,7 +207,7 @@ async def test_publisher_that_asks_for_tokens(kit: EmulatorKit) -> None:
     )
     for members in (many(3), [member(bytes(3 << 20))], many(MAX_MEMBERS)):
         receipt = await store.put(members)
-        await store.put(members[:1], apart=True)
+        await store.put(members[:1], standalone=True)
         assert await store.get(receipt.locations[0]) == members[0].data
     for settings, problem in (
         ({}, "whether it requires tokens"),
@@ -228,9 +228,9 @@ async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
         # The ID is known before the upload only to who has seen it stored elsewhere.
         elsewhere = WalrusEmulator()
         async with elsewhere:
-            [location] = (await kit.store(elsewhere).put([one], apart=apart)).locations
+            [location] = (await kit.store(elsewhere).put([one], standalone=apart)).locations
         await refused(store.get(location), Reason.BLOB_NOT_FOUND)
-        assert (await store.put([one], apart=apart)).locations == (location,)
+        assert (await store.put([one], standalone=apart)).locations == (location,)
         assert await store.get(location) == b"content"
         await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)
 

@@ -1,4 +1,4 @@
-"""The lease of the keeper: one server has it, and a server that lost it changes nothing more."""
+"""The lease of the leader: one server has it, and a server that lost it changes nothing more."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ async def test_signing_keys_are_compared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     there = {SIGNERS: theirs} if theirs else {}
-    keeper = Lease(servers.two.database, 10, servers.ticks[1], settings=there)
+    leader = Lease(servers.two.database, 10, servers.ticks[1], settings=there)
     lease = Lease(servers.one.database, 10, servers.ticks[0], settings={SIGNERS: ours})
-    assert await keeper.acquire()
+    assert await leader.acquire()
     if refused:
         with pytest.raises(SettingsDifferError, match=f"--signing-key is {ours} here and {theirs}"):
             await lease.agree()
@@ -95,7 +95,7 @@ async def test_signing_keys_are_compared(
     said = [one.message for one in caplog.records if "signs hand-offs with" in one.message]
     assert len(said) == warned
     assert not warned or ("key one" in said[0] and "with other;" in said[0])
-    await keeper.release()
+    await leader.release()
 
 
 @pytest.mark.postgresql
@@ -183,7 +183,7 @@ async def test_what_a_server_does_that_lost_the_lease_is_void(servers: Servers) 
 
 
 @pytest.mark.postgresql
-async def test_no_server_takes_over_in_the_middle_of_a_change_of_the_keeper(
+async def test_no_server_takes_over_in_the_middle_of_a_change_of_the_leader(
     servers: Servers,
 ) -> None:
     await servers.first.acquire()
@@ -260,10 +260,10 @@ _ENDED = ["b ends", "a ends"]
 
 async def test_duties_begin_with_the_lease_and_end_with_it(journal: Journal) -> None:
     told = Told()
-    keeper = Leader(Lease(journal.database), [told.duty("a"), told.duty("b")])
-    await keeper.start()
+    leader = Leader(Lease(journal.database), [told.duty("a"), told.duty("b")])
+    await leader.start()
     assert told.events == _BEGUN
-    await keeper.stop()
+    await leader.stop()
     assert told.events == _BEGUN + _ENDED
 
 
@@ -309,10 +309,10 @@ async def test_duties_that_cannot_write_the_journal_begin_once_they_can(servers:
         yield
 
     told = Told()
-    keeper = Leader(servers.first, [told.duty("a"), failing])
-    await keeper.start()
+    leader = Leader(servers.first, [told.duty("a"), failing])
+    await leader.start()
     await told.wait_for(3)
-    await keeper.stop()
+    await leader.stop()
     assert told.events == 2 * ["a begins", "a ends"]
 
 

@@ -99,7 +99,7 @@ class Stored:
 async def old_house(root: Path, blobs: Path) -> AsyncIterator[House]:
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's
     store = DirectoryStore(blobs)
-    async with house(root, store, apart=True) as opened:
+    async with house(root, store, standalone=True) as opened:
         yield opened
     await store.close()
 

@@ -63,8 +63,8 @@ async def fill(home: House) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, apart: bool) -> None:
-    async with house(tmp_path, store, apart=apart) as home:
+async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, standalone: bool) -> None:
+    async with house(tmp_path, store, standalone=standalone) as home:
         await fill(home)
         source = await newest(home)
         found = await find(store, parse_reference(source.location.blob_id), Kind.CATALOG)

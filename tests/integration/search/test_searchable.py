@@ -152,11 +152,13 @@ async def test_setting_that_changes_while_it_is_stored_is_stored_next(tmp_path: 
 
         switching = False
 
-        async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+        async def put(
+            self, members: Sequence[BlobMember], *, standalone: bool = False
+        ) -> PutReceipt:
             if self.switching:
                 self.switching = False
                 await RemovalRows(opened.journal.database).set_searchable(TENANT, "t", True)
-            return await super().put(members, apart=apart)
+            return await super().put(members, standalone=standalone)
 
     store = Switching()
     async with house(tmp_path, store) as opened:

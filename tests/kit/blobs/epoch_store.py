@@ -91,24 +91,24 @@ class EpochStore:
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
-        if apart:
-            receipts = [await self._put([member], apart=True) for member in members]
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
+        if standalone:
+            receipts = [await self._put([member], standalone=True) for member in members]
             return PutReceipt(
                 tuple(place for one in receipts for place in one.locations),
                 tuple(blob for one in receipts for blob in one.blobs),
             )
-        return await self._put(members, apart=False)
+        return await self._put(members, standalone=False)
 
-    async def _put(self, members: Sequence[BlobMember], *, apart: bool) -> PutReceipt:
-        assert apart or self.limits.hold([len(member.data) for member in members])
+    async def _put(self, members: Sequence[BlobMember], *, standalone: bool) -> PutReceipt:
+        assert standalone or self.limits.hold([len(member.data) for member in members])
         name = hashlib.sha256(b"".join(member.sha256 for member in members)).hexdigest()[:43]
         if self.refuse(name):
             raise Refusal(Reason.BLOB_UNAVAILABLE, backend="test", problem="on purpose")
         self.puts.append(name)
         size = sum(len(member.data) for member in members)
         locations = tuple(
-            BlobLocation(one.sha256, len(one.data), name, "" if apart else one.sha256.hex())
+            BlobLocation(one.sha256, len(one.data), name, "" if standalone else one.sha256.hex())
             for one in members
         )
         epoch, known = self.epoch, self.quilts.get(name)

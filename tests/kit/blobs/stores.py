@@ -73,17 +73,17 @@ class MemoryStore:
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         if self.on_put is not None:
             hook, self.on_put = self.on_put, None
             await hook(members)  # type: ignore[misc]
         self._judge(self.verdict(members))
-        if not apart:
+        if not standalone:
             assert self.limits.hold([len(member.data) for member in members])
         for member in members:
             assert blob_digest(member.data) == member.sha256
         distinct = list({member.sha256: member for member in members}.values())
-        groups = [[member] for member in distinct] if apart else [distinct]
+        groups = [[member] for member in distinct] if standalone else [distinct]
         places: dict[bytes, BlobLocation] = {}
         blobs = []
         for group in groups:

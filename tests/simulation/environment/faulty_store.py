@@ -137,9 +137,9 @@ class PlainStore:
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
-        groups = [[one] for one in members] if apart else [list(members)]
-        if not apart and not self.limits.hold([len(one.data) for one in members]):
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
+        groups = [[one] for one in members] if standalone else [list(members)]
+        if not standalone and not self.limits.hold([len(one.data) for one in members]):
             raise AssertionError("a put holds more than the store takes")
         ids = [self.vault.keep(group) for group in groups]
         places = {
@@ -212,7 +212,7 @@ class FaultyStore(PlainStore):
         self.verdict: Callable[[Sequence[BlobMember]], Reason | None] = lambda members: None
         self.on_put: Callable[[Sequence[BlobMember]], Awaitable[None]] | None = None
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         self._life.check()
         if any(blob_digest(one.data) != one.sha256 for one in members):
             raise AssertionError("a put holds a member with another hash than its own")
@@ -231,7 +231,7 @@ class FaultyStore(PlainStore):
                 raise Refusal(reason, backend=self.backend, problem="simulated")
             self._life.visit("store.before_put")
             known = set(self.vault.packs)
-            receipt = await super().put(members, apart=apart)
+            receipt = await super().put(members, standalone=standalone)
             fresh = receipt.locations[0].blob_id not in known
             if fresh and self._rng.random() < self.faults.loses:
                 victim = receipt.locations[0]

@@ -258,7 +258,7 @@ class MemoryDatabase(Database):
         if self._closed:
             raise unavailable("it is closed")
 
-    def glance(self, work: Callable[[Connection], T]) -> T:
+    def query_inline(self, work: Callable[[Connection], T]) -> T:
         self.check_open()
         return self._read(work)
 

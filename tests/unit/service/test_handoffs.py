@@ -52,7 +52,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.gate.set()
-        self.apart = self
+        self.standalone = self
 
     async def adopted(self, *_: object) -> Saved | None:
         return self.answered

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.features import positions
+from tuskpoint_server.features import cursors as positions
+from tuskpoint_server.features.cursors import decode_cursor, encode_cursor
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotQuery
 from tuskpoint_server.features.lineage.snapshots import Snapshots
-from tuskpoint_server.features.positions import seal, unseal
 
 
 def forged(payload: bytes) -> str:
@@ -28,15 +28,15 @@ parts = st.lists(st.text(), min_size=1, max_size=3)
 
 def assert_invalid(listing: list[str], token: str, *kinds: type) -> None:
     with pytest.raises(Refusal) as refused:
-        unseal(listing, token, *kinds)
+        decode_cursor(listing, token, *kinds)
     assert refused.value.reason is Reason.PAGE_TOKEN_INVALID
 
 
 @given(parts, parts)
 def test_a_token_opens_for_its_listing(listing: list[str], position: list[str]) -> None:
-    token, kinds = seal(listing, position), [str] * len(position)
+    token, kinds = encode_cursor(listing, position), [str] * len(position)
     assert re.fullmatch(r"[A-Za-z0-9_-]+", token)
-    assert unseal(listing, token, *kinds) == position
+    assert decode_cursor(listing, token, *kinds) == position
     assert_invalid([*listing, "x"], token, *kinds)
     assert_invalid(listing, token, *kinds, str)
     assert_invalid(listing, token, int, *kinds[1:])
@@ -49,7 +49,7 @@ def test_text_that_was_not_sealed_does_not_open(text: str) -> None:
 
 @given(st.data())
 def test_a_changed_token_does_not_open(data: st.DataObject) -> None:
-    token = seal(["threads"], ["position"])
+    token = encode_cursor(["threads"], ["position"])
     at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.sampled_from("ABCabc123-_").filter(lambda each: each != token[at]))
     assert_invalid(["threads"], token[:at] + other + token[at + 1 :], str)
@@ -69,7 +69,7 @@ def test_a_changed_token_does_not_open(data: st.DataObject) -> None:
     ],
 )
 def test_a_token_sealed_without_the_key_does_not_open(payload: str, kinds: list[type]) -> None:
-    assert_invalid(["threads"], positions._seal_of(["threads"], payload) + payload, *kinds)
+    assert_invalid(["threads"], positions._checksum(["threads"], payload) + payload, *kinds)
 
 
 async def test_a_token_opens_on_the_server_that_made_it() -> None:

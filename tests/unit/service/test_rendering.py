@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from tuskpoint_server.features.checkpoints.completing import THREADS, apart
+from tuskpoint_server.features.checkpoints.completing import THREADS, in_pool
 
 WAIT_S = 30.0
 
@@ -18,7 +18,7 @@ async def test_views_are_made_a_few_at_a_time() -> None:
         assert finish.wait(WAIT_S)
         return number, text
 
-    making = [asyncio.create_task(apart(render, number, "x")) for number in range(20)]
+    making = [asyncio.create_task(in_pool(render, number, "x")) for number in range(20)]
     try:
         for _ in range(THREADS):
             assert await asyncio.to_thread(begun.acquire, timeout=WAIT_S)

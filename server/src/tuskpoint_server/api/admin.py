@@ -10,7 +10,7 @@ from tuskpoint.v1 import search_service_pb2 as search_pb
 from ..core.credentials import Scope
 from ..core.limits import LIMITS, MIB
 from ..features.admin import Admin
-from ..features.positions import page_size
+from ..features.cursors import page_size
 from ..features.trail.trail import Trail
 from ..journal.clock import ClockJump
 from ..search.search import RecallStanding

@@ -30,7 +30,7 @@ from .formats.manifests import Manifest, encode_manifest, fold
 from .formats.records import MemberRecord
 from .formats.stored_json import Kind
 from .read.read import Segments, placed, records_of
-from .read.standalone import GONE, ApartStore
+from .read.standalone import GONE, StandaloneStore
 from .renew.epochs import EpochClock
 from .renew.lifetime import Lifetime
 from .renew.rewriting import Rewriting
@@ -86,7 +86,7 @@ class StoreChangedError(Exception):
 class Archive:
     """Certifies journaled changes in the blob store; one per server. Reads may use a cache.
 
-    Of the servers that share a journal one flushes, the keeper (`journal.lease`); callers wait for
+    Of the servers that share a journal one flushes, the leader (`journal.lease`); callers wait for
     certification on each of them.
 
     Packs on their way are in the spool, on a disk that survives a restart.
@@ -117,7 +117,9 @@ class Archive:
             database, lease, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
         )
         self._keys = keys
-        self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True), keys)
+        self.standalone = StandaloneStore(
+            self._origin, partial(self._runner.store, standalone=True), keys
+        )
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = FlushInstruments(meters)
@@ -212,14 +214,14 @@ class Archive:
     async def keeping(self) -> AsyncIterator[None]:
         """Resume the packs of an earlier run, flush and renew inside the context.
 
-        That is a duty of the keeper. A pack on its way is finished, or resumes at the next start;
+        That is a duty of the leader. A pack on its way is finished, or resumes at the next start;
         one that is on the way of another server is built again.
 
         Raises:
             Refusal: The journal cannot be used.
         """
         left = await self._unfinished()
-        # A crash may have come before a pointer file was written, or another server was the keeper.
+        # A crash may have come before a pointer file was written, or another server was the leader.
         for tenant in await self._database.query(status.catalog_tenants):
             known = await self.catalog(tenant)
             if known is not None:
@@ -365,7 +367,7 @@ class Archive:
             for one in found.records
         )
         data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
-        return (await self.apart.store(tenant, data, Kind.MANIFEST)).location
+        return (await self.standalone.store(tenant, data, Kind.MANIFEST)).location
 
     async def rewrite(self, found: Rewriting, tenant: str, sizes: Mapping[str, int]) -> int:
         """Rewrite the packs of a tenant, as `Rewriting.rewrite`, while `keeping`."""
@@ -428,7 +430,7 @@ class Archive:
             )
 
         trouble, failing = self._trouble(tenant)
-        if not self._lease.held:  # only the keeper knows
+        if not self._lease.held:  # only the leader knows
             row = await self._database.query(partial(flush_requests.of_tenant, tenant=tenant))
             trouble = self._watch.trouble(tenant)
             if trouble is None and row.trouble_us is not None:

@@ -107,7 +107,7 @@ class BlobStore(Protocol):
         Members of one pack refer to one another by an empty blob ID ("this quilt").
         """
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         """Store a pack within `limits`, or each member as a blob of its own, however many.
 
         Durable on return. Storing the same members again is allowed and changes nothing.

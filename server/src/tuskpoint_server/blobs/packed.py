@@ -96,10 +96,10 @@ class PackStore(ABC):
         """Return the location in "this pack": the ID of a pack depends on all of its members."""
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         """Store members as one pack, or each as a blob of its own."""
         unique = unique_members(members)
-        groups = [[member] for member in unique] if apart or len(unique) < 2 else [unique]
+        groups = [[member] for member in unique] if standalone or len(unique) < 2 else [unique]
         stored = await self._each(self._write, groups)
         located = {location.sha256: location for some in stored for location in some}
         return PutReceipt(tuple(located[member.sha256] for member in members))

@@ -35,7 +35,7 @@ from ..config.composition import (
     open_lease,
     signing_keys,
     start_archive,
-    start_keeper,
+    start_leader,
     start_search,
 )
 from ..config.settings import Config
@@ -240,8 +240,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             duties.append(engine.keeping)
         if config.scrub_bytes_per_second:
             duties.append(partial(_doing, archive.scrubber(config.scrub_bytes_per_second).run))
-        keeper = await start_keeper(lease, duties)
-        stack.push_async_callback(keeper.stop)
+        leader = await start_leader(lease, duties)
+        stack.push_async_callback(leader.stop)
         stack.push_async_callback(trail.flush)
         writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
         stack.push_async_callback(_cancel, writing)

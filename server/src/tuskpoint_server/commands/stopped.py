@@ -36,7 +36,7 @@ from ..config.composition import (
     open_lease,
     signing_keys,
     start_archive,
-    start_keeper,
+    start_leader,
 )
 from ..config.settings import Config
 from ..core import process
@@ -393,11 +393,11 @@ async def _archive(
     lease = await open_lease(config, database, Signer(signing_keys(config)))
     archive = await start_archive(config, database, lease, store, keys)
     try:
-        keeper = await start_keeper(lease, [archive.keeping])
+        leader = await start_leader(lease, [archive.keeping])
         try:
             yield archive
         finally:
-            await keeper.stop()
+            await leader.stop()
     finally:
         await archive.stop()
 

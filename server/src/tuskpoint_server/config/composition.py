@@ -282,7 +282,7 @@ async def start_archive(
         flush_interval_s=config.flush_seconds,
         soft_limit_bytes=config.backlog_soft_limit,
         hard_limit_bytes=config.backlog_hard_limit,
-        apart=config.packing == "blob",
+        standalone=config.packing == "blob",
         epochs=config.walrus_epochs,
         renew_interval_s=config.walrus_renew_interval,
         renew_margin_epochs=config.walrus_renew_margin,
@@ -316,7 +316,7 @@ def store_changed(config: Config, changed: StoreChangedError) -> process.StartEr
 
 
 async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease:
-    """Return the keeper's lease; refuse settings that differ from those of the other servers."""
+    """Return the leader's lease; refuse settings that differ from those of the other servers."""
     own = () if config.signing_key is not None else (OWN_KEY,)
     settings = {**config.common, SIGNERS: " ".join((*own, *signer.public))}
     lease = Lease(journal, config.lease_seconds, settings=settings)
@@ -325,12 +325,12 @@ async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease
     return lease
 
 
-async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Leader:
-    """Begin with the duties of the keeper, if no other server has them."""
-    keeper = Leader(lease, duties)
+async def start_leader(lease: Lease, duties: Sequence[Duty]) -> Leader:
+    """Begin with the duties of the leader, if no other server has them."""
+    leader = Leader(lease, duties)
     with starting():
-        await keeper.start()
-    return keeper
+        await leader.start()
+    return leader
 
 
 @contextmanager

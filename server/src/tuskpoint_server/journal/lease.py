@@ -1,6 +1,6 @@
-"""The lease of the keeper: one server at a time has it, and with it the duties that one alone does.
+"""The lease of the leader: one server at a time has it, and with it the duties that one alone does.
 
-The keeper flushes, renews blobs, evicts, indexes, delivers to MemWal, sweeps, and deletes threads
+The leader flushes, renews blobs, evicts, indexes, delivers to MemWal, sweeps, and deletes threads
 past their retention. Every server of a shared journal asks for the lease as long as another one
 has it. Who has it renews it at a third of its time, and releases it on a clean stop, so that the
 next server takes over at once; after a death the next one waits until it has run out.
@@ -8,7 +8,7 @@ next server takes over at once; after a death the next one waits until it has ru
 Two clocks count. The database's says when the lease has run out for the other servers. The holder
 counts from before it asked, by a clock of its own that runs on while the process is stopped, so it
 stops before another one begins. A holder that was stopped in the middle of something may wake after
-that, and so every gain raises the `fence`: changes that only the keeper may make (`transact`)
+that, and so every gain raises the `fence`: changes that only the leader may make (`transact`)
 compare it with the row under the row's lock, and change nothing once another server has the lease.
 
 Where the journal belongs to one server the lease is held from the start and for ever: there is no
@@ -50,22 +50,22 @@ from .sql.statements import Statement
 
 T = TypeVar("T")
 Duty = Callable[[], AbstractAsyncContextManager[object]]
-"""A duty of the keeper: entering begins it, and leaving ends it."""
+"""A duty of the leader: entering begins it, and leaving ends it."""
 
 _log = logging.getLogger(__name__)
 
-_KEEPER = "keeper"
+_LEADER = "keeper"
 _OF_JOURNAL = (Reason.JOURNAL_UNAVAILABLE, Reason.OUTCOME_UNKNOWN)
 _RENEWALS = 3  # in the time of the lease
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0  # pauses after duties that could not begin
 
-_NAMED = leases.c.name == _KEEPER
+_NAMED = leases.c.name == _LEADER
 _MINE = and_(_NAMED, leases.c.owner == bindparam("of_owner"))
 _NOW_US: ColumnElement[int] = cast(extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
 _END_US: ColumnElement[int] = _NOW_US + bindparam("length_us")
 _TAKE = Statement(
     postgresql.insert(leases)
-    .values(name=_KEEPER, fence=1, until_us=_END_US)
+    .values(name=_LEADER, fence=1, until_us=_END_US)
     .values(owner=bindparam("of_owner"), settings=bindparam("settings"))
     .on_conflict_do_update(
         index_elements=[leases.c.name],
@@ -98,14 +98,14 @@ OWN_KEY = "generated"
 
 
 class LeaseLostError(Exception):
-    """Another server may be the keeper by now: nothing of the change is stored."""
+    """Another server may be the leader by now: nothing of the change is stored."""
 
     def __init__(self) -> None:
-        super().__init__("this server is not the keeper any more")
+        super().__init__("this server is not the leader any more")
 
 
 class SettingsDifferError(Exception):
-    """The keeper has other settings, and one of them has to be the same on every server."""
+    """The leader has other settings, and one of them has to be the same on every server."""
 
     def __init__(self, name: str, here: str, there: str) -> None:
         super().__init__(
@@ -120,7 +120,7 @@ def _running_s() -> float:
 
 
 class Lease:
-    """The keeper's lease as one server sees it. Used in the event loop, but for `check`.
+    """The leader's lease as one server sees it. Used in the event loop, but for `check`.
 
     Args:
         database: The journal.
@@ -130,7 +130,7 @@ class Lease:
 
     Attributes:
         fence: Raised whenever a server gains the lease; 0 where no other server can.
-        lost: Set while this server is not the keeper; after a time that ran out, a little late.
+        lost: Set while this server is not the leader; after a time that ran out, a little late.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this server is the keeper now."""
+        """Whether this server is the leader now."""
         return self._clock() < self._until_s
 
     async def acquire(self) -> bool:
@@ -181,7 +181,7 @@ class Lease:
         return None if row is None else int(row[0])
 
     async def agree(self) -> None:
-        """Compare the settings with those of the keeper, if it is another server.
+        """Compare the settings with those of the leader, if it is another server.
 
         Raises:
             SettingsDifferError: One of them differs.
@@ -227,7 +227,7 @@ class Lease:
             if not self.lost.is_set():
                 answered = await self._renewed()
         if not self.lost.is_set():
-            _log.warning("the lease of the keeper was not renewed in time")
+            _log.warning("the lease of the leader was not renewed in time")
             self.lose()
 
     async def _renewed(self) -> bool:
@@ -237,7 +237,7 @@ class Lease:
             async with asyncio.timeout(max(0.0, self._until_s - asked_s)):
                 renewed = await self._database.write_past_batches(self._extend)
         except (Refusal, TimeoutError) as error:
-            _log.warning("the lease of the keeper is not renewed: %s", str(error) or "no answer")
+            _log.warning("the lease of the leader is not renewed: %s", str(error) or "no answer")
             return False
         if not renewed:
             _log.warning("another server took the lease of the keeper")
@@ -257,7 +257,7 @@ class Lease:
         try:
             await self._database.write_past_batches(self._end)
         except Refusal as refusal:
-            _log.warning("the lease of the keeper runs out by itself: %s", refusal)
+            _log.warning("the lease of the leader runs out by itself: %s", refusal)
         self._database.announce({KEEPING})
 
     def _end(self, connection: Connection) -> None:
@@ -274,12 +274,12 @@ class Lease:
             await released.wait(min(POLL_S, self._length_s / _RENEWALS))
 
     def require(self) -> None:
-        """Raise `LeaseLostError` unless this server is the keeper."""
+        """Raise `LeaseLostError` unless this server is the leader."""
         if not self.held:
             raise LeaseLostError
 
     def check(self, batch: UnitOfWork) -> None:
-        """See to it that this server is the keeper until the batch is committed.
+        """See to it that this server is the leader until the batch is committed.
 
         Raises:
             LeaseLostError: It is not.
@@ -291,10 +291,10 @@ class Lease:
             raise LeaseLostError
 
     async def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> T:
-        """Make a change that only the keeper may make, as `Database.transact`.
+        """Make a change that only the leader may make, as `Database.transact`.
 
         Raises:
-            LeaseLostError: Another server may be the keeper by now.
+            LeaseLostError: Another server may be the leader by now.
         """
 
         def checked(batch: UnitOfWork) -> T:
@@ -343,11 +343,11 @@ class Leader:
                 await self._lease.release()
                 if not isinstance(error, Refusal) or error.reason not in _OF_JOURNAL:
                     raise
-                _log.error("the duties of the keeper begin later: %s", error)
+                _log.error("the duties of the leader begin later: %s", error)
                 begun = False
         else:
             await self._lease.agree()
-        self._task = asyncio.create_task(self._run(begun=begun), name="keeper")
+        self._task = asyncio.create_task(self._run(begun=begun), name="leader")
 
     async def stop(self) -> None:
         """End the duties, and release the lease."""
@@ -374,14 +374,14 @@ class Leader:
                 if await self._lease.acquire():
                     await self._begin()
                     begun = True
-                    _log.info("this server is the keeper now")
+                    _log.info("this server is the leader now")
                 else:
                     await self._lease.vacant()
                 backoff.succeeded()
                 continue
             except Refusal as refusal:
-                _log.warning("the duties of the keeper cannot begin: %s", refusal)
+                _log.warning("the duties of the leader cannot begin: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect, perhaps of this server alone
-                _log.exception("the duties of the keeper cannot begin")
+                _log.exception("the duties of the leader cannot begin")
             await self._lease.release()  # another server may do better
             await asyncio.sleep(backoff.failed())

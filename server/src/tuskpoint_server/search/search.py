@@ -47,8 +47,8 @@ class RecallStanding:
 class SearchEngine:
     """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints.
 
-    Where several servers share the journal, the keeper alone indexes, embeds what is saved, and
-    delivers. A keeper that lost its lease in the middle of that does no harm: changes compare what
+    Where several servers share the journal, the leader alone indexes, embeds what is saved, and
+    delivers. A leader that lost its lease in the middle of that does no harm: changes compare what
     they read with the rows. But MemWal may get a batch of summaries from both servers.
     """
 
@@ -102,7 +102,7 @@ class SearchEngine:
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
-        """Go on with what another server left: a duty of the keeper."""
+        """Go on with what another server left: a duty of the leader."""
         self._stored()
         yield
 

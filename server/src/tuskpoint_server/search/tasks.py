@@ -59,7 +59,7 @@ class IndexTask:
     remember: bool  # also note the summaries that MemWal has to have
     stored: Callable[[], None]  # called after documents were stored
     instruments: SearchInstruments = field(default_factory=SearchInstruments)
-    keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
+    keeps: Callable[[], bool] = lambda: True  # whether this server is the leader
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
 
@@ -263,7 +263,7 @@ class _Refused(NamedTuple):
 class Embedding:
     """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some.
 
-    While another server is the keeper of a shared journal, this task embeds queries alone.
+    While another server is the leader of a shared journal, this task embeds queries alone.
     """
 
     _rows: IndexRows
@@ -271,7 +271,7 @@ class Embedding:
     _settings: IndexSettings
     _: KW_ONLY
     instruments: SearchInstruments = field(default_factory=SearchInstruments)
-    keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
+    keeps: Callable[[], bool] = lambda: True  # whether this server is the leader
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
 

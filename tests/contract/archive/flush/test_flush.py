@@ -351,7 +351,7 @@ async def test_a_fork_names_the_segment_that_holds_it(home: House, store: Memory
 async def test_each_checkpoint_is_a_blob_where_that_is_asked_for(
     tmp_path: Path, store: MemoryStore
 ) -> None:
-    async with house(tmp_path, store, apart=True) as home:
+    async with house(tmp_path, store, standalone=True) as home:
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": LARGE, "y": b"1"}))
         inherited = (channel("x", Reference.INHERIT), channel("y", b"2", 2))
         await home.journal.save_checkpoint(TENANT, draft("b", "a", inherited))

@@ -29,12 +29,12 @@ class BusyStore(MemoryStore):
         self.rounds = 0
         self.sizes: list[int] = []
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         self.rounds += 1
         self.sizes.append(sum(len(member.data) for member in members))
         if self.meanwhile is not None and self.rounds < ROUNDS:
             await self.meanwhile()
-        return await super().put(members, apart=apart)
+        return await super().put(members, standalone=standalone)
 
 
 async def save(home: House, name: str, content: bytes = b"x", thread_id: str = "t") -> int:

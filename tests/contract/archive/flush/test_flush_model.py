@@ -20,7 +20,7 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 def read_back(seed: int, steps: list[str], way: str) -> None:
     history = History(seed, store_of(way))
-    asyncio.run(live(history, [*steps, "restart", "settle"], apart=way == "apart"))
+    asyncio.run(live(history, [*steps, "restart", "settle"], standalone=way == "apart"))
 
 
 @settings(thorough, max_examples=25)

@@ -262,7 +262,7 @@ async def test_a_hole_below_the_watermark_is_not_called_certified(
 async def test_a_rejected_blob_of_one_checkpoint_is_a_hole(
     tmp_path: Path, store: MemoryStore
 ) -> None:
-    async with house(tmp_path, store, apart=True) as home:
+    async with house(tmp_path, store, standalone=True) as home:
         rejecting(store, "bad")
         for name in ("one", "bad", "two"):
             await save(home, name)

@@ -25,7 +25,7 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     home = time.home
     closure = await home.journal.lineage.closure(TENANT, key(checkpoint_id))
     assert closure is not None
-    bundle = await home.archive.apart.store_bundle(TENANT, closure)
+    bundle = await home.archive.standalone.store_bundle(TENANT, closure)
     asked = request(TENANT, "", "CreateHandoff")
     await home.journal.handoffs.keep_handoff(
         asked, key(checkpoint_id), bundle.location, bundle.parts, b"answer", content_seq=1
@@ -35,8 +35,8 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
 
 
 async def readable(time: Years, bundle: BlobLocation) -> bool:
-    data = await time.home.archive.apart.fetch(bundle, lambda count: None, Holder())
-    return (await time.home.archive.apart.open(TENANT, data, bundle, Holder())).key == key("1")
+    data = await time.home.archive.standalone.fetch(bundle, lambda count: None, Holder())
+    return (await time.home.archive.standalone.open(TENANT, data, bundle, Holder())).key == key("1")
 
 
 async def test_a_bundle_is_renewed_as_long_as_its_thread_lives(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ async def test_renewal_that_was_not_recorded_is_repeated_for_nothing(
 
 
 async def test_checkpoints_that_are_blobs_of_their_own_keep_their_ids(tmp_path: Path) -> None:
-    async with years(tmp_path, epochs=3, apart=True, max_put_bytes=1_000_000) as time:
+    async with years(tmp_path, epochs=3, standalone=True, max_put_bytes=1_000_000) as time:
         for number in range(3):
             await time.save(f"{number}", content=b"%d" % number * 2000)
         await time.flush()

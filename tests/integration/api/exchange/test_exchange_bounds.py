@@ -126,22 +126,22 @@ async def test_loads_that_nobody_reads_are_not_begun_without_end(
 async def test_loads_of_one_message_leave_other_streams_their_turn(
     grpc_channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop, glance = asyncio.get_running_loop(), Checkpoints.glance
+    loop, load_inline = asyncio.get_running_loop(), Checkpoints.load_inline
     turns: list[int] = []
-    glances: list[tuple[int, int]] = []  # loads, and the turns that others had before
+    batches: list[tuple[int, int]] = []  # loads, and the turns that others had before
 
     def watched(self: Checkpoints, tenant: str, asked: Any) -> Any:
-        glances.append((len(asked), len(turns)))
+        batches.append((len(asked), len(turns)))
         loop.call_soon(turns.append, 1)
-        return glance(self, tenant, asked)
+        return load_inline(self, tenant, asked)
 
     await run(grpc_channel, [save(1)])
-    monkeypatch.setattr(Checkpoints, "glance", watched)
+    monkeypatch.setattr(Checkpoints, "load_inline", watched)
     await run(grpc_channel, [get(number) for number in range(1, 101)])
-    assert sum(count for count, _ in glances) == 100
-    assert max(count for count, _ in glances) == exchange.LOADS_AT_ONCE
-    before = [turn for _, turn in glances]
-    assert before == sorted(set(before)), "no two glances without a turn between"
+    assert sum(count for count, _ in batches) == 100
+    assert max(count for count, _ in batches) == exchange.LOADS_AT_ONCE
+    before = [turn for _, turn in batches]
+    assert before == sorted(set(before)), "no two batches without a turn between"
 
 
 async def test_frames_of_many_bytes_hold_reading_up(

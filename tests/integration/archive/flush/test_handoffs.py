@@ -33,10 +33,10 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         await home.flush()
         closure = await LineageRows(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
-        bundle = await home.archive.apart.store_bundle(TENANT, closure)
+        bundle = await home.archive.standalone.store_bundle(TENANT, closure)
         assert bool(bundle.parts) == (limits is not None)
-        fetched = await home.archive.apart.fetch(bundle.location, lambda count: None, Holder())
-        opened = await home.archive.apart.open(TENANT, fetched, bundle.location, Holder())
+        fetched = await home.archive.standalone.fetch(bundle.location, lambda count: None, Holder())
+        opened = await home.archive.standalone.open(TENANT, fetched, bundle.location, Holder())
         assert opened.key == closure.key
         rows = HandoffRows(home.journal.database)
         asked = request(TENANT, "", "CreateHandoff")
@@ -60,4 +60,6 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Pat
         closure = await LineageRows(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
         store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
-        await refused(home.archive.apart.store_bundle(TENANT, closure), Reason.BLOB_UNAVAILABLE)
+        await refused(
+            home.archive.standalone.store_bundle(TENANT, closure), Reason.BLOB_UNAVAILABLE
+        )

@@ -155,7 +155,7 @@ class Recovering(History):
 
 
 def recover(seed: int, steps: Sequence[str], way: str) -> None:
-    asyncio.run(live(Recovering(seed, store_of(way)), [*steps, "flush"], apart=way == "apart"))
+    asyncio.run(live(Recovering(seed, store_of(way)), [*steps, "flush"], standalone=way == "apart"))
 
 
 histories = st.lists(st.sampled_from(KINDS), min_size=5, max_size=25)

@@ -17,7 +17,7 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.archive.formats.bundles import Closure, encode_bundle
 from tuskpoint_server.archive.formats.stored_json import encode_parts
-from tuskpoint_server.archive.read.standalone import StoredApart
+from tuskpoint_server.archive.read.standalone import StandaloneBlob
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation
@@ -50,7 +50,7 @@ async def unchanged(kept: HandoffRows) -> BlobLocation | None:
     return found[0] if found is not None else None
 
 
-async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
+async def keep(home: House, closure: Closure, bundle: StandaloneBlob) -> None:
     await handoffs(home).keep_handoff(
         request(TENANT, "", "CreateHandoff"),
         closure.key,
@@ -85,7 +85,7 @@ async def parted(tmp_path: Path, small: MemoryStore) -> AsyncIterator[House]:
 async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House) -> None:
     await save(home, "1")
     await save(home, "2", "1")
-    closure, store = await closure_of(home), home.archive.apart
+    closure, store = await closure_of(home), home.archive.standalone
     bundle = await store.store_bundle(TENANT, closure)
     assert (bundle.parts, bundle.location.identifier) == ((), "")
     counts: list[int] = []
@@ -100,7 +100,7 @@ async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House)
 
 async def test_the_same_content_gives_the_same_blob(home: House) -> None:
     await save(home, "1")
-    store = home.archive.apart
+    store = home.archive.standalone
     first = await store.store_bundle(TENANT, await closure_of(home))
     await home.flush()
     assert await store.store_bundle(TENANT, await closure_of(home)) == first
@@ -115,7 +115,7 @@ async def test_a_bundle_that_was_changed_by_one_bit_is_refused_with_both_hashes(
     home: House, blobs: Path, position: int
 ) -> None:
     await save(home, "1")
-    store = home.archive.apart
+    store = home.archive.standalone
     bundle = await store.store_bundle(TENANT, await closure_of(home))
     file = MemberFile.at(blobs, bundle.location)
     file.flip(position)
@@ -134,7 +134,7 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1", data=LARGE)
-    closure, store = await closure_of(parted), parted.archive.apart
+    closure, store = await closure_of(parted), parted.archive.standalone
     bundle = await store.store_bundle(TENANT, closure)
     assert len(bundle.parts) >= 6
     assert await parted.ask("SELECT count(*) FROM blobs") == [(len(bundle.parts) + 1,)]
@@ -157,9 +157,9 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
 
 
 async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStore) -> None:
-    store = parted.archive.apart
+    store = parted.archive.standalone
     data = b"0123456789"
-    receipt = await small.put([BlobMember(blob_digest(data), data)], apart=True)
+    receipt = await small.put([BlobMember(blob_digest(data), data)], standalone=True)
     [part] = receipt.locations
     lies = {
         "another size": ([replace(part, size=9)], Reason.BLOB_MALFORMED),
@@ -170,7 +170,7 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
         content = json.loads(encode_parts(data, listed))
         content["size_bytes"] = sum(one.size for one in listed)
         stored = json.dumps(content).encode()
-        receipt = await small.put([BlobMember(blob_digest(stored), stored)], apart=True)
+        receipt = await small.put([BlobMember(blob_digest(stored), stored)], standalone=True)
         refusal = await refused(
             store.fetch(receipt.locations[0], lambda count: None, Holder()), reason
         )
@@ -179,7 +179,9 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
 
 @pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
 async def test_bytes_that_are_no_bundle_are_refused(parted: House, data: bytes) -> None:
-    await refused(parted.archive.apart.open(TENANT, data, NAMED, Holder()), Reason.BLOB_MALFORMED)
+    await refused(
+        parted.archive.standalone.open(TENANT, data, NAMED, Holder()), Reason.BLOB_MALFORMED
+    )
 
 
 async def test_a_segment_that_hands_nothing_off_is_no_bundle(
@@ -189,7 +191,7 @@ async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     await parted.flush()
     [segment] = small.members("segment")
     await refused(
-        parted.archive.apart.open(TENANT, segment.data, NAMED, Holder()), Reason.BLOB_MALFORMED
+        parted.archive.standalone.open(TENANT, segment.data, NAMED, Holder()), Reason.BLOB_MALFORMED
     )
 
 
@@ -197,7 +199,7 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")
-    store = parted.archive.apart
+    store = parted.archive.standalone
 
     def lose(members: object) -> None:
         small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
@@ -215,7 +217,7 @@ async def test_handing_off_again_costs_nothing_until_the_thread_changes(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")
-    store, kept = parted.archive.apart, handoffs(parted)
+    store, kept = parted.archive.standalone, handoffs(parted)
     assert await kept.unchanged(TENANT, key("1")) is None
     closure = await closure_of(parted)
     bundle = await store.store_bundle(TENANT, closure)
@@ -242,7 +244,7 @@ async def test_a_change_while_a_bundle_is_stored_is_noticed(
 ) -> None:
     await save(parted, "1")
     closure = await closure_of(parted)
-    bundle = await parted.archive.apart.store_bundle(TENANT, closure)
+    bundle = await parted.archive.standalone.store_bundle(TENANT, closure)
     await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
     await keep(parted, closure, bundle)
     assert await handoffs(parted).unchanged(TENANT, key("1")) is None

@@ -48,4 +48,6 @@ class Verifying(History):
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_history_makes_a_verification_fail(seed: int, way: str) -> None:
     steps = random.Random(seed).choices(STEPS, k=120)
-    await live(Verifying(seed, store_of(way)), [*steps, "restart", "settle"], apart=way == "apart")
+    await live(
+        Verifying(seed, store_of(way)), [*steps, "restart", "settle"], standalone=way == "apart"
+    )

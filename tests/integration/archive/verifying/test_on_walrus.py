@@ -46,9 +46,9 @@ async def grow(home: House, count: int) -> None:
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_a_thread_passes_until_its_blobs_expire(
-    tmp_path: Path, walrus: WalrusStore, emulator: WalrusEmulator, apart: bool
+    tmp_path: Path, walrus: WalrusStore, emulator: WalrusEmulator, standalone: bool
 ) -> None:
-    async with house(tmp_path, walrus, apart=apart) as home:
+    async with house(tmp_path, walrus, standalone=standalone) as home:
         await grow(home, 4)
         await home.journal.save_writes(TENANT, key("2"), [write("late", b"x")])
         await home.flush()

@@ -107,7 +107,7 @@ class Auditing(History):
 
 
 def audit(seed: int, steps: list[str], way: str) -> None:
-    asyncio.run(live(Auditing(seed, store_of(way)), [*steps, "flush"], apart=way == "apart"))
+    asyncio.run(live(Auditing(seed, store_of(way)), [*steps, "flush"], standalone=way == "apart"))
 
 
 histories = st.lists(st.sampled_from(STEPS), min_size=5, max_size=30)

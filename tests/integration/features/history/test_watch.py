@@ -32,7 +32,7 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
 from tuskpoint_server.features.call_memory import Holder
-from tuskpoint_server.features.positions import seal
+from tuskpoint_server.features.cursors import encode_cursor
 from tuskpoint_server.journal.database.database import Waiter
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ async def test_only_the_kinds_asked_for_come(house: HistoryHouse) -> None:
 def cursor_of(house: HistoryHouse, seq: int, thread_id: str = "t") -> bytes:
     """Return a cursor that a server would hand out."""
     position = (house.home.journal.events.journal_id, 1, seq, 0)
-    return seal(("watch", TENANT, thread_id), position).encode()
+    return encode_cursor(("watch", TENANT, thread_id), position).encode()
 
 
 async def test_a_watch_is_resumed_after_any_cursor(house: HistoryHouse) -> None:

@@ -312,8 +312,8 @@ class Exchange:
     def _begin_loads(self) -> None:
         """Begin waiting loads, as far as there is room for their answers.
 
-        A load that a glance at the journal can answer is answered here; each other one gets a
-        task. A glance blocks the event loop, so other streams have their turn before the next.
+        A load that `load_inline` can answer is answered here; each other one gets a task.
+        Loads inline block the event loop, so other streams have their turn before the next.
         """
         if self._next_loads is None:
             self._begin_some_loads()
@@ -329,7 +329,7 @@ class Exchange:
         some = [self._loads.popleft() for _ in range(count)]
         some = [(frame, request) for frame, request in some if frame.id in self._frames]
         asked = [convert.asked(request) for _, request in some]
-        found = self._checkpoints.glance(self._call.tenant, asked)
+        found = self._checkpoints.load_inline(self._call.tenant, asked)
         for (frame, request), stored in zip(some, found, strict=True):
             if stored is not None:
                 self._answer_stored(frame, stored)
@@ -353,7 +353,7 @@ class Exchange:
         holder = Holder(memory=self._call.memory)
         try:
             asked = convert.asked(request)
-            stored = await self._checkpoints.stored(self._call.tenant, *asked)
+            stored = await self._checkpoints.load_batched(self._call.tenant, *asked)
             if stored is not None:
                 self._answer_stored(frame, stored)
                 return

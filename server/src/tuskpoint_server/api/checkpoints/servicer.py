@@ -77,8 +77,8 @@ class CheckpointServicer:
         self, request: saves_pb.GetCheckpointRequest, call: Call
     ) -> Fields | saves_pb.GetCheckpointResponse:
         asked = convert.asked(request)
-        (stored,) = self._checkpoints.glance(call.tenant, [asked])
-        stored = stored or await self._checkpoints.stored(call.tenant, *asked)
+        (stored,) = self._checkpoints.load_inline(call.tenant, [asked])
+        stored = stored or await self._checkpoints.load_batched(call.tenant, *asked)
         if stored is None:
             loaded = await checkpoint_in_one(self._checkpoints, call.tenant, request, call)
             return {"checkpoint": loaded}

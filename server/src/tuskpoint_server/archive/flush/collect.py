@@ -119,9 +119,9 @@ def collect(
     found = Collected(status.catalog(connection, tenant))
     lost = holes.lost(connection, tenant)
     unstored = holes.unstored(connection, tenant)
-    apart: dict[int, set[Place]] = defaultdict(set)
+    standalone: dict[int, set[Place]] = defaultdict(set)
     for hole in unstored:
-        apart[hole.thread].add(hole.place)
+        standalone[hole.thread].add(hole.place)
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
     left = bounds
@@ -130,7 +130,7 @@ def collect(
             found.complete = False
             break
         changed[thread.number] = thread
-        one = read_range(connection, thread, left, apart[thread.number], lost)
+        one = read_range(connection, thread, left, standalone[thread.number], lost)
         found.ranges.append(one)
         found.complete = found.complete and one.through == thread.seq
         taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
@@ -219,10 +219,13 @@ def read_range(
     connection: Connection,
     thread: DirtyThread,
     bounds: RangeBounds,
-    apart: Collection[Place],
+    standalone: Collection[Place],
     lost: Collection[bytes],
 ) -> DirtyRange:
-    """Return the next range of a thread, within bounds but for one checkpoint, and not `apart`."""
+    """Return the next range of a thread, within bounds but for one checkpoint.
+
+    Without the checkpoints that are stored standalone.
+    """
     reading, through = LOGGED, _bound(connection, thread, bounds)
     if through is None:
         reading, through = SCANNED, thread.seq
@@ -231,7 +234,7 @@ def read_range(
         thread,
         through,
         thread.dirty_bytes,
-        places=_places(connection, thread, reading, of, apart),
+        places=_places(connection, thread, reading, of, standalone),
         removed=[RemovedCheckpoint(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
@@ -310,7 +313,7 @@ def _places(
     thread: DirtyThread,
     reading: Reading,
     of: Mapping[str, int],
-    apart: Collection[Place],
+    standalone: Collection[Place],
 ) -> list[DirtyPlace]:
     """Return the checkpoints that changed in a range, with their rows."""
     rows = reading.rows.run(connection, **of).fetchall()
@@ -319,7 +322,7 @@ def _places(
     for write in reading.writes.run(connection, **of).fetchall():
         place = (write[1], write[2])
         found.setdefault(place, DirtyPlace(place)).add(connection, thread, write)
-    kept = [one for place, one in found.items() if place not in apart]
+    kept = [one for place, one in found.items() if place not in standalone]
     return sorted(kept, key=lambda one: one.last_seq)
 
 

@@ -1,6 +1,6 @@
-"""What servers of a shared journal ask of the keeper, and what it says of the archive.
+"""What servers of a shared journal ask of the leader, and what it says of the archive.
 
-A server that is not the keeper flushes nothing. It asks for a flush in a row of the tenant, and
+A server that is not the leader flushes nothing. It asks for a flush in a row of the tenant, and
 reads from the journal how far the flushes have come.
 """
 
@@ -90,5 +90,5 @@ def outcome_of(row: Asked) -> int | Refusal:
 
 
 def report(connection: Connection, row: Asked) -> None:
-    """Record the keeper's last error and its failing renewals."""
+    """Record the leader's last error and its failing renewals."""
     _REPORT.run(connection, **row._asdict())

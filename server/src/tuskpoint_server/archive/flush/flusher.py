@@ -34,7 +34,7 @@ from .waiting import (
 
 _log = logging.getLogger(__name__)
 
-_FIRST_LOOKS_S = 0.25  # between two looks for what the keeper did, while a caller is new
+_FIRST_LOOKS_S = 0.25  # between two looks for what the leader did, while a caller is new
 _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
 
@@ -50,8 +50,8 @@ class FlushTrouble:
 class TenantFlusher:
     """Flushes a tenant by age, size, count, or because someone waits.
 
-    Where this server is not the keeper, `start` was not called or `end` was: then callers wait for
-    the keeper's flushes (`follow`).
+    Where this server is not the leader, `start` was not called or `end` was: then callers wait for
+    the leader's flushes (`follow`).
 
     No flush begins while `turn` is held. `_on_damage` is called with the tenant if
     stored bytes that a flush needs cannot be read.
@@ -92,9 +92,9 @@ class TenantFlusher:
         self._task = asyncio.create_task(self._run(), name=f"archive-{self.tenant}")
 
     async def end(self) -> None:
-        """Give a running flush its grace to finish, then cancel it: the next keeper goes on.
+        """Give a running flush its grace to finish, then cancel it: the next leader goes on.
 
-        A keeper that lost its lease gets no grace. Callers go on waiting.
+        A leader that lost its lease gets no grace. Callers go on waiting.
         """
         self._ending = True
         self._wake.set()
@@ -218,7 +218,7 @@ class TenantFlusher:
             self._waiters.pop(waiter, None)
 
     async def follow(self) -> float | None:
-        """Let the keeper flush, and answer the callers here whose changes it has certified.
+        """Let the leader flush, and answer the callers here whose changes it has certified.
 
         Returns the seconds after which to look again; `None`: nobody waits.
         """
@@ -249,7 +249,7 @@ class TenantFlusher:
         return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
 
     def _tried(self, waiter: FlushWaiter, standing: FlushStanding, outcome: int | Refusal) -> None:
-        """Answer a caller for whom the keeper tried to certify everything."""
+        """Answer a caller for whom the leader tried to certify everything."""
         waiter.retried = True
         if not isinstance(outcome, Refusal):
             waiter.certified += outcome

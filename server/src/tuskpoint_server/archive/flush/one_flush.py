@@ -66,7 +66,7 @@ class ArchiveSettings:
     first_retry_s: float = 0.25
     longest_retry_s: float = 30.0  # bound on that pause
     stop_grace_s: float = 5.0  # time that a running flush gets when the server stops
-    apart: bool = False  # store each checkpoint as a blob of its own, not packed with others
+    standalone: bool = False  # store each checkpoint as a blob of its own, not packed with others
     epochs: int = 1  # epochs for which the store is asked to keep a blob
     renew_interval_s: float = 3600.0  # longest time between two checks for renewals
     renew_margin_epochs: int = 1  # epochs before its end at which a blob is renewed; below `epochs`
@@ -149,7 +149,7 @@ class Flush:
         changed them.
 
         Raises:
-            LeaseLostError: This server is not the keeper.
+            LeaseLostError: This server is not the leader.
         """
         self._lease.require()
         if self._packs:
@@ -231,7 +231,10 @@ class Flush:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
         due_us = _FOR_EVER_US if self._retries else begun_us
-        lone, rejected = None if self._settings.apart else set(self._lone), dict(self._rejected)
+        lone, rejected = (
+            None if self._settings.standalone else set(self._lone),
+            dict(self._rejected),
+        )
         read = partial(collect, bounds=self._bounds, lone=lone, rejected=rejected, due_us=due_us)
         taken = await self._database.query(partial(read, tenant=self._tenant))
         if await self._mend(taken.ranges):
@@ -293,7 +296,7 @@ class Flush:
         """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
-        if not (self._settings.apart or self._split) or not has_segments:
+        if not (self._settings.standalone or self._split) or not has_segments:
             assembled = await self._assemble(work)
         if assembled is None or not self._fits(assembled.members):
             await self._require_newest()
@@ -358,7 +361,9 @@ class Flush:
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
-            found = await self._runner.store(self._tenant, group, apart=self._settings.apart)
+            found = await self._runner.store(
+                self._tenant, group, standalone=self._settings.standalone
+            )
         except Refusal as refusal:
             if refusal.reason is not Reason.BLOB_REJECTED:
                 raise

@@ -241,14 +241,14 @@ class PackRunner:
         return None
 
     async def store(
-        self, tenant: str, members: Sequence[BlobMember], *, apart: bool = False
+        self, tenant: str, members: Sequence[BlobMember], *, standalone: bool = False
     ) -> dict[bytes, BlobLocation]:
         """Put members and read them back; return their locations, by hash."""
         async with self._gate:
             size = sum(len(member.data) for member in members)
             about: dict[str, str | int] = {"tenant": tenant, "members": len(members), "bytes": size}
             with tracer.start_as_current_span("archive.put", attributes=about):
-                receipt = await self._blobs.put(members, apart=apart)
+                receipt = await self._blobs.put(members, standalone=standalone)
             failpoint("archive.after_put")
             if receipt.blobs:
                 await self.record(tenant, receipt)

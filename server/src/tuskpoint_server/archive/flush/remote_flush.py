@@ -1,7 +1,7 @@
 """What an archive does beside its flushes where several servers share the journal.
 
-Only the keeper flushes. Every server reads how much waits for certification, so that each keeps
-within the limits of the backlog; the other servers ask the keeper for what their callers wait for,
+Only the leader flushes. Every server reads how much waits for certification, so that each keeps
+within the limits of the backlog; the other servers ask the leader for what their callers wait for,
 and see in the journal when it is certified. Notifications make that fast, and where none arrive
 everybody looks every second.
 """
@@ -28,11 +28,11 @@ _GATHER_S = 0.02  # between two looks at what is certified, while many changes a
 
 
 class Following:
-    """Asks the keeper and follows the journal, or answers the other servers as the keeper.
+    """Asks the leader and follows the journal, or answers the other servers as the leader.
 
     Args:
         database: The journal, which is shared.
-        lease: Who is the keeper.
+        lease: Who is the leader.
         flushers: Those of all known tenants.
         flusher: Returns that of a tenant, known or not.
         trouble: Returns the last error of a tenant, and how many of its renewals fail.
@@ -70,7 +70,7 @@ class Following:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answer the other servers inside the context: a part of the keeper's duty."""
+        """Answer the other servers inside the context: a part of the leader's duty."""
         self._asked.clear()
         self._serving = True
         try:
@@ -132,7 +132,7 @@ class Following:
             outcome = (await flusher.flush_all(lambda _: True)).certified
         except Refusal as refusal:
             if refusal.reason is Reason.DRAINING:
-                return  # the next keeper tries it
+                return  # the next leader tries it
             outcome = refusal
         except Exception as error:  # noqa: BLE001 - the servers that asked get its text
             outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
@@ -146,7 +146,7 @@ class Following:
         self._database.announce({KEEPING})
 
     async def _watch(self) -> None:
-        """Answer the callers here that wait for the keeper."""
+        """Answer the callers here that wait for the leader."""
         with self._database.waiters.subscribe() as changes:
             while True:
                 pauses: list[float] = []

@@ -32,7 +32,7 @@ class FlushWaiter:
     key: CheckpointKey | None = None  # the checkpoint that it is of
     certified: int = 0
     retried: bool = False  # every hole was tried again since
-    # of a server that is not the keeper: the request that the keeper tries for it, if it was sent
+    # of a server that is not the leader: the request that the leader tries for it, if it was sent
     request: int | None = None
     came: float = 0.0  # by the clock of the event loop
 

@@ -60,14 +60,14 @@ class MemoryRoom(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredApart:
+class StandaloneBlob:
     """Bytes in the blob store."""
 
     location: BlobLocation  # of them, or of the list of their parts
     parts: tuple[BlobLocation, ...] = ()  # in order; empty if they are whole
 
 
-class ApartStore:
+class StandaloneStore:
     """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles.
 
     With a key provider they are sealed, each as a root.
@@ -81,20 +81,20 @@ class ApartStore:
         # Half of the store's concurrent puts: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
-    async def store(self, tenant: str, content: bytes, kind: Kind) -> StoredApart:
+    async def store(self, tenant: str, content: bytes, kind: Kind) -> StandaloneBlob:
         """Store content, and read it back; refuses as a put and the key provider do."""
         root = await new_root(self._keys, tenant)
         stored = await self._cut(tenant, await asyncio.to_thread(seal_root, content, root), kind)
         return replace(stored, location=replace(stored.location, key=root.key))
 
-    async def _cut(self, tenant: str, data: bytes, kind: Kind) -> StoredApart:
+    async def _cut(self, tenant: str, data: bytes, kind: Kind) -> StandaloneBlob:
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
-            return StoredApart(await self._store(tenant, data, kind))
+            return StandaloneBlob(await self._store(tenant, data, kind))
         cut = split(data, largest)
         parts = await every(self._store(tenant, part, Kind.PART) for part in cut)
         listed = await asyncio.to_thread(encode_parts, data, parts)
-        return StoredApart(await self._store(tenant, listed, Kind.PARTS), tuple(parts))
+        return StandaloneBlob(await self._store(tenant, listed, Kind.PARTS), tuple(parts))
 
     async def _store(self, tenant: str, data: bytes, kind: Kind) -> BlobLocation:
         sha256 = await asyncio.to_thread(blob_digest, data)
@@ -118,7 +118,7 @@ class ApartStore:
         """Whether what is stored is sealed."""
         return self._keys is not None
 
-    async def store_bundle(self, tenant: str, closure: Closure) -> StoredApart:
+    async def store_bundle(self, tenant: str, closure: Closure) -> StandaloneBlob:
         """Store a closure that has all its values, as `store` does."""
         data = await asyncio.to_thread(encode_bundle, closure)
         return await self.store(tenant, data, Kind.SEGMENT)

@@ -29,7 +29,7 @@ from ..rows import lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
 from ..telemetry import FlushInstruments
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
-from .salvage import Round, Salvage, Survey, Surveyed, survey
+from .repair import Repair, Round, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Lifetime:
             self._settings,
             self._instruments,
         )
-        self.salvage = Salvage(*common)
+        self.salvage = Repair(*common)
         epoch_us = self._epochs.length_us or 0
         self._margin_us = self._settings.renew_margin_epochs * epoch_us
         pause_s = self._settings.renew_interval_s

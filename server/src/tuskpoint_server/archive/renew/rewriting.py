@@ -27,7 +27,7 @@ from ..formats.stored_json import Kind
 from ..read.read import placed
 from ..rows import lifetimes, status
 from . import emptied
-from .salvage import Round, Salvage, Survey, Surveyed, survey
+from .repair import Repair, Round, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _ROUNDS = 1000  # flushes that a backlog may need until all is stored again; end
 
 @dataclass
 class Rewriting:
-    """Rewrites the packs of a tenant. No server runs meanwhile, and this process is the keeper."""
+    """Rewrites the packs of a tenant. No server runs meanwhile, and this process is the leader."""
 
     _database: Database
     _store: PackStore
@@ -53,7 +53,7 @@ class Rewriting:
         return self._without(await self._chosen(await self._survey(), sizes))
 
     async def rewrite(
-        self, flusher: TenantFlusher, salvage: Salvage, sizes: Mapping[str, int]
+        self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
     ) -> int:
         """Rewrite them; return how many.
 
@@ -112,7 +112,7 @@ class Rewriting:
                 await flusher.flush.record(Chores(ended=ended))
 
     async def _separate(
-        self, flusher: TenantFlusher, salvage: Salvage, sizes: Mapping[str, int]
+        self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
     ) -> None:
         """Store again what other threads need of the segments of deleted ones."""
         before: set[bytes] | None = None

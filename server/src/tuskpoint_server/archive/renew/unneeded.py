@@ -19,7 +19,7 @@ from ..read.read import Segments, placed
 from ..read.root_keys import with_root_key
 from ..rows import lifetimes, plan, status
 from .emptied import emptied, forget_emptied, note_emptied
-from .salvage import survey
+from .repair import survey
 
 MIN_AGE_S = 3600.0
 """A younger blob of another server stays: that one may not have recorded it yet."""

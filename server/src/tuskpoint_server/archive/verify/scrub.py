@@ -1,7 +1,7 @@
 """The scrub: goes through all threads of the journal, and checks what nobody reads.
 
 Damage that is found when somebody needs the state is found late: the backup that has the row may
-be gone by then. One server scrubs, the keeper. It reads in the readers' connections, a part of a
+be gone by then. One server scrubs, the leader. It reads in the readers' connections, a part of a
 thread in each transaction, and pauses after each part as long as the rate demands.
 """
 

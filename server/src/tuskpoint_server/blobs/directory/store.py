@@ -46,7 +46,7 @@ class DirectoryStore(PackStore):
     """A `BlobStore` in a directory.
 
     A put is one file: a pack, addressed like a quilt, whose members are named by their
-    SHA-256 in hex. A member that is put alone or apart is a file of its own.
+    SHA-256 in hex. A member that is put alone or standalone is a file of its own.
 
     A directory without its file `layout` is not mounted, or not the one that was filled: nothing is
     made in it, and what it lacks is not taken for lost.

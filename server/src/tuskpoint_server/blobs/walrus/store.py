@@ -83,12 +83,12 @@ class WalrusStore:
         """Return the location in "this quilt": only a put gives the ID of the quilt."""
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
+    async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         """Store a pack as one quilt, or each member as a blob of its own."""
         unique = unique_members(members)
         if not unique:
             return PutReceipt(())
-        if apart:
+        if standalone:
             # Waits for all puts, so that none on its way is paid for twice.
             puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
             await asyncio.gather(*puts, return_exceptions=True)

@@ -60,7 +60,7 @@ class CheckpointRows:
         self._database = database
         self._late_save_grace_us = int(late_save_grace_s * 1e6)
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
-        # Who waits for `stored`, by tenant.
+        # Who waits for `load_batched`, by tenant.
         self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_Stored]]]] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
@@ -131,7 +131,7 @@ class CheckpointRows:
         del line, pack
         return await answer
 
-    def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
+    def load_inline(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
         """Return checkpoints as they are stored at one moment; `None`: call `load` instead.
 
         See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
@@ -139,14 +139,14 @@ class CheckpointRows:
         if not keys or not self._database.is_local:
             return [None] * len(keys)
         try:
-            return self._database.glance(
+            return self._database.query_inline(
                 lambda connection: load.load_stored(connection, tenant, keys, LARGE_BYTES)
             )
         except Exception:  # noqa: BLE001 - `load` raises it for those that are concerned
             return [None] * len(keys)
 
-    async def stored(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
-        """Return a checkpoint as `glance` does, where `glance` reads nothing.
+    async def load_batched(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+        """Return a checkpoint as `load_inline` does, where that reads nothing.
 
         What is asked for while others are read is read together, in one transaction.
         """
@@ -178,7 +178,7 @@ class CheckpointRows:
         asked = partial(load.load, tenant=tenant, key=key, view=view)
         if self._database.is_local:
             with suppress(load.CheckpointTooLargeError):
-                return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
+                return self._database.query_inline(partial(asked, max_bytes=LARGE_BYTES))
         return await self._database.query(asked)
 
     async def read_page(

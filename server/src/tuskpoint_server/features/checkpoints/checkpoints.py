@@ -27,7 +27,7 @@ from ...core.state import RawCheckpoint
 from ...journal.database.thread_rows import StoredWrite
 from ..call_memory import Holder
 from .checkpoint_rows import CheckpointRows
-from .completing import Completer, apart, content_bytes, history_bytes
+from .completing import Completer, content_bytes, history_bytes, in_pool
 from .incoming import IncomingCheckpoint
 
 _LOG_SECONDS = 60.0  # between two lines about saves of a tenant that sort below the latest
@@ -95,7 +95,7 @@ class Checkpoints:
             return ""
         return (await self._archive.certify(tenant, saved.key, saved.seq)).blob_id
 
-    def glance(
+    def load_inline(
         self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source]]
     ) -> list[RawCheckpoint | None]:
         """Return checkpoints, all of one moment; `None` where `load` has to be called.
@@ -103,14 +103,14 @@ class Checkpoints:
         This is for small ones whose values are all in the journal: a task costs more than they.
         """
         plain = [_is_plain(view, source) for _, view, source in asked]
-        found = iter(self._journal.glance(tenant, [one[0] for one in compress(asked, plain)]))
+        found = iter(self._journal.load_inline(tenant, [one[0] for one in compress(asked, plain)]))
         return [next(found) if is_plain else None for is_plain in plain]
 
-    async def stored(
+    async def load_batched(
         self, tenant: str, key: CheckpointKey, view: View, source: Source
     ) -> RawCheckpoint | None:
-        """Return a checkpoint as `glance` does, where the database is not at hand."""
-        return await self._journal.stored(tenant, key) if _is_plain(view, source) else None
+        """Return a checkpoint as `load_inline` does, where the database is not at hand."""
+        return await self._journal.load_batched(tenant, key) if _is_plain(view, source) else None
 
     async def load(
         self, tenant: str, key: CheckpointKey, view: View, source: Source, holder: Holder
@@ -154,7 +154,7 @@ class Checkpoints:
         first = await self._side(tenant, before, holder)
         second = await self._side(tenant, after, holder)
         most = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)
-        return await apart(diff, first, second, most)
+        return await in_pool(diff, first, second, most)
 
     async def _side(self, tenant: str, key: CheckpointKey, holder: Holder) -> Side:
         loaded = await self.load(tenant, key, View.FULL, Source.ANY, holder)

@@ -55,7 +55,7 @@ ResultT = TypeVar("ResultT")
 _POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
 
 
-async def apart(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
+async def in_pool(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
     """Call a function in one of the threads for JSON views and return its result.
 
     A view takes up to seconds of processor time and a hundred MiB of memory. In the event loop's
@@ -191,7 +191,7 @@ class Completer:
         frame = whole.state.frame if whole.state is not None else b""
         if not histories and content_bytes(whole) + len(frame) <= _RENDERED_AT_ONCE:
             return checkpoint_view(whole)
-        return await apart(checkpoint_view, whole, histories)
+        return await in_pool(checkpoint_view, whole, histories)
 
     async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
         """Return a checkpoint from the blob store, past the local cache."""

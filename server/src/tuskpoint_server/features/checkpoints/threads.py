@@ -22,7 +22,7 @@ from ...core.threads import (
     VerdictKind,
     VerificationTotal,
 )
-from ..positions import page, page_size, seal, unseal
+from ..cursors import decode_cursor, encode_cursor, page, page_size
 from .checkpoint_rows import CheckpointRows
 from .listed_threads import ThreadQuery
 
@@ -102,7 +102,7 @@ class Threads:
         after: Key | None = None
         known = None
         if token:
-            catalog, *last = unseal(listing, token, str, str, str)
+            catalog, *last = decode_cursor(listing, token, str, str, str)
             after = (last[0], last[1])
             known = self._kept.pop((tenant, thread_id, catalog), None)
         if known is None:
@@ -114,7 +114,7 @@ class Threads:
         next_token = ""
         if more:
             catalog = known[1].location.sha256.hex()
-            next_token = seal(listing, [catalog, *entries[-1][0]])
+            next_token = encode_cursor(listing, [catalog, *entries[-1][0]])
             self._kept[(tenant, thread_id, catalog)] = known
             if len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)

@@ -23,7 +23,7 @@ from ...journal.database.thread_rows import ThreadRow
 from ..call_memory import Holder
 from ..checkpoints.checkpoint_rows import CheckpointRows
 from ..checkpoints.completing import Completer, content_bytes
-from ..positions import seal, unseal
+from ..cursors import decode_cursor, encode_cursor
 from .changes import Events, EventsCompacted
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
@@ -125,7 +125,7 @@ class History:
         if cursor:
             try:
                 carried = cursor.decode(errors="replace")
-                of, *at = unseal(("watch", tenant, thread_id), carried, str, int, int, int)
+                of, *at = decode_cursor(("watch", tenant, thread_id), carried, str, int, int, int)
             except Refusal:
                 problem = "must be the cursor of an event of this thread"
                 raise invalid_field("cursor", problem) from None
@@ -144,7 +144,7 @@ class History:
         return position
 
     def _cursor(self, tenant: str, thread_id: str, at: WatchPosition) -> bytes:
-        return seal(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
+        return encode_cursor(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
 
     async def _delivery(
         self, tenant: str, event: Event, at: WatchPosition, view: View, holder: Holder

@@ -116,12 +116,12 @@ class Handoffs:
         )
         if closure is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-        bundle = await self._archive.apart.store_bundle(tenant, closure)
+        bundle = await self._archive.standalone.store_bundle(tenant, closure)
         return bundle.location, bundle.parts, closure.seq
 
     def _sealing_to(self, recipient: str) -> Seal:
         """Return what seals the key of a bundle, or refuse: an unsealed bundle has no key."""
-        if self._archive.apart.seals:
+        if self._archive.standalone.seals:
             return sealing_to(recipient)
         problem = "this server has no key provider, so everything that it stores can be read"
         advice = "start it with --key-file, or hand off without a recipient"
@@ -172,7 +172,8 @@ class Handoffs:
     ) -> AsyncGenerator[Step, None]:
         """Yield how far the fetching of a bundle is; then `stored` has its bytes."""
         counts: asyncio.Queue[int | None] = asyncio.Queue()
-        fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait, holder))
+        blobs = self._archive.standalone
+        fetch = asyncio.create_task(blobs.fetch(location, counts.put_nowait, holder))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
         try:
             yield Step(Stage.FETCHING, reported := 0)
@@ -182,7 +183,7 @@ class Handoffs:
                     yield Step(Stage.FETCHING, reported := count)
             stored.append(await fetch)
         except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
+            raise _explained(refusal, location.blob_id, blobs.backend) from refusal
         finally:
             fetch.cancel()
             await asyncio.gather(fetch, return_exceptions=True)
@@ -197,10 +198,11 @@ class Handoffs:
         stored: list[bytes],
     ) -> Closure:
         """Return what a bundle holds, if it is what the descriptor names; empties `stored`."""
+        blobs = self._archive.standalone
         try:
-            closure = await self._archive.apart.open(tenant, stored.pop(), location, holder)
+            closure = await blobs.open(tenant, stored.pop(), location, holder)
         except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
+            raise _explained(refusal, location.blob_id, blobs.backend) from refusal
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != found:

@@ -11,9 +11,9 @@ from ...archive.archive import Archive
 from ...core.errors import no_snapshot, snapshot_not_found
 from ...core.model import CheckpointKey, Durability
 from ..checkpoints.completing import Completer, reach
-from ..lineage.snapshot_state import Snapshot, member_threads_of, thread_of
-from ..positions import page
+from ..cursors import page
 from .snapshot_rows import SnapshotDraft, SnapshotQuery, SnapshotRows
+from .snapshot_state import Snapshot, member_threads_of, thread_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Database:
         self._connections: list[Connection] = []
         self._closed = False
         if backend.is_shared:
-            self._apart = ThreadPoolExecutor(1, thread_name_prefix="journal-apart")
+            self._past_batches = ThreadPoolExecutor(1, thread_name_prefix="journal-past-batches")
             self._notices = Notices(backend, self.journal_id, self.write_past_batches, self.waiters)
 
     @classmethod
@@ -168,7 +168,7 @@ class Database:
 
     @property
     def is_local(self) -> bool:
-        """Whether `glance` reads faster than a thread could."""
+        """Whether `query_inline` reads faster than a thread could."""
         return self._backend.is_local
 
     @property
@@ -229,7 +229,7 @@ class Database:
         await asyncio.to_thread(self._readers.shutdown)
         if self._notices is not None:
             await self._notices.stop()
-            await asyncio.to_thread(self._apart.shutdown)
+            await asyncio.to_thread(self._past_batches.shutdown)
         for connection in self._connections:
             connection.invalidate()  # a rollback would fail if the database is gone
             connection.close()
@@ -275,7 +275,7 @@ class Database:
         if self._closed:
             raise unavailable("it is closed")
         write = partial(self._retried, work, writes=True)
-        return await asyncio.get_running_loop().run_in_executor(self._apart, write)
+        return await asyncio.get_running_loop().run_in_executor(self._past_batches, write)
 
     def announce(self, changed: Collection[tuple[str, str]]) -> None:
         """Wake who waits for these threads, here and on the other servers of a shared journal."""
@@ -287,7 +287,7 @@ class Database:
         """Return the rows of one statement, as `query` does."""
         return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 
-    def glance(self, work: Callable[[Connection], T]) -> T:
+    def query_inline(self, work: Callable[[Connection], T]) -> T:
         """Run what reads a few rows as `query` does, but in this thread; only where `is_local`."""
         if self._closed:
             raise unavailable("it is closed")

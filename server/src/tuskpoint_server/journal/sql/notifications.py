@@ -30,7 +30,7 @@ RARELY_S = 10.0
 """The same where notifications arrive."""
 
 KEEPING = ("", "keeping")
-"""In the place of a thread: what concerns the keeper of a shared journal changed."""
+"""In the place of a thread: what concerns the leader of a shared journal changed."""
 
 _MOST_BYTES = 7999  # of a notification of PostgreSQL
 _PAUSE_S = 0.02  # after a notification; what changes meanwhile goes with the next one

@@ -271,10 +271,10 @@ packs = _table(
     sqlite_autoincrement=True,
 )
 
-# What the other servers of a shared journal ask of the keeper, and what it says. `asked` counts
-# what they wait for, `all_asked` the requests to certify everything, of which the keeper tried the
+# What the other servers of a shared journal ask of the leader, and what it says. `asked` counts
+# what they wait for, `all_asked` the requests to certify everything, of which the leader tried the
 # first `all_tried`; `outcome` is that of the last try, as archiving.asking has it. `trouble` is the
-# keeper's last error, empty since the last success, and `failing` counts renewals that fail.
+# leader's last error, empty since the last success, and `failing` counts renewals that fail.
 flush_requests = _table(
     "flush_requests",
     "tenant text!, asked int, all_asked int, all_tried int, outcome text, trouble text, "

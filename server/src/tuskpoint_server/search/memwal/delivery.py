@@ -38,7 +38,7 @@ class MemoryDelivery:
     _settings: MemWalSettings
     _health: RelayerHealth
     _clock_us: Callable[[], int]  # that of `memories`
-    _keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper, which delivers
+    _keeps: Callable[[], bool] = lambda: True  # whether this server is the leader, which delivers
 
     def __post_init__(self) -> None:
         """Begin with the memories that are due in the journal."""

@@ -46,7 +46,7 @@ class MemWal:
         settings: MemWalSettings,  # credentials, deadlines, ceilings
         clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
         count: Count = lambda *_: None,
-        keeps: Callable[[], bool] = lambda: True,  # whether this server is the keeper
+        keeps: Callable[[], bool] = lambda: True,  # whether this server is the leader
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
         self.memories = memories

@@ -1,8 +1,8 @@
-"""Positions of listings and watches, which callers carry as sealed tokens.
+"""Cursors: positions of listings and watches, which callers carry as tokens with a checksum.
 
-A position grants nothing. The seal lets the server refuse a position of another scope, or a damaged
-one, instead of misreading it. Seals stay valid after a restart. The scope is the kind of call and
-the parameters that must not change between pages.
+A cursor grants nothing. The checksum lets the server refuse a damaged cursor, or a cursor of
+another scope, instead of misreading it. Cursors stay valid after a restart. The scope is the kind
+of call and the parameters that must not change between pages.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, TypeVar
 from ..core.errors import Reason, Refusal
 from ..core.limits import LIMITS
 
-_SEAL_DIGITS = 32
+_CHECKSUM_DIGITS = 32
 
 Parts = Sequence[str | int]
 ItemT = TypeVar("ItemT")
 
 
-def seal(scope: Parts, position: Parts) -> str:
+def encode_cursor(scope: Parts, position: Parts) -> str:
     """Return a position in the form in which callers carry it."""
     payload = urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
-    return _seal_of(scope, payload) + payload
+    return _checksum(scope, payload) + payload
 
 
-def unseal(scope: Parts, sealed: str, *kinds: type) -> list[Any]:
+def decode_cursor(scope: Parts, cursor: str, *kinds: type) -> list[Any]:
     """Return the parts of a position, of these kinds; refuses a position of another scope."""
-    digits, payload = sealed[:_SEAL_DIGITS], sealed[_SEAL_DIGITS:]
-    if hmac.compare_digest(digits.encode(), _seal_of(scope, payload).encode()):
-        # The seal has no secret, so callers can forge one: parts may hold halves of surrogate
+    digits, payload = cursor[:_CHECKSUM_DIGITS], cursor[_CHECKSUM_DIGITS:]
+    if hmac.compare_digest(digits.encode(), _checksum(scope, payload).encode()):
+        # The checksum has no secret, so callers can forge one: parts may hold halves of surrogate
         # pairs and numbers of more than 64 bits, which the journal cannot store either.
         with suppress(ValueError, RecursionError, OverflowError):
             position = json.loads(urlsafe_b64decode(payload + "=="))
@@ -45,9 +45,9 @@ def unseal(scope: Parts, sealed: str, *kinds: type) -> list[Any]:
     raise Refusal(Reason.PAGE_TOKEN_INVALID)
 
 
-def _seal_of(scope: Parts, payload: str) -> str:
+def _checksum(scope: Parts, payload: str) -> str:
     bound = json.dumps(["tuskpoint position", *scope, payload])
-    return hashlib.sha256(bound.encode()).hexdigest()[:_SEAL_DIGITS]
+    return hashlib.sha256(bound.encode()).hexdigest()[:_CHECKSUM_DIGITS]
 
 
 async def page(
@@ -65,11 +65,11 @@ async def page(
     """
     after: Any = ()
     if token:
-        after = tuple(unseal(scope, token, *(kinds or (str,))))
+        after = tuple(decode_cursor(scope, token, *(kinds or (str,))))
     size = page_size(size)
     found = await read(after if kinds else "".join(after), size + 1)
     items = found[:size]
-    return items, seal(scope, place(items[-1])) if len(found) > size else ""
+    return items, encode_cursor(scope, place(items[-1])) if len(found) > size else ""
 
 
 def page_size(asked: int) -> int:

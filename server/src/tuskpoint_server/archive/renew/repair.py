@@ -157,7 +157,7 @@ class Round:
 
 
 @dataclass(eq=False)
-class Salvage:
+class Repair:
     """Stores needed members again, for all tenants. A cache may be in front of the store."""
 
     _database: Database
