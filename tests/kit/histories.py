@@ -41,7 +41,7 @@ EXPECTED = {
     Reason.INVALID_FIELD,
 }
 
-WAYS = ("whole", "small puts", "apart")
+WAYS = ("whole", "small puts", "standalone")
 """How a history is stored: as few puts as can be, puts with little room, blobs of checkpoints."""
 
 

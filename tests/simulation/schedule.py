@@ -128,7 +128,7 @@ def make_plan(rng: random.Random) -> Plan:
             "hard_limit_bytes": rng.choice((60_000, 1 << 30)),
             "first_retry_s": 1.0,
             "longest_retry_s": 300.0,
-            "apart": rng.random() < 0.15,
+            "standalone": rng.random() < 0.15,
             "epochs": EPOCHS,
             "renew_interval_s": 2 * 24 * 3600.0,
         },

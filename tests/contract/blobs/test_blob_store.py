@@ -132,7 +132,7 @@ async def test_get_returns_the_bytes_that_were_put(subject: Subject, data: bytes
     assert await subject.store.get(location) == data
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_bytes_are_reported_as_they_arrive(subject: Subject, standalone: bool) -> None:
     one = member(os.urandom(5 << 20))
     [location] = (await subject.store.put([one], standalone=standalone)).locations
@@ -250,7 +250,7 @@ async def test_one_that_is_wrong_fails_the_read_of_many(subject: Subject) -> Non
     assert refused.value.reason is Reason.BLOB_HASH_MISMATCH
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+@pytest.mark.parametrize("standalone", [False, True], ids=["together", "standalone"])
 async def test_blobs_are_listed(subject: Subject, standalone: bool) -> None:
     members = [member(b"one"), member(b"two"), member(b"")]
     receipt = await subject.store.put(members, standalone=standalone)
@@ -264,7 +264,7 @@ async def test_blobs_are_listed(subject: Subject, standalone: bool) -> None:
     }
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+@pytest.mark.parametrize("standalone", [False, True], ids=["together", "standalone"])
 async def test_renewal_changes_no_location(subject: Subject, standalone: bool) -> None:
     receipt = await subject.store.put([member(b"one"), member(b"two")], standalone=standalone)
     for blob_id in {location.blob_id for location in receipt.locations}:

@@ -51,7 +51,7 @@ async def test_the_same_members_make_the_same_file(blobs: DirectoryStore, root: 
     assert len(stored_files(root)) == 2
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_a_member_alone_is_a_file_as_it_is(
     blobs: DirectoryStore, root: Path, standalone: bool
 ) -> None:
@@ -69,7 +69,7 @@ async def test_apart_each_is_a_file_as_it_is(blobs: DirectoryStore, root: Path) 
     assert {file.read_bytes() for file in stored_files(root)} == {one.data for one in THREE}
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_content_that_looks_like_a_pack_is_not_taken_for_one(
     blobs: DirectoryStore, standalone: bool
 ) -> None:
@@ -144,7 +144,7 @@ async def test_a_directory_that_another_server_made_is_synced_too(
     assert ("sync", root) in events
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_full_disk_leaves_nothing_behind(
     blobs: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch, standalone: bool
 ) -> None:

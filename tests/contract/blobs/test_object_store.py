@@ -68,7 +68,7 @@ def damage(server: S3Server, location: BlobLocation) -> Stored:
 # --- what is stored ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_a_bucket_holds_the_same_files_as_a_directory(
     server: S3Server, tmp_path: Path, standalone: bool
 ) -> None:

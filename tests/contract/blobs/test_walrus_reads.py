@@ -50,7 +50,7 @@ READ_FAULTS: dict[str, Fault] = {
 }
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
+@pytest.mark.parametrize("standalone", [False, True], ids=["quilt", "standalone"])
 @pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
 async def test_reads_are_tried_again(kit: PeerKit, fault: Fault, standalone: bool) -> None:
     peer = await kit.peer()

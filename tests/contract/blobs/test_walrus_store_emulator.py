@@ -97,7 +97,7 @@ STORE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
+@pytest.mark.parametrize("standalone", [False, True], ids=["quilt", "standalone"])
 @pytest.mark.parametrize("fault", STORE_FAULTS.values(), ids=STORE_FAULTS)
 async def test_store_survives_a_fault(kit: EmulatorKit, fault: Fault, standalone: bool) -> None:
     emulator = await kit.emulator()

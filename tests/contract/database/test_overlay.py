@@ -278,7 +278,7 @@ class Sides(World):
     def __init__(self) -> None:
         super().__init__()
         self.sides = []
-        for name in ("forgetful", "apart", "together"):
+        for name in ("forgetful", "standalone", "together"):
             (self.directory / name).mkdir()
             entropy = Entropy()
             journal = self.enter(opened(self.directory / name, Clock(), entropy))

@@ -62,7 +62,7 @@ async def fill(home: House) -> None:
     await home.flush()
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, standalone: bool) -> None:
     async with house(tmp_path, store, standalone=standalone) as home:
         await fill(home)

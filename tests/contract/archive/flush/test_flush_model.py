@@ -20,7 +20,7 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 def read_back(seed: int, steps: list[str], way: str) -> None:
     history = History(seed, store_of(way))
-    asyncio.run(live(history, [*steps, "restart", "settle"], standalone=way == "apart"))
+    asyncio.run(live(history, [*steps, "restart", "settle"], standalone=way == "standalone"))
 
 
 @settings(thorough, max_examples=25)
@@ -29,7 +29,7 @@ def test_whatever_is_certified_reads_back_from_the_blobs(seed: int, steps: list[
     read_back(seed, steps, "whole")
 
 
-@pytest.mark.parametrize("way", ["small puts", "apart"])
+@pytest.mark.parametrize("way", ["small puts", "standalone"])
 @settings(thorough, max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_whatever_is_certified_reads_back_however_it_is_stored(

@@ -155,7 +155,9 @@ class Recovering(History):
 
 
 def recover(seed: int, steps: Sequence[str], way: str) -> None:
-    asyncio.run(live(Recovering(seed, store_of(way)), [*steps, "flush"], standalone=way == "apart"))
+    asyncio.run(
+        live(Recovering(seed, store_of(way)), [*steps, "flush"], standalone=way == "standalone")
+    )
 
 
 histories = st.lists(st.sampled_from(KINDS), min_size=5, max_size=25)
@@ -176,7 +178,7 @@ def test_certified_checkpoints_are_recovered(seed: int, steps: list[str]) -> Non
     recover(seed, steps, "whole")
 
 
-@pytest.mark.parametrize("way", ["small puts", "apart"])
+@pytest.mark.parametrize("way", ["small puts", "standalone"])
 @settings(thorough, max_examples=6)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_certified_checkpoints_are_recovered_however_they_are_stored(

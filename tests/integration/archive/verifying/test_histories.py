@@ -49,5 +49,7 @@ class Verifying(History):
 async def test_no_history_makes_a_verification_fail(seed: int, way: str) -> None:
     steps = random.Random(seed).choices(STEPS, k=120)
     await live(
-        Verifying(seed, store_of(way)), [*steps, "restart", "settle"], standalone=way == "apart"
+        Verifying(seed, store_of(way)),
+        [*steps, "restart", "settle"],
+        standalone=way == "standalone",
     )

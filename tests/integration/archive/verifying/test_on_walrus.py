@@ -44,7 +44,7 @@ async def grow(home: House, count: int) -> None:
         await home.flush()
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
 async def test_a_thread_passes_until_its_blobs_expire(
     tmp_path: Path, walrus: WalrusStore, emulator: WalrusEmulator, standalone: bool
 ) -> None:

@@ -107,7 +107,9 @@ class Auditing(History):
 
 
 def audit(seed: int, steps: list[str], way: str) -> None:
-    asyncio.run(live(Auditing(seed, store_of(way)), [*steps, "flush"], standalone=way == "apart"))
+    asyncio.run(
+        live(Auditing(seed, store_of(way)), [*steps, "flush"], standalone=way == "standalone")
+    )
 
 
 histories = st.lists(st.sampled_from(STEPS), min_size=5, max_size=30)
@@ -120,7 +122,7 @@ def test_certified_checkpoints_pass(seed: int, steps: list[str]) -> None:
     audit(seed, steps, "whole")
 
 
-@pytest.mark.parametrize("way", ["small puts", "apart"])
+@pytest.mark.parametrize("way", ["small puts", "standalone"])
 @settings(thorough, max_examples=6)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_certified_checkpoints_pass_however_they_are_stored(
