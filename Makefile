@@ -160,7 +160,7 @@ soak-crashes: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 
 .PHONY: soak-idle
 soak-idle: setup node-modules ## let an idle client of each language ping for five minutes (IDLE_SECONDS=300)
-	TUSKPOINT_IDLE_SECONDS=$(or $(IDLE_SECONDS),300) $(PY) -m pytest -q tests/interop/test_idle_clients.py
+	TUSKPOINT_IDLE_SECONDS=$(or $(IDLE_SECONDS),300) $(PY) -m pytest -q tests/interop/scenarios/test_idle_clients.py
 
 .PHONY: test-newest
 test-newest: setup ## run the tests with the newest releases that the requirements allow

@@ -13,8 +13,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, StateUpdate, interrupt
 
-from tests.interop.cases import at, id_of
 from tests.interop.graphs import Run, delta_graph, interrupted_graph, parallel_graph, story
+from tests.interop.saver_arguments import at, id_of
 from tuskpoint.langgraph import TuskPointSaver
 
 Build = Callable[[BaseCheckpointSaver[Any]], Any]

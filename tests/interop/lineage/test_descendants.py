@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from langgraph.types import Command
 
-from tests.interop.cases import at, id_of
 from tests.interop.graphs import story
 from tests.interop.lineage.kit import (
     CASES,
@@ -25,6 +24,7 @@ from tests.interop.lineage.kit import (
     stories,
     whole,
 )
+from tests.interop.saver_arguments import at, id_of
 
 
 @pytest.mark.parametrize(("build", "before", "after"), CASES.values(), ids=CASES)

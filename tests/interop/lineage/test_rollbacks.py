@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from langgraph.types import Command
 
-from tests.interop.cases import at, id_of
 from tests.interop.graphs import Run, story
 from tests.interop.lineage.kit import (
     CASES,
@@ -23,6 +22,7 @@ from tests.interop.lineage.kit import (
     run_on,
     stories,
 )
+from tests.interop.saver_arguments import at, id_of
 from tuskpoint.langgraph import TuskPointSaver
 
 

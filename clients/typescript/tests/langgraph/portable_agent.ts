@@ -3,7 +3,7 @@
  *
  *     node portable_agent.mjs TARGET THREAD STEP
  *
- * `tests/interop/test_portable_graphs.py` makes one file of it and is the other half.
+ * `tests/interop/langgraph_js/test_portable_graphs.py` makes one file of it and is the other half.
  *
  * The graph, which the Python half has in the same shape:
  *

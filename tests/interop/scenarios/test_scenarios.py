@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from tests.integration.access.tls_kit import SecureServer, running_secure_server
-from tests.interop.scenario_clients import (
+from tests.interop.scenarios.clients import (
     CLIENTS,
     CannotBuildError,
     ScenarioClient,
     play,
     world_of,
 )
-from tests.interop.scenario_runner import FORMAT
+from tests.interop.scenarios.runner import FORMAT
 
-SCENARIOS = Path(__file__).parent / "scenarios" / "scenarios.json"
+SCENARIOS = Path(__file__).with_name("scenarios.json")
 STATE = {
     "plan": ["lire", "écrire 🐘"],
     "budget": 12.5,

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.access.tls_kit import SecureServer, running_secure_server
-from tests.interop.scenario_clients import CLIENTS, CannotBuildError, world_of
-from tests.interop.scenario_runner import FORMAT
+from tests.interop.scenarios.clients import CLIENTS, CannotBuildError, world_of
+from tests.interop.scenarios.runner import FORMAT
 from tools.stubs import ROOT
 from tuskpoint import Client
 

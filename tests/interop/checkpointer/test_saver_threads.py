@@ -12,8 +12,8 @@ from tuskpoint.errors import (
 )
 from tuskpoint.langgraph import TuskPointSaver
 
-from .cases import at, id_of, made, metadata
-from .conftest import Face
+from ..conftest import Face
+from ..saver_arguments import at, id_of, made, metadata
 
 # --- listings -------------------------------------------------------------------------
 

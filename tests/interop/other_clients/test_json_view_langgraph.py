@@ -25,8 +25,8 @@ from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 
-from .cases import at
-from .graphs import delta_graph
+from ..graphs import delta_graph
+from ..saver_arguments import at
 
 NO_TASK = str(uuid.UUID(int=0))
 """The task that LangGraph files input and resume values of the whole graph under."""

@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from tuskpoint.errors import TuskPointError
 from tuskpoint.langgraph import TuskPointSaver
 
-from .cases import at, id_of, made, metadata
+from ..saver_arguments import at, id_of, made, metadata
 
 STEPS = 5
 

@@ -27,7 +27,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
-from tests.interop import javascript
+from tests.interop.langgraph_js import javascript
 from tests.unit.client.portable.values import SNAPSHOTS, VALUES, plain
 from tuskpoint.langgraph import PortableSerializer
 from tuskpoint.langgraph.portable import Map, PortableError, Record, RegExp

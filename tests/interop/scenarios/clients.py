@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.integration.access.tls_kit import SecureServer
-from tests.interop.scenario_calls import World
-from tests.interop.scenario_values import Json
+from tests.interop.scenarios.calls import World
+from tests.interop.scenarios.values import Json
 from tools.stubs import ROOT
 
 PLAY_SECONDS = 240
@@ -43,7 +43,7 @@ class ScenarioClient:
 
 
 def _python(_: Path) -> Sequence[str]:
-    return [sys.executable, "-m", "tests.interop.scenario_runner"]
+    return [sys.executable, "-m", "tests.interop.scenarios.runner"]
 
 
 def _typescript(_: Path) -> Sequence[str]:

@@ -9,8 +9,8 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from .cases import at, id_of, made, metadata
-from .conftest import Face
+from ..conftest import Face
+from ..saver_arguments import at, id_of, made, metadata
 
 Stored = Mapping[int, Mapping[str, Any]]
 Written = Mapping[int, Sequence[tuple[str, Any]]]

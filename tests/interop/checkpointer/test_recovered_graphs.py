@@ -18,7 +18,7 @@ from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 
-from .graphs import Run, delta_graph, interrupted_graph, story
+from ..graphs import Run, delta_graph, interrupted_graph, story
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

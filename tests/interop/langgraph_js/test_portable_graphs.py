@@ -23,7 +23,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Interrupt, Send, interrupt
 
-from tests.interop import javascript
+from tests.interop.langgraph_js import javascript
 from tuskpoint import PortableSerializer, TuskPointSaver
 
 pytestmark = [

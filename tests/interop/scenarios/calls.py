@@ -14,7 +14,7 @@ import grpc
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 
-from tests.interop.scenario_values import Json
+from tests.interop.scenarios.values import Json
 from tuskpoint import Client
 from tuskpoint._transport.status import from_rpc_error
 

@@ -15,7 +15,7 @@ from langgraph.checkpoint.serde.types import ERROR, RESUME
 
 from tuskpoint.langgraph import TuskPointSaver
 
-from .cases import at, id_of, made, metadata
+from ..saver_arguments import at, id_of, made, metadata
 
 CHANNELS = ["a", "b", "c"]
 VALUES = st.none() | st.integers(0, 3) | st.binary(max_size=3) | st.lists(st.text(max_size=2))

@@ -1,6 +1,6 @@
 """Plays the interop scenarios with the Python client.
 
-    python -m tests.interop.scenario_runner scenarios.json world.json
+    python -m tests.interop.scenarios.runner scenarios.json world.json
 
 What it reads and prints is in `scenarios/README.md`.
 """
@@ -12,8 +12,8 @@ import sys
 import uuid
 from pathlib import Path
 
-from tests.interop.scenario_calls import Player, World
-from tests.interop.scenario_values import Json, Mismatch, at, check, fill
+from tests.interop.scenarios.calls import Player, World
+from tests.interop.scenarios.values import Json, Mismatch, at, check, fill
 from tuskpoint.errors import TuskPointError
 
 FORMAT = 1
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         if given["format"] != FORMAT:
             raise ValueError(f"the format is {given['format']}, not {FORMAT}")
     except (ValueError, TypeError, OSError, KeyError) as error:
-        print(f"scenario_runner: {error}", file=sys.stderr)
+        print(f"runner: {error}", file=sys.stderr)
         return 2
     failed = False
     try:
