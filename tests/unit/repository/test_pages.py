@@ -41,6 +41,26 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
     assert markdown.broken(ROOT, pages) == []
 
 
+NAMED_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|ts|go))`")
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    """Pages name files by the end of their path, such as `journal/lease.py`."""
+    ends: set[str] = set()
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = [name for name in inner if name not in BUILT and not name.startswith(".")]
+        parts = Path(folder).relative_to(ROOT).parts
+        ends |= {"/".join((*parts[at:], name)) for name in names for at in range(len(parts))}
+    named = {
+        (page.relative_to(ROOT).as_posix(), name)
+        for page in pages_of_the_repository()
+        if page.name != "CHANGELOG.md"
+        for name in NAMED_FILE.findall(page.read_text())
+    }
+    assert len(named) > 50
+    assert sorted(one for one in named if one[1] not in ends) == []
+
+
 def test_no_page_has_the_marks_of_a_merge() -> None:
     pages = {page: page.read_text() for page in pages_of_the_repository()}
     assert [page for page, text in pages.items() if "\n<<<<<<< " in f"\n{text}"] == []
