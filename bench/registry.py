@@ -6,25 +6,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from bench.measures import (
+from bench.measures import start
+from bench.measures.agents import flood, graphs, growth, server_cost, steps
+from bench.measures.certification import (
     background,
-    flood,
     flush,
-    graphs,
-    growth,
     idle_threads,
-    journal_bytes,
-    journal_writer,
-    postgres_journal,
-    replay,
     sealing,
-    search,
-    server_cost,
-    start,
-    steps,
     walrus_certified,
     walrus_cost,
 )
+from bench.measures.journal import on_postgres, stored_bytes, writer
+from bench.measures.reading import replay, search
 from bench.report import Table
 from bench.setting import Setting
 
@@ -50,11 +43,9 @@ MEASURES: dict[str, Measure] = {
     "start": Measure(start.TITLE, start.measure),
     "growth": Measure(growth.TITLE, growth.measure),
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),
-    "journal-bytes": Measure(journal_bytes.TITLE, journal_bytes.measure),
-    "journal-writer": Measure(journal_writer.TITLE, journal_writer.measure),
-    "postgres-journal": Measure(
-        postgres_journal.TITLE, postgres_journal.measure, compares_postgres=True
-    ),
+    "journal-bytes": Measure(stored_bytes.TITLE, stored_bytes.measure),
+    "journal-writer": Measure(writer.TITLE, writer.measure),
+    "postgres-journal": Measure(on_postgres.TITLE, on_postgres.measure, compares_postgres=True),
     "replay": Measure(replay.TITLE, replay.measure, compares_postgres=True),
     "search": Measure(search.TITLE, search.measure),
     "flush": Measure(flush.TITLE, flush.measure),

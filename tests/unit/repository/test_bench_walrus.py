@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.measures.walrus_cost import plain_puts
+from bench.measures.certification.walrus_cost import plain_puts
 from bench.running.walrus import encoded_bytes
 from tuskpoint_emulators.walrus.geometry import MAINNET
 

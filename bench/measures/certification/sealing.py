@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from bench.measures.flush import fill, flush
+from bench.measures.certification.flush import fill, flush
 from bench.report import Table, number, ratio
 from bench.running.servers import Server, running_tuskpoint
 from bench.setting import Setting

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import psycopg
 
 from bench.agents import Saver
-from bench.measures.replay import fill, read
-from bench.measures.steps import Measured, work_round
+from bench.measures.agents.steps import Measured, work_round
+from bench.measures.reading.replay import fill, read
 from bench.report import Goal, Table, at_least, at_most, number, ratio
 from bench.running.contenders import POSTGRES, Contender, set_up
 from bench.running.servers import running_tuskpoint
