@@ -21,7 +21,7 @@ from processes import DemoError, Process
 from proof import Check, read_history
 from tuskpoint import CheckpointRecord, Client, Location
 from tuskpoint.errors import DataLoss, TuskPointError
-from tuskpoint_emulators.walrus.geometry import MAINNET
+from tuskpoint_emulators.walrus.encoding.geometry import MAINNET
 from walrus import READS, STORES, Walrus
 
 PUT_SECONDS = 1.0

@@ -12,8 +12,8 @@ import nacl.signing
 import pytest
 
 from emulators.tests.memwal.peer import Peer, free, running
-from tuskpoint_emulators.memwal.accounts import Account, Credentials
-from tuskpoint_emulators.memwal.auth import DRIFTED
+from tuskpoint_emulators.memwal.access.accounts import Account, Credentials
+from tuskpoint_emulators.memwal.access.auth import DRIFTED
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 
 PATH = "/api/stats"

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from emulators.tests.memwal.peer import NOON, Peer, free, running, until
+from tuskpoint_emulators.memwal.calls.unsigned import PACKAGE_ID
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import (
     SIGNED,
@@ -19,7 +20,6 @@ from tuskpoint_emulators.memwal.faults import (
     Operation,
     Stage,
 )
-from tuskpoint_emulators.memwal.metadata import PACKAGE_ID
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 
 TEXT = "The writer started the report on Monday"

@@ -8,7 +8,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from emulators.tests.memwal.peer import NOON, Peer, free, running
-from tuskpoint_emulators.memwal.accounts import Credentials
+from tuskpoint_emulators.memwal.access.accounts import Credentials
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation
 

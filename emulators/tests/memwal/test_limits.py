@@ -9,8 +9,8 @@ import pytest
 from nacl.signing import SigningKey
 
 from emulators.tests.memwal.peer import Peer, free, running
-from tuskpoint_emulators.memwal.accounts import Account, Credentials
-from tuskpoint_emulators.memwal.limits import RateLimits
+from tuskpoint_emulators.memwal.access.accounts import Account, Credentials
+from tuskpoint_emulators.memwal.access.limits import RateLimits
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 
 MIB = 1024 * 1024

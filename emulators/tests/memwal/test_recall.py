@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulators.tests.memwal.peer import free, running
-from tuskpoint_emulators.memwal.embedding import DIMENSION, embed, stem
+from tuskpoint_emulators.memwal.memory.embedding import DIMENSION, embed, stem
 
 
 def distance(one: str, other: str) -> float:

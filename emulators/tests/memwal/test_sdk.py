@@ -28,7 +28,7 @@ from memwal.client import (
 )
 
 from emulators.tests.memwal.peer import free, running, until
-from tuskpoint_emulators.memwal.accounts import Credentials
+from tuskpoint_emulators.memwal.access.accounts import Credentials
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 
 WRITER = "The writer started the report on Monday"

@@ -11,8 +11,8 @@ import jwt
 import pytest
 
 from emulators.tests.walrus.peer import Peer, is_text, reason, running
-from tuskpoint_emulators.walrus.auth import AuthSettings, secret_from_text
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
+from tuskpoint_emulators.walrus.requests.auth import AuthSettings, secret_from_text
 from tuskpoint_emulators.walrus.settings import EmulatorSettings
 
 SECRET = b"a secret of the forty characters it needs"

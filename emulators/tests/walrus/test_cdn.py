@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import httpx
 
 from emulators.tests.walrus.peer import Peer, reason, running
-from tuskpoint_emulators.walrus.blob_id import to_text
-from tuskpoint_emulators.walrus.cdn import CdnSettings
+from tuskpoint_emulators.walrus.encoding.blob_id import to_text
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
+from tuskpoint_emulators.walrus.requests.cdn import CdnSettings
 from tuskpoint_emulators.walrus.settings import EmulatorSettings
 
 

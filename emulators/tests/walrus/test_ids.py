@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulators.tests.walrus.vectors import ONLY_IF_ALL, VECTORS, content
-from tuskpoint_emulators.walrus.blob_id import (
+from tuskpoint_emulators.walrus.encoding.blob_id import (
     BlobIds,
     MalformedBlobId,
     blob_id,
@@ -20,7 +20,7 @@ from tuskpoint_emulators.walrus.blob_id import (
     sliver_root,
     to_text,
 )
-from tuskpoint_emulators.walrus.geometry import BlobTooLarge, Geometry
+from tuskpoint_emulators.walrus.encoding.geometry import BlobTooLarge, Geometry
 
 # A thousand shards take seconds each: by default the empty blob and a zero byte, which are quick,
 # and one value that Walrus's own pages name.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_emulators.walrus.multipart import MalformedForm, Part, boundary_of, parts
+from tuskpoint_emulators.walrus.requests.multipart import MalformedForm, Part, boundary_of, parts
 
 BOUNDARY = b"b"
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulators.tests.walrus.vectors import ONLY_IF_ALL, VECTORS, content
-from tuskpoint_emulators.walrus import bcs, quilt
-from tuskpoint_emulators.walrus.blob_id import blob_id, from_text, to_text
-from tuskpoint_emulators.walrus.quilt import QuiltFile
+from tuskpoint_emulators.walrus.encoding import bcs, quilt
+from tuskpoint_emulators.walrus.encoding.blob_id import blob_id, from_text, to_text
+from tuskpoint_emulators.walrus.encoding.quilt import QuiltFile
 
 SOURCE_SYMBOLS = 334 * 667
 

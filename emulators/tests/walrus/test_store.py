@@ -19,8 +19,8 @@ from emulators.tests.walrus.peer import (
     until,
 )
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
+from tuskpoint_emulators.walrus.ledger.state import AfterStore
 from tuskpoint_emulators.walrus.settings import KIB, EmulatorSettings
-from tuskpoint_emulators.walrus.state import AfterStore
 
 KEEPING = EmulatorSettings(after_store=AfterStore.KEEP)
 

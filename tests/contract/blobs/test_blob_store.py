@@ -15,7 +15,7 @@ from tests.kit.blobs.member_file import MemberFile
 from tests.kit.blobs.object_stores import BUCKETS, bucket, overwrite, remove
 from tests.kit.blobs.stores import MemoryStore, member
 from tests.kit.blobs.walrus_peer import write_quilt
-from tuskpoint_emulators.walrus.blob_id import from_text
+from tuskpoint_emulators.walrus.encoding.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.api import (
     BlobMember,

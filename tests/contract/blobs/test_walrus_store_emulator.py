@@ -12,11 +12,11 @@ import pytest
 from tests.kit.blobs.stores import many, member
 from tests.kit.blobs.walrus_stores import SECRET, EmulatorKit
 from tests.kit.drafts import refused
-from tuskpoint_emulators.walrus.auth import AuthSettings
-from tuskpoint_emulators.walrus.blob_id import from_text
-from tuskpoint_emulators.walrus.cdn import CdnSettings
+from tuskpoint_emulators.walrus.encoding.blob_id import from_text
+from tuskpoint_emulators.walrus.encoding.geometry import MAINNET
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
-from tuskpoint_emulators.walrus.geometry import MAINNET
+from tuskpoint_emulators.walrus.requests.auth import AuthSettings
+from tuskpoint_emulators.walrus.requests.cdn import CdnSettings
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.walrus.store import (

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from emulators.tests.memwal.peer import NOON, until
+from tuskpoint_emulators.memwal.access.limits import RateLimits
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
-from tuskpoint_emulators.memwal.limits import RateLimits
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server.core import process

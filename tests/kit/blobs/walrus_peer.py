@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tuskpoint_emulators.walrus.geometry import MAINNET
+from tuskpoint_emulators.walrus.encoding.geometry import MAINNET
 from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, parse_quilt, quilt_bytes
 
 _ROWS, _COLUMNS = 334, 667

@@ -8,7 +8,7 @@ import pytest
 
 from bench.measures.certification.walrus_cost import plain_puts
 from bench.running.walrus import encoded_bytes
-from tuskpoint_emulators.walrus.geometry import MAINNET
+from tuskpoint_emulators.walrus.encoding.geometry import MAINNET
 
 
 @pytest.mark.parametrize(

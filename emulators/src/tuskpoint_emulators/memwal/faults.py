@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from .clock import Clock
-from .jobs import FINE, Ending, Fate
+from .memory.jobs import FINE, Ending, Fate
 
 _Word = TypeVar("_Word", bound=StrEnum)
 

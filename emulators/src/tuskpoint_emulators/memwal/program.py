@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .accounts import Account, owner_of, public_key
+from .access.accounts import Account, owner_of, public_key
 from .server import MemWalEmulator, is_loopback
 from .settings import RelayerSettings
 

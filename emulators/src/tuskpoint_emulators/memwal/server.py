@@ -11,21 +11,21 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from . import metadata
-from .accounts import Account, Credentials
+from .access.accounts import Account, Credentials
+from .access.auth import Caller, Gate, LateRefusal, Signed
+from .access.limits import Limiter
 from .answers import Answer, Dropped, Refused
-from .auth import Caller, Gate, LateRefusal, Signed
+from .calls import unsigned
+from .calls.control import Control
+from .calls.fault_answers import refusal
+from .calls.routes import Routes
+from .calls.signed import Call, Endpoint, Endpoints
 from .clock import Clock
-from .control import Control
-from .endpoints import Call, Endpoint, Endpoints
 from .faults import Fault, FaultKind, FaultPlan, Operation, Stage
-from .jobs import Jobs
-from .ledger import Ledger
-from .limits import Limiter
-from .refusals import refusal
-from .routes import Routes
+from .memory.jobs import Jobs
+from .memory.ledger import Ledger
+from .memory.statistics import Statistics
 from .settings import RelayerSettings
-from .statistics import Statistics
 
 _SHUTDOWN_S = 2.0
 _NO_TYPE = ""
@@ -199,14 +199,14 @@ class MemWalEmulator:
             return partial(self._answer_unsigned, operation, handler)
 
         return [
-            ("GET", "/health", answered(Operation.HEALTH, lambda _: metadata.health_answer())),
-            ("GET", "/version", answered(Operation.VERSION, lambda _: metadata.version_answer())),
+            ("GET", "/health", answered(Operation.HEALTH, lambda _: unsigned.health_answer())),
+            ("GET", "/version", answered(Operation.VERSION, lambda _: unsigned.version_answer())),
             ("GET", "/config", answered(Operation.CONFIG, lambda _: self._config())),
-            ("POST", metadata.SUI_PATH, answered(Operation.SUI, metadata.sui_answer)),
+            ("POST", unsigned.SUI_PATH, answered(Operation.SUI, unsigned.sui_answer)),
         ]
 
     def _config(self) -> Answer:
-        return metadata.config_answer(self.url, limited=self.limiter.enabled)
+        return unsigned.config_answer(self.url, limited=self.limiter.enabled)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         found = self._routes.find(request.raw_path.partition("?")[0])

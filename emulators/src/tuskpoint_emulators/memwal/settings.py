@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .accounts import Account
-from .limits import RateLimits
+from .access.accounts import Account
+from .access.limits import RateLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from .auth import AuthSettings, secret_from_text
-from .cdn import CdnSettings
-from .directory import DamagedRecord
+from .ledger.directory import DamagedRecord
+from .requests.auth import AuthSettings, secret_from_text
+from .requests.cdn import CdnSettings
 from .server import WalrusEmulator
 from .settings import EmulatorSettings
 

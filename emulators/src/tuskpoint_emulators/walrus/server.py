@@ -9,16 +9,16 @@ from typing import Any, Self
 from aiohttp import web
 from multidict import CIMultiDict
 
-from .aggregator import Aggregator
 from .answers import CORS, Answer, failure_answer
-from .cdn import CachedAnswer, Cdn
-from .control import Control
+from .endpoints.aggregator import Aggregator
+from .endpoints.control import Control
+from .endpoints.publisher import Publisher, api_answer, status_answer
 from .errors import Failure
 from .faults import FaultPlan
-from .publisher import Publisher, api_answer, status_answer
-from .routes import Match, Route, Routes
+from .ledger.state import Ledger
+from .requests.cdn import CachedAnswer, Cdn
+from .requests.routes import Match, Route, Routes
 from .settings import EmulatorSettings
-from .state import Ledger
 from .world import Dropped, World
 
 _READ_BUFFER_BYTES = 1024 * 1024

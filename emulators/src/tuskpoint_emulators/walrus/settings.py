@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .auth import AuthSettings
-from .cdn import CdnSettings
-from .geometry import Prices
-from .state import AfterStore
+from .encoding.geometry import Prices
+from .ledger.state import AfterStore
+from .requests.auth import AuthSettings
+from .requests.cdn import CdnSettings
 
 KIB = 1024
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from .blob_id import BlobIds
-from .clock import EpochClock
-from .directory import LedgerDirectory
+from .encoding.blob_id import BlobIds
 from .errors import Failure, Reason, gateway_page, overloaded, refused, text
 from .faults import Fault, FaultKind, FaultPlan, Operation, Stage
-from .results import StoreResult
+from .ledger.clock import EpochClock
+from .ledger.directory import LedgerDirectory
+from .ledger.results import StoreResult
+from .ledger.state import Ledger, StoreOptions
 from .settings import EmulatorSettings
-from .state import Ledger, StoreOptions
 
 _STORES = frozenset({Operation.PUT_BLOB, Operation.PUT_QUILT})
 

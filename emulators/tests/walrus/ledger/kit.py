@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuskpoint_emulators.walrus.blob_id import fast_blob_id, to_text
-from tuskpoint_emulators.walrus.clock import EpochClock
-from tuskpoint_emulators.walrus.results import StoreResult
-from tuskpoint_emulators.walrus.state import Ledger, StoreOptions
+from tuskpoint_emulators.walrus.encoding.blob_id import fast_blob_id, to_text
+from tuskpoint_emulators.walrus.ledger.clock import EpochClock
+from tuskpoint_emulators.walrus.ledger.results import StoreResult
+from tuskpoint_emulators.walrus.ledger.state import Ledger, StoreOptions
 
 DATA = b"what is stored"
 ID = fast_blob_id(DATA)

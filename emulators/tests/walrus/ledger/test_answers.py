@@ -17,8 +17,8 @@ from emulators.tests.walrus.ledger.kit import (
     operation_of,
     put,
 )
-from tuskpoint_emulators.walrus.chain import base58
-from tuskpoint_emulators.walrus.state import BlobForbidden, BlobNotFound, EpochsOutOfRange
+from tuskpoint_emulators.walrus.ledger.chain import base58
+from tuskpoint_emulators.walrus.ledger.state import BlobForbidden, BlobNotFound, EpochsOutOfRange
 
 
 def test_first_store() -> None:

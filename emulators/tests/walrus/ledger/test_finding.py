@@ -20,8 +20,8 @@ from emulators.tests.walrus.ledger.kit import (
     put,
     stored,
 )
-from tuskpoint_emulators.walrus.results import ReuseStorage
-from tuskpoint_emulators.walrus.state import AfterStore, BlobNotFound, StoreOptions
+from tuskpoint_emulators.walrus.ledger.results import ReuseStorage
+from tuskpoint_emulators.walrus.ledger.state import AfterStore, BlobNotFound, StoreOptions
 
 # --- what a store finds (permanent, deletable, force) ---------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emulators.tests.walrus.ledger.kit import DATA, ID, UNITS, ledger_at, put
-from tuskpoint_emulators.walrus.blob_id import fast_blob_id
-from tuskpoint_emulators.walrus.state import (
+from tuskpoint_emulators.walrus.encoding.blob_id import fast_blob_id
+from tuskpoint_emulators.walrus.ledger.state import (
     AfterStore,
     BlobNotFound,
     EpochsOutOfRange,

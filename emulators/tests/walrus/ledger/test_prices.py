@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulators.tests.walrus.ledger.kit import DATA, ENCODED, ID, UNITS, ledger_at, put
-from tuskpoint_emulators.walrus.geometry import (
+from tuskpoint_emulators.walrus.encoding.geometry import (
     MAINNET,
     MAX_SYMBOL_BYTES,
     BlobTooLarge,
@@ -13,7 +13,7 @@ from tuskpoint_emulators.walrus.geometry import (
     Prices,
     units,
 )
-from tuskpoint_emulators.walrus.state import EpochsOutOfRange, OutOfWal
+from tuskpoint_emulators.walrus.ledger.state import EpochsOutOfRange, OutOfWal
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from emulators.tests.walrus.ledger.kit import (
     operation_of,
     put,
 )
-from tuskpoint_emulators.walrus.clock import EpochClock
-from tuskpoint_emulators.walrus.state import BlobNotFound, Ledger, StoreOptions
+from tuskpoint_emulators.walrus.ledger.clock import EpochClock
+from tuskpoint_emulators.walrus.ledger.state import BlobNotFound, Ledger, StoreOptions
 
 
 def test_gone_at_the_start_of_the_end_epoch() -> None:

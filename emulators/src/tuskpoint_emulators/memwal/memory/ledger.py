@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .clock import Clock
+from ..clock import Clock
+from .blob_ids import blob_id_of
 from .embedding import Vector, embed
-from .ids import blob_id_of
 
 Shelf = tuple[str, str]
 """Owner and namespace: memories are looked for on one shelf only."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, fields
 
-from .answers import Answer, json_answer
-from .clock import Clock
+from ..answers import Answer, json_answer
+from ..clock import Clock
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0

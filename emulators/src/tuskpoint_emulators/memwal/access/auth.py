@@ -16,9 +16,9 @@ from itertools import takewhile
 import nacl.exceptions
 import nacl.signing
 
+from ..answers import Answer, Refused, error_answer
+from ..clock import Clock
 from .accounts import Account
-from .answers import Answer, Refused, error_answer
-from .clock import Clock
 
 DRIFTED = "ERR_TIMESTAMP_OUT_OF_BOUNDS"
 

@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
-from .answers import Answer, json_answer, refused
-from .auth import Caller
+from ..access.auth import Caller
+from ..answers import Answer, json_answer, refused
+from ..clock import Clock
+from ..faults import Fault, FaultKind, Operation
+from ..memory.blob_ids import blob_id_of
+from ..memory.embedding import embed
+from ..memory.jobs import FINE, Fate, Job, Jobs, JobStatus
+from ..memory.ledger import Hit, Ledger, Namespace
 from .bodies import MAX_SHORT_TEXT_BYTES, Body, job_ids
-from .clock import Clock
-from .embedding import embed
-from .faults import Fault, FaultKind, Operation
-from .ids import blob_id_of
-from .jobs import FINE, Fate, Job, Jobs, JobStatus
-from .ledger import Hit, Ledger, Namespace
 
 MAX_FACTS = 20
 NAMESPACES_PAGE, MAX_NAMESPACES_PAGE = 100, 500

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .blob_id import to_text
+from ..encoding.blob_id import to_text
+from ..encoding.geometry import MAINNET, Prices
 from .chain import Chain
 from .clock import EpochClock
-from .geometry import MAINNET, Prices
 from .records import (
     MAX_EPOCHS_AHEAD,
     AfterStore,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .answers import Answer, json_answer
+from ..answers import Answer, json_answer
 
 RELAYER_VERSION = "1.0.0"
 PACKAGE_ID = f"0x{'5ea1' * 16}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .geometry import units
+from ..encoding.geometry import units
 from .results import Json
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from .answers import Answer
-from .errors import text
+from ..answers import Answer
+from ..errors import text
 
 Handler = Callable[..., Awaitable[Answer]]
 """Takes the request and the decoded parameters of the path."""

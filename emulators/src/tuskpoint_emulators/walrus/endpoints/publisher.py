@@ -11,20 +11,20 @@ from typing import Any
 
 from aiohttp import web
 
-from .admission import Admission
-from .answers import Answer, json_answer, spoiled
-from .auth import Gate
-from .blob_id import to_text
-from .errors import TEXT, Failure, Reason, refused, text
-from .faults import ENDINGS, Fault, FaultKind, Operation, Stage
-from .geometry import BlobTooLarge
-from .multipart import MalformedForm, boundary_of, parts
-from .queries import StoreQuery, store_query
-from .quilt import Quilt, QuiltFile, QuiltRefused, encode, patch_id
-from .results import MarkedInvalid, StoreError, StoreResult
-from .settings import EmulatorSettings
-from .state import StoreFailed, StoreOptions
-from .world import World
+from ..answers import Answer, json_answer, spoiled
+from ..encoding.blob_id import to_text
+from ..encoding.geometry import BlobTooLarge
+from ..encoding.quilt import Quilt, QuiltFile, QuiltRefused, encode, patch_id
+from ..errors import TEXT, Failure, Reason, refused, text
+from ..faults import ENDINGS, Fault, FaultKind, Operation, Stage
+from ..ledger.results import MarkedInvalid, StoreError, StoreResult
+from ..ledger.state import StoreFailed, StoreOptions
+from ..requests.admission import Admission
+from ..requests.auth import Gate
+from ..requests.multipart import MalformedForm, boundary_of, parts
+from ..requests.queries import StoreQuery, store_query
+from ..settings import EmulatorSettings
+from ..world import World
 
 _METADATA = "_metadata"
 _LONG_FORM_BYTES = 1024 * 1024

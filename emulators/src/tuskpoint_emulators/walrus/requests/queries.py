@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from .errors import Failure, Reason, refused, text
-from .state import StoreOptions
+from ..errors import Failure, Reason, refused, text
+from ..ledger.state import StoreOptions
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1

@@ -14,8 +14,8 @@ from typing import Any
 
 import jwt
 
-from .errors import Reason, refused, text
-from .state import StoreOptions
+from ..errors import Reason, refused, text
+from ..ledger.state import StoreOptions
 
 LEEWAY_S = 60
 """How long after its `exp` a token still counts."""

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .blob_id import MalformedBlobId, from_text, to_text
+from ..encoding.blob_id import MalformedBlobId, from_text, to_text
 from .state import Ledger, StoreFailed, StoreOptions
 
 _FILE = "record.jsonl"

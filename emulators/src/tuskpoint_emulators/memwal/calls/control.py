@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from .accounts import account_from_json
-from .answers import Answer, json_answer
-from .faults import Operation, fault_from_json, operation_from_json
-from .limits import RateLimits
+from ..access.accounts import account_from_json
+from ..access.limits import RateLimits
+from ..answers import Answer, json_answer
+from ..faults import Operation, fault_from_json, operation_from_json
 
 if TYPE_CHECKING:
-    from .server import MemWalEmulator
+    from ..server import MemWalEmulator
 
 Json = dict[str, Any]
 

@@ -12,9 +12,9 @@ import uuid
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .answers import refused
-from .clock import Clock
-from .ids import blob_id_of
+from ..answers import refused
+from ..clock import Clock
+from .blob_ids import blob_id_of
 from .ledger import Ledger
 from .statistics import Statistics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from .errors import overloaded
+from ..errors import overloaded
 
 
 class Admission:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .blob_id import to_text
+from ..encoding.blob_id import to_text
 from .results import BlobObject, Event, StorageResource
 
 MAX_EPOCHS_AHEAD = 53

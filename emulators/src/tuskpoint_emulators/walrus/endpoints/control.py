@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from .answers import Answer, json_answer
-from .blob_id import MalformedBlobId, from_text
-from .faults import fault_from_json, operation_from_json
-from .routes import Route
-from .world import World
+from ..answers import Answer, json_answer
+from ..encoding.blob_id import MalformedBlobId, from_text
+from ..faults import fault_from_json, operation_from_json
+from ..requests.routes import Route
+from ..world import World
 
 _LARGEST_BODY = 1024 * 1024
 

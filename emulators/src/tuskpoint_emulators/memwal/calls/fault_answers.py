@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from .answers import JSON, TEXT, Answer, error_answer, json_answer
-from .faults import Fault, FaultKind, Operation
-from .limits import RateLimits, limited
+from ..access.limits import RateLimits, limited
+from ..answers import JSON, TEXT, Answer, error_answer, json_answer
+from ..faults import Fault, FaultKind, Operation
 
 
 def refusal(operation: Operation, fault: Fault) -> Answer:

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .answers import Refused, refused, text_answer
-from .embedding import DIMENSION, Vector
+from ..answers import Refused, refused, text_answer
+from ..memory.embedding import DIMENSION, Vector
 
 MAX_TEXT_BYTES = 1024 * 1024
 MAX_SHORT_TEXT_BYTES = 64 * 1024

@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from . import quilt
-from .admission import Admission
-from .answers import Answer, json_answer, spoiled
-from .blob_id import MalformedBlobId, from_text, to_text
-from .errors import Failure, Reason, refused, text
-from .faults import Operation, Stage
-from .queries import byte_range_query, check_consistency, check_read_query, concat_query
+from ..answers import Answer, json_answer, spoiled
+from ..encoding import quilt
+from ..encoding.blob_id import MalformedBlobId, from_text, to_text
+from ..errors import Failure, Reason, refused, text
+from ..faults import Operation, Stage
+from ..ledger.state import BlobForbidden, BlobNotFound, ObjectNotFound, StoredContent
+from ..requests.admission import Admission
+from ..requests.queries import byte_range_query, check_consistency, check_read_query, concat_query
+from ..settings import EmulatorSettings
+from ..world import World
 from .quilt_index import PatchReader
-from .settings import EmulatorSettings
-from .state import BlobForbidden, BlobNotFound, ObjectNotFound, StoredContent
-from .world import World
 
 _CACHE_CONTROL = "public, max-age=86400, stale-while-revalidate=3600"
 _PATCH_IDENTIFIER = "X-Quilt-Patch-Identifier"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from . import quilt
-from .state import StoredContent
+from ..encoding import quilt
+from ..ledger.state import StoredContent
 
 _REMEMBERED = 64
 
