@@ -1,9 +1,7 @@
 """MemWal's relayer, on a loopback address, for its unmodified SDK.
 
-The inner modules hold the rules and know no HTTP: `auth` (who may call, in which order that
-is found out), `limits` (points), `jobs` and `ledger` (what is remembered, and when),
-`embedding` (vectors out of words). `endpoints` answers the signed calls, `metadata` the
-unsigned ones, `faults` says what goes wrong; `server` and `program` are the ways in.
+`access` decides who may call and how much, `memory` what is remembered and when, and `calls` turns
+requests into answers. `faults` says what goes wrong; `server` and `program` are the ways in.
 
 Nothing is encrypted, sent to a network, or kept beyond the end of the process, and no model
 is asked: vectors are hashes of words, facts are sentences.
