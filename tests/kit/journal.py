@@ -150,15 +150,20 @@ async def opened(
 
 async def bind_again(database: Database) -> None:
     """Bind the rows of a journal as they are, after a test changed some of them itself."""
+    await unbind(database)
+    assert (await bind_rows(database)).is_complete
 
-    def unbind(batch: UnitOfWork) -> None:
+
+async def unbind(database: Database) -> None:
+    """Leave the rows of a journal as they are once its tables were migrated."""
+
+    def forget(batch: UnitOfWork) -> None:
         batch.connection.execute(update(threads).values(binding=None))
         batch.connection.execute(delete(journal_info).where(journal_info.c.name == BOUND))
         batch.logs.clear()
 
     database.binder.is_complete = False
-    await database.transact(unbind)
-    assert (await bind_rows(database)).is_complete
+    await database.transact(forget)
 
 
 async def check_integrity(database: Database) -> None:

@@ -163,6 +163,9 @@ async def bind_rows(config: Config, journal: Database) -> None:
         bound = await rebinding.bind_rows(journal)
         resealed = await resealing.reseal(journal)
     except Refusal as refusal:
+        if journal.is_shared:  # another server, or a dump of the database, may be in the way
+            _log.warning("the journal is migrated later, while this server serves: %s", refusal)
+            return
         problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
         raise process.StartError(process.EXIT_JOURNAL, problem) from None
     if not bound.is_complete:

@@ -10,6 +10,7 @@ the last, whatever they have.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ from .values import contents
 ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
 THREADS_AT_ONCE = 200  # of one transaction
 _REPORT_S = 5.0
+_AGAIN_S = 0.02  # until threads that another server changed are tried again
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +112,7 @@ async def bind_rows(database: Database) -> RebindingProgress:
     if BOUND in await database.query(read_finished):  # another server was first
         database.binder.is_complete = True
         return RebindingProgress()
-    if not await database.transact(partial(_end_older, database)):
+    if not await database.write_past_batches(partial(_end_older, database)):
         return RebindingProgress(is_complete=False)
     [(count, of_checkpoints)] = await database.rows(_COUNT, all=database.is_shared)
     if count:
@@ -123,16 +125,16 @@ async def bind_rows(database: Database) -> RebindingProgress:
     failpoint("journal.before_binding")
     done = await _bind_threads(database, count)
     failpoint("journal.before_bound")
-    await database.transact(lambda batch: set_bound(batch.connection))
+    await database.write_past_batches(set_bound)
     database.binder.is_complete = True
     return RebindingProgress(done, damaged)
 
 
-def _end_older(database: Database, batch: UnitOfWork) -> bool:
+def _end_older(database: Database, connection: Connection) -> bool:
     """Let nothing be written without a MAC any more; return whether that can be."""
-    if database.has_older_servers(batch.connection, 2):
+    if database.has_older_servers(connection, 2):
         return False
-    database.refuse_unbound(batch.connection)
+    database.refuse_unbound(connection)
     return True
 
 
@@ -161,11 +163,12 @@ def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> i
 
 async def _bind_threads(database: Database, count: int) -> int:
     done, after, reported = 0, 0, time.monotonic()
+    left: list[tuple[str, str]] = []
     while True:
         of = {"all": database.is_shared, "after": after, "max_rows": THREADS_AT_ONCE}
         rows = await database.rows(_UNBOUND, **of)
         if not rows:
-            return done
+            break
         some: list[tuple[str, str]] = []
         size = 0
         for number, tenant, thread_id, checkpoint_count in rows:
@@ -174,17 +177,27 @@ async def _bind_threads(database: Database, count: int) -> int:
             some.append((tenant, thread_id))
             size += checkpoint_count
             after = number
-        await database.transact(partial(_bind_some, names=some))
+        left += await database.transact(partial(_bind_some, names=some))
         failpoint("journal.after_binding_some")
         done += len(some)
         if time.monotonic() > reported + _REPORT_S:
             reported = time.monotonic()
-            _log.info("bound the rows of %d of %d threads", done, count)
+            _log.info("bound the rows of %d of %d threads", done - len(left), count)
+    while left:
+        await asyncio.sleep(_AGAIN_S)
+        left = await database.transact(partial(_bind_some, names=left))
+    return done
 
 
-def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> None:
-    batch.lock(names)
+def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Bind threads; return those that another server is changing.
+
+    This one waits for none: it holds others, which that server may be waiting for.
+    """
+    busy = batch.locking(names, wait=False)()
     for tenant, thread_id in names:
+        if (tenant, thread_id) in busy:
+            continue
         log = batch.find(tenant, thread_id)
         if log is None:
             continue
@@ -196,6 +209,7 @@ def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> None:
         if row.head_id:  # threads of items have none
             _choose_latest(batch, log)
         batch.store(log)
+    return sorted(busy)
 
 
 def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:

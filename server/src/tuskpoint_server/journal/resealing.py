@@ -125,7 +125,7 @@ async def reseal(database: Database) -> Resealed:
     seal = database.seal
     if seal is None or seal.is_complete:
         return Resealed()
-    state = await database.transact(partial(_begin, database))
+    state = await database.write_past_batches(partial(_begin, database))
     if state == BY_PLACE:  # another server has done it all
         return _complete(database, Resealed())
     if state == BY_VALUE:  # older servers are connected
@@ -134,8 +134,8 @@ async def reseal(database: Database) -> Resealed:
     first = await _pass(database)
     try:
         for rows in _ROWS:
-            refuse = partial(_refuse_unplaced, database, rows)
-            await database.transact(refuse)
+            refuse = partial(database.refuse_unplaced, table=rows.table, column=rows.column)
+            await database.write_past_batches(refuse)
     except Refusal as refusal:
         if refusal.reason is not Reason.JOURNAL_UNAVAILABLE:
             raise
@@ -143,7 +143,7 @@ async def reseal(database: Database) -> Resealed:
         return Resealed(first.rows, first.damaged, is_complete=False)
     failpoint("journal.before_resealed")
     last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
-    await database.transact(lambda batch: set_sealing(batch.connection, BY_PLACE))
+    await database.write_past_batches(partial(_set, database, BY_PLACE))
     done = Resealed(first.rows + last.rows, first.damaged + last.damaged)
     return _complete(database, done)
 
@@ -156,17 +156,18 @@ def _complete(database: Database, done: Resealed) -> Resealed:
     return done
 
 
-def _begin(database: Database, batch: UnitOfWork) -> str:
+def _begin(database: Database, connection: Connection) -> str:
     """Let all servers seal by place, unless some cannot open what is sealed so."""
-    state = read_finished(batch.connection).get(SEALING, BY_PLACE)
-    if state == BY_VALUE and not database.has_older_servers(batch.connection, _LAYOUT):
-        set_sealing(batch.connection, MOVING)
+    state = read_finished(connection).get(SEALING, BY_PLACE)
+    if state == BY_VALUE and not database.has_older_servers(connection, _LAYOUT):
+        _set(database, MOVING, connection)
         return MOVING
     return state
 
 
-def _refuse_unplaced(database: Database, rows: _Rows, batch: UnitOfWork) -> None:
-    database.refuse_unplaced(batch.connection, rows.table, rows.column)
+def _set(database: Database, state: str, connection: Connection) -> None:
+    database.lock_facts(connection)
+    set_sealing(connection, state)
 
 
 async def _pass(database: Database) -> Resealed:

@@ -185,6 +185,10 @@ class Database:
         """Return whether servers that do not know a layout use the journal, too."""
         return self._backend.has_older(connection, layout)
 
+    def lock_facts(self, connection: Connection) -> None:
+        """Let the batches of other servers that read how values are sealed wait for this one."""
+        self._backend.lock_facts(connection)
+
     def refuse_unbound(self, connection: Connection) -> None:
         """Let nothing be written by servers that do not bind rows."""
         self._backend.refuse_unbound(connection)
@@ -268,12 +272,15 @@ class Database:
         return await self.query(self._backend.may_keep_removed)
 
     async def write_past_batches(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a write transaction past the writer, in turn; only where `is_shared`.
+        """Run `work` in a write transaction past the writer, in turn.
 
-        For rows that no batch changes. It may run twice, if the connection breaks.
+        For rows that no batch changes. It may run twice, if the connection breaks. A journal that
+        is not shared has nothing past its writer.
         """
         if self._closed:
             raise unavailable("it is closed")
+        if not self.is_shared:
+            return await self.transact(lambda batch: work(batch.connection))
         write = partial(self._retried, work, writes=True)
         return await asyncio.get_running_loop().run_in_executor(self._past_batches, write)
 

@@ -157,8 +157,19 @@ class Backend(ABC):
         """Return whether servers that do not know a layout use the journal, too."""
         return False
 
+    def lock_facts(self, connection: Connection) -> None:  # noqa: B027 - nobody else writes there
+        """Let the batches of other servers that read how values are sealed wait for this one.
+
+        Raises:
+            Exception: One of them takes long; `storage_problem` describes the error.
+        """
+
     def refuse_unbound(self, connection: Connection) -> None:  # noqa: B027 - they cannot open it
-        """Let nothing be written by servers that know no layout after the first."""
+        """Let nothing be written by servers that know no layout after the first.
+
+        Raises:
+            Exception: The table is in use for long; `storage_problem` describes the error.
+        """
 
     def refuse_unplaced(  # noqa: B027 - they cannot open it
         self, connection: Connection, table: str, column: str

@@ -24,7 +24,7 @@ from ...core.model import ThreadName
 from .backend import Backend, OutcomeUnknownError
 from .pipelined import PipelinedConnection
 from .pulse import PROBE_S, Pulse, patience
-from .schema import NUMBERS, NUMBERS_AT_ONCE
+from .schema import NUMBERS, NUMBERS_AT_ONCE, journal_info
 from .sealing import PREFIX
 from .statements import driver_of
 
@@ -63,11 +63,11 @@ _REFUSE_UNBOUND = (
     "ALTER TABLE changes DROP CONSTRAINT IF EXISTS changes_bound,"
     " ADD CONSTRAINT changes_bound CHECK (mac IS NOT NULL) NOT VALID"
 )
+# Who waits for a table keeps all others from it, and a dump of the database takes hours.
+_TABLE_TIMEOUT = "SET LOCAL lock_timeout = '500ms'"
 _REFUSE_UNPLACED = (
-    "SET LOCAL lock_timeout = '1s'",
     "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_sealed, ADD CONSTRAINT {table}_sealed"
-    " CHECK ({column} IS NULL OR substring({column} FROM 1 FOR {size}) = '\\x{prefix}') NOT VALID",
-    "SET LOCAL lock_timeout = 0",
+    " CHECK ({column} IS NULL OR substring({column} FROM 1 FOR {size}) = '\\x{prefix}') NOT VALID"
 )
 # Classes of SQLSTATE that name a statement or a value, and so a defect of ours
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -275,8 +275,25 @@ class Postgres(Backend):
         keys = (_USE, _LAYOUTS[layout])
         return bool(driver_of(connection).execute(_HAS_OLDER, keys).fetchone()[0])
 
+    def lock_facts(self, connection: Connection) -> None:
+        """Let the batches of other servers that read how values are sealed wait for this one.
+
+        A lock of the row would never come while batches overlap, which share that of the row.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: One of them takes long.
+        """
+        driver = driver_of(connection)
+        driver.execute(_TABLE_TIMEOUT)
+        driver.execute(f"LOCK TABLE {journal_info.name} IN EXCLUSIVE MODE")
+
     def refuse_unbound(self, connection: Connection) -> None:
-        """Let nothing be written by servers that know no layout after the first."""
+        """Let nothing be written by servers that know no layout after the first.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: The table is in use for long.
+        """
+        driver_of(connection).execute(_TABLE_TIMEOUT)
         driver_of(connection).execute(_REFUSE_UNBOUND)
 
     def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
@@ -286,8 +303,8 @@ class Postgres(Backend):
             psycopg.errors.LockNotAvailable: The table is in use for long.
         """
         named = {"table": table, "column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
-        for statement in _REFUSE_UNPLACED:
-            driver_of(connection).execute(statement.format(**named))
+        driver_of(connection).execute(_TABLE_TIMEOUT)
+        driver_of(connection).execute(_REFUSE_UNPLACED.format(**named))
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""
