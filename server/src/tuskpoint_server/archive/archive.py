@@ -160,6 +160,12 @@ class Archive:
             "Time since the oldest change that is not certified.",
             lambda: ((of, one.backlog.age_s(one.now)) for of, one in [*self._flushers.items()]),
         )
+        self._instruments.gauge(
+            "tuskpoint.archive.damaged_threads",
+            "{thread}",
+            "Threads with changes that are not certified, because they are damaged in the journal.",
+            lambda: ((of, len(one.flush.damaged)) for of, one in [*self._flushers.items()]),
+        )
 
     async def start(self) -> None:
         """Let callers wait for certification; `keeping` certifies, here or on another server.

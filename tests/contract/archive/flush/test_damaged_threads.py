@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from sqlalchemy import update
 
-from tests.kit.archives import House
+from tests.contract.archive.renew.test_losses import metric
+from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tuskpoint_server.archive.flush import one_flush
+from tuskpoint_server.archive.rows.damaged_threads import TOLD_AGAIN_S
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
@@ -23,12 +28,13 @@ async def grow(home: House, *names: str) -> None:
         await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"v"}, thread_id=name))
 
 
-async def damage(home: House, *names: str) -> None:
-    """Change rows of threads as somebody without the key could."""
+async def damage(home: House, *names: str, **changed: object) -> None:
+    """Change rows of threads as somebody without the key could; without values, their agent."""
 
     def change(batch: UnitOfWork) -> None:
         where = threads.c.thread_id.in_(names)
-        batch.connection.execute(update(threads).where(where).values(agent_id="another"))
+        values = changed or {"agent_id": "another"}
+        batch.connection.execute(update(threads).where(where).values(**values))
         batch.logs.clear()
 
     home.journal.is_edited = True
@@ -69,3 +75,55 @@ async def test_many_damaged_threads_keep_no_other_from_being_certified(
     with caplog.at_level(logging.CRITICAL):
         await refused(home.flush(), Reason.CERTIFICATION_FAILED)
     assert await certified(home) == set(names[15:])
+
+
+async def test_a_damaged_thread_is_told_once_until_it_is_repaired(
+    tmp_path: Path, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = InMemoryMetricReader()
+    caplog.set_level(logging.INFO, "tuskpoint_server.archive.rows.damaged_threads")
+
+    def told() -> list[str]:
+        """Return what the log says of the thread since the last look."""
+        found = [one.getMessage() for one in caplog.records]
+        caplog.clear()
+        return [one for one in found if "thread 't1' of tenant default" in one]
+
+    async with house(tmp_path, store, meters=MeterProvider([reader])) as home:
+        await grow(home, "t1", "t2")
+        await damage(home, "t1")
+        await failed(home)
+        [first] = told()
+        assert "the row of the thread was changed" in first
+        for name in ("t3", "t4"):
+            await grow(home, name)
+            await failed(home)
+            assert told() == []
+            assert "thread 't1' is damaged" in (await home.archive.status(TENANT)).last_error
+            assert metric(reader, "tuskpoint.archive.damaged_threads") == 1
+        home.clock.advance(TOLD_AGAIN_S)
+        await failed(home)
+        assert told() == [first]
+        await damage(home, "t1", agent_id="")
+        await home.flush()
+        assert told() == ["thread 't1' of tenant default is no longer damaged"]
+        assert await certified(home) == {"t1", "t2", "t3", "t4"}
+        assert (await home.archive.status(TENANT)).last_error == ""
+        assert metric(reader, "tuskpoint.archive.damaged_threads") == 0
+
+
+async def test_another_damage_of_a_thread_is_told(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    await grow(home, "t1")
+    await damage(home, "t1")
+    await failed(home)
+    caplog.clear()
+    await damage(home, "t1", binding=None)
+    await failed(home)
+    assert "thread 't1' of tenant" in caplog.text
+
+
+async def failed(home: House) -> None:
+    """Flush, which is refused because of a thread."""
+    assert "is damaged" in str(await refused(home.flush(), Reason.CERTIFICATION_FAILED))

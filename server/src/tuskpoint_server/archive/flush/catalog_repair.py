@@ -1,4 +1,4 @@
-"""Repairing the newest catalog of a tenant, which is damaged in the journal, from its blob."""
+"""The newest catalog of a tenant: whether the store has it, and its repair in the journal."""
 
 from __future__ import annotations
 

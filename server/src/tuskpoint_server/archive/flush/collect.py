@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, select
@@ -14,8 +14,6 @@ from sqlalchemy import Connection, and_, bindparam, case, func, select
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ...core.values import Encoding, compress
-from ...journal.database import put_back
-from ...journal.database.binding import RowDamagedError, binder_of
 from ...journal.database.put_back import STORED_THROUGH
 from ...journal.database.thread_rows import THREAD, Place
 from ...journal.sql.schema import checkpoints, contents, handoffs, removed, threads, writes
@@ -24,6 +22,7 @@ from ...journal.values import segment_refs
 from ...journal.values.contents import StoredValue, compared, referred, stored_value
 from ...journal.values.segment_refs import NOWHERE
 from ..rows import holes, status
+from ..rows.damaged_threads import DamagedThread, damaged, sound_threads
 from ..rows.dirty import (
     CHECKPOINT_COLUMNS,
     WRITE_COLUMNS,
@@ -63,7 +62,6 @@ _THREADS = Statement(
 _THREAD = Statement(
     select(*THREAD, STORED_THROUGH).where(threads.c.number == bindparam("of_number"))
 )
-_BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
 _ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
     select(*WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
@@ -100,6 +98,8 @@ class Collected:
     # recorded needs: a segment, and a thread
     used: set[tuple[bytes, int]] = field(default_factory=set)
     complete: bool = True  # nothing else waits
+    # by number the threads that were looked at, and are not stored
+    damaged: dict[int, DamagedThread] = field(default_factory=dict)
 
 
 def collect(
@@ -110,13 +110,15 @@ def collect(
     lone: Collection[int] | None,
     rejected: Mapping[tuple[int, Place], str],
     due_us: int,
+    doubtful: Collection[int] = (),
 ) -> Collected:
     """Read the ranges of a flush, in a transaction; also holes that are due by `due_us`.
 
     Each checkpoint of the threads `lone`, or of all, gets a segment of its own. The store does not
-    accept those that are `rejected`.
+    accept those that are `rejected`. Whether the threads `doubtful` are damaged is said in any
+    case.
     """
-    found = Collected(status.catalog(connection, tenant))
+    found = Collected(status.catalog(connection, tenant), damaged=damaged(connection, doubtful))
     lost = holes.lost(connection, tenant)
     unstored = holes.unstored(connection, tenant)
     standalone: dict[int, set[Place]] = defaultdict(set)
@@ -125,7 +127,8 @@ def collect(
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
     left = bounds
-    for number, thread in enumerate(_waiting(connection, tenant, bounds.threads + 1)):
+    waiting = _waiting(connection, tenant, bounds.threads + 1, found.damaged)
+    for number, thread in enumerate(waiting):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
@@ -141,7 +144,7 @@ def collect(
         known = changed.get(hole.thread)
         if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
             rows = _THREAD.run(connection, of_number=hole.thread).fetchall()
-            known = next(_sound(connection, rows), None)
+            known = next(iter(sound_threads(connection, rows, found.damaged)), None)
         if known is not None:
             alone.append(read_alone(connection, known, hole.place, hole))
             found.filled += [hole.number] if alone[-1] is None else []
@@ -154,51 +157,17 @@ def collect(
     return found
 
 
-def _waiting(connection: Connection, tenant: str, count: int) -> list[DirtyThread]:
+def _waiting(
+    connection: Connection, tenant: str, count: int, bad: dict[int, DamagedThread]
+) -> list[DirtyThread]:
     """Return the sound threads that have waited longest, however many damaged ones have, too."""
     most = count
     while True:
         rows = _THREADS.run(connection, of_tenant=tenant, most=most).fetchall()
-        sound = list(_sound(connection, rows))
+        sound = sound_threads(connection, rows, bad)
         if len(sound) >= count or len(rows) < most:
             return sound[:count]
         most *= 2
-
-
-def _sound(connection: Connection, rows: Iterable[Sequence[Any]]) -> Iterator[DirtyThread]:
-    """Yield threads from their rows, but for those that are not as the server wrote them last.
-
-    Of such a thread nothing is stored, and the log says so: its segments would replace others.
-    """
-    for *columns, stored_through in rows:
-        thread = DirtyThread(*columns)
-        if problem := _problem(connection, thread, stored_through):
-            of = (thread.thread_id, thread.tenant, problem)
-            _log.error("thread %r of tenant %s is not stored: %s", *of)
-        else:
-            yield thread
-
-
-def _problem(connection: Connection, thread: DirtyThread, stored_through: int | None) -> str:
-    """Return how the row of a thread is not as the server wrote it last; empty if it is."""
-    binder = binder_of(connection)
-    try:
-        thread.check(binder)
-    except RowDamagedError as error:
-        return str(error)
-    if binder.is_complete and put_back.is_older(thread.certified_seq, stored_through):
-        return put_back.problem(thread.certified_seq, stored_through)
-    return ""
-
-
-def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, str]:
-    """Return which of some threads no flush stores, because their rows are damaged, and why."""
-    found: dict[int, str] = {}
-    for *columns, stored_through in _BY_NUMBER.run_listed(connection, numbers):
-        thread = DirtyThread(*columns)
-        if problem := _problem(connection, thread, stored_through):
-            found[thread.number] = f"thread '{thread.thread_id}' is damaged: {problem}"
-    return found
 
 
 def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None]:

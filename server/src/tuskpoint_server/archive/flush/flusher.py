@@ -16,12 +16,12 @@ from ...journal.database.database import KEEPING, POLL_S, Connection, Database
 from ...journal.lease import Lease, LeaseLostError
 from ..read.read import DAMAGE
 from ..rows import holes, status
+from ..rows.damaged_threads import damaged
 from ..rows.holes import Hole
 from ..rows.status import KnownCatalog, Wanted
 from ..telemetry import FlushInstruments
 from . import flush_requests
 from .backlog import FlushBacklog
-from .collect import damaged
 from .one_flush import ArchiveSettings, Flush, Flushed
 from .waiting import (
     FlushOutcome,
@@ -326,7 +326,8 @@ class TenantFlusher:
             await self.count_backlog()
         flush_requests = list(self._waiters)
         standing = await self._database.query(partial(self._standing, waiters=flush_requests))
-        problem = flushed.pointer_problem or holes_text(standing.holes)
+        problem = self.flush.damaged.text or holes_text(standing.holes)
+        problem = flushed.pointer_problem or problem
         self.trouble = FlushTrouble(problem, self._clock_us()) if problem else None
         if flushed.pointer_problem:
             self._look_at = self.now + self._settings.longest_retry_s

@@ -31,6 +31,7 @@ from ..formats.stored_json import MEMBER_BYTES, Kind
 from ..read.read import Segments, placed
 from ..read.root_keys import new_root
 from ..rows import holes, status
+from ..rows.damaged_threads import DamagedThreads
 from ..rows.dirty import DirtyRange
 from ..telemetry import FlushInstruments, tracer
 from ..verify.repair_values import Mender
@@ -118,6 +119,7 @@ class Flush:
         self._pointed_to = ""
         self._newest: BlobLocation | None = None
         self._behind: BlobLocation | None = None  # the catalog that the pointer file should name
+        self.damaged = DamagedThreads(self._tenant, self._clock_us)
 
     def resume(self, pack: Pack) -> None:
         """Finish this pack of an earlier run before anything is read."""
@@ -126,6 +128,7 @@ class Flush:
     def forget(self) -> None:
         """Forget packs on their way and what was read: another server may go on with it."""
         self._packs.clear()
+        self.damaged.forget()
         self._work = self._newest = self._behind = None
         self._pointed_to = ""
 
@@ -231,14 +234,19 @@ class Flush:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
         due_us = _FOR_EVER_US if self._retries else begun_us
-        lone, rejected = (
-            None if self._settings.standalone else set(self._lone),
-            dict(self._rejected),
+        read = partial(
+            collect,
+            tenant=self._tenant,
+            bounds=self._bounds,
+            lone=None if self._settings.standalone else set(self._lone),
+            rejected=dict(self._rejected),
+            due_us=due_us,
+            doubtful=self.damaged.numbers,
         )
-        read = partial(collect, bounds=self._bounds, lone=lone, rejected=rejected, due_us=due_us)
-        taken = await self._database.query(partial(read, tenant=self._tenant))
+        taken = await self._database.query(read)
         if await self._mend(taken.ranges):
-            taken = await self._database.query(partial(read, tenant=self._tenant))
+            taken = await self._database.query(read)
+        self.damaged.look(taken.damaged)
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)

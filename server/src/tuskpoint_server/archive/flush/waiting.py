@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
+from ..rows.damaged_threads import DamagedThread
 from ..rows.holes import Hole
 from ..rows.status import Wanted
 
@@ -48,7 +49,7 @@ class FlushStanding(NamedTuple):
     holes: list[Hole]
     gone: set[Wanted]
     catalog: BlobLocation | None
-    damaged: Mapping[int, str]  # threads of which nothing is stored, and why, for people
+    damaged: Mapping[int, DamagedThread]  # threads of which nothing is stored
 
 
 def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
@@ -62,8 +63,8 @@ def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
     marks, through = waiter.marks, standing.watermarks
     if waiter.late(through) - standing.damaged.keys():
         return
-    if damaged := next((standing.damaged[one] for one in marks if one in standing.damaged), ""):
-        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=damaged))
+    if damaged := next((standing.damaged[one] for one in marks if one in standing.damaged), None):
+        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=str(damaged)))
         return
     if wanted is not None and standing.catalog is None:
         return

@@ -1,0 +1,116 @@
+"""Threads of which no flush stores anything: which they are, and telling of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from ...journal.database import put_back
+from ...journal.database.binding import RowDamagedError, binder_of
+from ...journal.database.put_back import STORED_THROUGH
+from ...journal.database.thread_rows import THREAD
+from ...journal.sql.schema import threads
+from ...journal.sql.statements import LISTED, Statement
+from .dirty import DirtyThread
+
+TOLD_AGAIN_S = 3600.0  # after which the log has a damage again that is still there
+
+_BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
+
+_log = logging.getLogger(__name__)
+
+
+class DamagedThread(NamedTuple):
+    """A thread whose row is not as the server wrote it last."""
+
+    thread_id: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"thread '{self.thread_id}' is damaged: {self.problem}"
+
+
+def sound_threads(
+    connection: Connection, rows: Iterable[Sequence[Any]], bad: dict[int, DamagedThread]
+) -> list[DirtyThread]:
+    """Return threads from their rows, but for those that are damaged, which are added to `bad`.
+
+    Of such a thread nothing is stored: its segments would replace others.
+    """
+    found = []
+    for *columns, stored_through in rows:
+        thread = DirtyThread(*columns)
+        if problem := _problem(connection, thread, stored_through):
+            bad[thread.number] = DamagedThread(thread.thread_id, problem)
+        else:
+            found.append(thread)
+    return found
+
+
+def _problem(connection: Connection, thread: DirtyThread, stored_through: int | None) -> str:
+    """Return how the row of a thread is not as the server wrote it last; empty if it is."""
+    binder = binder_of(connection)
+    try:
+        thread.check(binder)
+    except RowDamagedError as error:
+        return str(error)
+    if binder.is_complete and put_back.is_older(thread.certified_seq, stored_through):
+        return put_back.problem(thread.certified_seq, stored_through)
+    return ""
+
+
+def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
+    """Return which of some threads no flush stores, because their rows are damaged, and why."""
+    found: dict[int, DamagedThread] = {}
+    sound_threads(connection, _BY_NUMBER.run_listed(connection, numbers), found)
+    return found
+
+
+class DamagedThreads:
+    """The damaged threads that the flushes of a tenant came upon.
+
+    Every flush looks at them again, and so does not tell of them each time.
+    """
+
+    def __init__(self, tenant: str, clock_us: Callable[[], int]) -> None:
+        self._tenant = tenant
+        self._clock_us = clock_us
+        self._known: dict[int, DamagedThread] = {}
+        self._told_us: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """Numbers of the threads that were damaged when a flush looked last."""
+        return frozenset(self._known)
+
+    @property
+    def text(self) -> str:
+        """Which threads are not stored, for people; empty: none is damaged."""
+        others = f"; so are {len(self) - 1} more threads" if len(self) > 1 else ""
+        return next((f"{thread}{others}" for thread in self._known.values()), "")
+
+    def forget(self) -> None:
+        """Forget them: another server may have looked since."""
+        self._known.clear()
+        self._told_us.clear()
+
+    def look(self, damaged: Mapping[int, DamagedThread]) -> None:
+        """Note which threads are damaged, and say in the log what is new."""
+        for number in self._known.keys() - damaged.keys():
+            name = self._known[number].thread_id
+            _log.info("thread %r of tenant %s is no longer damaged", name, self._tenant)
+            del self._told_us[number]
+        now_us = self._clock_us()
+        for number, thread in damaged.items():
+            is_due = now_us - self._told_us.get(number, now_us) >= TOLD_AGAIN_S * 1e6
+            if is_due or self._known.get(number) != thread:
+                of = (thread.thread_id, self._tenant, thread.problem)
+                _log.error("thread %r of tenant %s is not stored: %s", *of)
+                self._told_us[number] = now_us
+        self._known = dict(damaged)
