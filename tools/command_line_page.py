@@ -30,7 +30,7 @@ import tuskpoint.cli.app  # noqa: F401 - adds the commands
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint._messages.arguments import encode_json
-from tuskpoint._messages.interrupts import INTERRUPT
+from tuskpoint._messages.checkpoints.interrupts import INTERRUPT
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveWritesRequest

@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from tests.kit.databases import journal_of
 from tuskpoint import AsyncClient
-from tuskpoint._messages import checkpoint_ids
+from tuskpoint._messages.checkpoints import ids
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.commands import serve
@@ -60,7 +60,7 @@ async def server(config: Config) -> AsyncIterator[Server]:
 def a_day_back() -> str:
     """Return an ID that a client generates whose clock is a day behind."""
     ticks = (time.time_ns() // 1000 - DAY_S * 10**6) * 10 + 0x01B21DD213814000
-    return checkpoint_ids.mint(ticks, 7, "")
+    return ids.mint(ticks, 7, "")
 
 
 async def test_a_saver_whose_clock_is_a_day_behind_is_warned(
@@ -91,7 +91,7 @@ async def test_a_client_whose_clock_is_a_day_behind_continues_from_the_latest(
     late.ahead_s = -DAY_S
     async with AsyncClient(target) as client, AsyncClient(target) as behind:
         first = await client.save("t", {"n": 1})
-        monkeypatch.setattr(checkpoint_ids, "time", late)
+        monkeypatch.setattr(ids, "time", late)
         second = await behind.save("t", {"n": 2})
         latest = await client.load("t")
     assert second > first

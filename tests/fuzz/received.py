@@ -10,7 +10,7 @@ from functools import partial
 from tests.fuzz import received_seeds as seeds
 from tests.fuzz.mutations import Form
 from tests.fuzz.target import parsed, same, target
-from tuskpoint._messages.handoff import read_descriptor
+from tuskpoint._messages.lineage.handoffs import read_descriptor
 from tuskpoint.audit import keys as audit_keys
 from tuskpoint.errors import InvalidDescriptor
 from tuskpoint.v1 import checkpoint_service_pb2, handoff_service_pb2

@@ -34,7 +34,7 @@ from tests.crash.writers.ledger import Ledger
 from tests.crash.writers.recorded_calls import Writer, key_of, save, save_writes
 from tests.crash.writers.transports import FAILURES, status_of, through_client
 from tuskpoint._async.calls import AsyncCalls
-from tuskpoint._messages.checkpoint_ids import new_checkpoint_id
+from tuskpoint._messages.checkpoints.ids import new_checkpoint_id
 from tuskpoint._transport.retry import RetryPolicy
 from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1.checkpoint_pb2 import (

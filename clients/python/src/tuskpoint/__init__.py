@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._messages.handoff import Adoption, AdoptProgress, Descriptor
+    from ._messages.checkpoints.interrupts import OpenInterrupt
     from ._messages.history import ThreadEvent
-    from ._messages.interrupts import OpenInterrupt
     from ._messages.items import FoundItems, ItemChange, ItemRecord
-    from ._messages.lineage import (
+    from ._messages.lineage.branches import (
         Change,
         CheckpointVerdict,
         Diff,
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
         ThreadLineage,
         Verification,
     )
+    from ._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor
+    from ._messages.lineage.snapshots import SnapshotRecord
     from ._messages.records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
     from ._messages.reports import (
         ArchiveStatus,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     )
     from ._messages.retention import Receipt, RetentionEffect, RetentionPreview, RetentionRule
     from ._messages.search import SearchResult, SearchResults, SearchWarning
-    from ._messages.snapshots import SnapshotRecord
     from ._messages.trail import TrailEntry
     from .aio import AsyncClient
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
@@ -157,25 +157,25 @@ _ELSEWHERE = {
     "QueueFull": ".background",
     "StepsNotSaved": ".background",
     "Client": ".client",
-    "AdoptProgress": "._messages.handoff",
-    "Adoption": "._messages.handoff",
-    "Descriptor": "._messages.handoff",
+    "AdoptProgress": "._messages.lineage.handoffs",
+    "Adoption": "._messages.lineage.handoffs",
+    "Descriptor": "._messages.lineage.handoffs",
     "ThreadEvent": "._messages.history",
     "PortableSerializer": ".langgraph",
     "TuskPointSaver": ".langgraph",
     "TuskPointStore": ".langgraph",
-    "OpenInterrupt": "._messages.interrupts",
+    "OpenInterrupt": "._messages.checkpoints.interrupts",
     "FoundItems": "._messages.items",
     "ItemChange": "._messages.items",
     "ItemRecord": "._messages.items",
-    "Change": "._messages.lineage",
-    "CheckpointVerdict": "._messages.lineage",
-    "Diff": "._messages.lineage",
-    "Fork": "._messages.lineage",
-    "LineageStep": "._messages.lineage",
-    "Rollback": "._messages.lineage",
-    "ThreadLineage": "._messages.lineage",
-    "Verification": "._messages.lineage",
+    "Change": "._messages.lineage.branches",
+    "CheckpointVerdict": "._messages.lineage.branches",
+    "Diff": "._messages.lineage.branches",
+    "Fork": "._messages.lineage.branches",
+    "LineageStep": "._messages.lineage.branches",
+    "Rollback": "._messages.lineage.branches",
+    "ThreadLineage": "._messages.lineage.branches",
+    "Verification": "._messages.lineage.branches",
     "Channel": "._messages.records",
     "CheckpointRecord": "._messages.records",
     "Lineage": "._messages.records",
@@ -197,7 +197,7 @@ _ELSEWHERE = {
     "SearchWarning": "._messages.search",
     "MemWalStatus": "._messages.reports",
     "SearchStatus": "._messages.reports",
-    "SnapshotRecord": "._messages.snapshots",
+    "SnapshotRecord": "._messages.lineage.snapshots",
 }
 
 

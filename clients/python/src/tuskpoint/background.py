@@ -18,9 +18,9 @@ from ._background.agent_steps import STEP_COMPLETE, AgentStep, agent_step
 from ._background.step_queue import Queued, QueueFull, StepQueue
 from ._messages import requests
 from ._messages.arguments import invalid_field
-from ._messages.checkpoint_ids import new_checkpoint_id
+from ._messages.checkpoints.ids import new_checkpoint_id
+from ._messages.checkpoints.saving import Draft, Known, Memory, now
 from ._messages.records import DurabilityName
-from ._messages.saving import Draft, Known, Memory, now
 from ._sync.calls import SyncCalls
 from ._sync.saving import save_draft
 from ._transport.retry import Repeat, RetryPolicy, worth_repeating

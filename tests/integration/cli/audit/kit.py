@@ -21,7 +21,7 @@ from backports import zstd
 from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
-from tuskpoint._messages.handoff import Descriptor, read_descriptor
+from tuskpoint._messages.lineage.handoffs import Descriptor, read_descriptor
 from tuskpoint.audit import catalog, descriptor, manifest, roots
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.keys import Unwrap, of_text

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.cli.audit import kit
 from tests.kit.blobs.walrus_peer import Peer, Reply, World, changed, instead, problem
-from tuskpoint._messages.handoff import Descriptor
+from tuskpoint._messages.lineage.handoffs import Descriptor
 from tuskpoint.audit import answers
 from tuskpoint.audit.aggregator import MAX_BODY_BYTES, AggregatorSource
 from tuskpoint.audit.formats.stored import Location

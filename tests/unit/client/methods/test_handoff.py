@@ -22,7 +22,7 @@ from tuskpoint import (
     ServerError,
     TuskPointError,
 )
-from tuskpoint._messages.handoff import KEYS, adopting, read_descriptor
+from tuskpoint._messages.lineage.handoffs import KEYS, adopting, read_descriptor
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import (
     DURABILITY_CERTIFIED,

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from tuskpoint import Client, errors
 from tuskpoint._messages.arguments import encode_json, encode_state
-from tuskpoint._messages.checkpoint_ids import mint, new_checkpoint_id
-from tuskpoint._messages.requests import ref
-from tuskpoint._messages.saving import (
+from tuskpoint._messages.checkpoints.ids import mint, new_checkpoint_id
+from tuskpoint._messages.checkpoints.saving import (
     Draft,
     Memory,
     next_version,
     value_digest,
 )
+from tuskpoint._messages.requests import ref
 from tuskpoint._sync.calls import SyncCalls
 from tuskpoint._sync.saving import save_draft
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, CheckpointRef
@@ -253,7 +253,7 @@ def test_a_new_version_is_above_all(numbers: list[int]) -> None:
 
 
 def test_the_memory_is_bounded_and_forgets_threads() -> None:
-    from tuskpoint._messages.saving import Known
+    from tuskpoint._messages.checkpoints.saving import Known
 
     memory = Memory(size=2)
     for number in range(3):

@@ -22,7 +22,7 @@ from tuskpoint import (
     TuskPointSaver,
 )
 from tuskpoint._messages.arguments import components
-from tuskpoint._messages.frames import announcement, large_values
+from tuskpoint._messages.checkpoints.large_values import announcement, large_values
 from tuskpoint.v1 import checkpoint_service_pb2 as checkpoints
 from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 

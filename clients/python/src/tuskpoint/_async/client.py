@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from .._messages.saving import Memory
+from .._messages.checkpoints.saving import Memory
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from .calls import AsyncCalls

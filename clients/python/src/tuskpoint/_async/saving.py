@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
-from .._messages.saving import (
+from .._messages.checkpoints.saving import (
     NOTHING,
     Draft,
     Known,

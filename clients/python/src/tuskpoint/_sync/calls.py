@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 
-from .._messages.frames import CheckpointAssembler, DeltaHistoryAssembler
+from .._messages.checkpoints.large_values import CheckpointAssembler, DeltaHistoryAssembler
 from .._messages.items import namespaces_page, page_of
 from .._transport import methods
 from .._transport.policy import with_request_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from .._messages.frames import CheckpointAssembler, EventAssembler
+from .._messages.checkpoints.large_values import CheckpointAssembler, EventAssembler
 from ..errors import ServerError, Unavailable
 from ..v1.checkpoint_pb2 import Checkpoint
 from ..v1.handoff_service_pb2 import ADOPT_STAGE_ADOPTED, AdoptHandoffRequest, AdoptHandoffResponse

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Generic, Literal, TypeVar, get_args
 
+from .._messages.lineage.snapshots import SnapshotRecord
 from .._messages.records import DurabilityName, Reference
-from .._messages.snapshots import SnapshotRecord
 from ..aio import AsyncClient
 from ..background import BackgroundSaver
 from ..client import Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .._messages.handoff import Descriptor
+from .._messages.lineage.handoffs import Descriptor
 from .formats.segments import Segment
 from .formats.stored import Location
 from .reading import Reader
@@ -25,7 +25,8 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
 
     Args:
         reader: Reads the stored bytes.
-        descriptor: The descriptor, as `tuskpoint._messages.handoff.read_descriptor` returns it.
+        descriptor: The descriptor, as `lineage.handoffs.read_descriptor` of `tuskpoint._messages`
+            returns it.
     """
     reader.expect(1)
     location = Location(

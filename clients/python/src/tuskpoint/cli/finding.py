@@ -15,8 +15,8 @@ from .exits import CommandError, Exit
 from .printing.words import plain
 
 if TYPE_CHECKING:
+    from .._messages.lineage.snapshots import SnapshotRecord
     from .._messages.records import CheckpointRecord, SourceName, ViewName
-    from .._messages.snapshots import SnapshotRecord
     from ..client import Client
 
 LATEST = "latest"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._messages.saving import value_digest
+from .._messages.checkpoints.saving import value_digest
 from .._sync.calls import SyncCalls
 from .._sync.saving import save_inlining
 from .._transport import methods

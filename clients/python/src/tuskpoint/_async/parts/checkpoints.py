@@ -8,6 +8,7 @@ from typing import Any
 
 from ..._messages import requests
 from ..._messages.arguments import Vector, components, encode_state
+from ..._messages.checkpoints.saving import Draft
 from ..._messages.history import replaying
 from ..._messages.records import (
     CheckpointRecord,
@@ -16,7 +17,6 @@ from ..._messages.records import (
     ViewName,
     checkpoint_record,
 )
-from ..._messages.saving import Draft
 from ..._transport import methods
 from ...errors import NotFound
 from ..saving import save_draft

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._messages import interrupts, requests
+from ..._messages import requests
 from ..._messages.arguments import encode_json, invalid_field
-from ..._messages.interrupts import OpenInterrupt
+from ..._messages.checkpoints import interrupts
+from ..._messages.checkpoints.interrupts import OpenInterrupt
 from ..._messages.records import checkpoint_record
 from ..._transport import methods
 from ...v1.checkpoint_pb2 import VIEW_JSON, Checkpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._messages.saving import Memory
+from ..._messages.checkpoints.saving import Memory
 from ..calls import AsyncCalls
 
 

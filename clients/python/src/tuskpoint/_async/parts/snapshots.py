@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from ..._messages import snapshots as shots
+from ..._messages.lineage import snapshots as shots
+from ..._messages.lineage.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
 from ..._messages.records import DurabilityName, Reference, reference_of
-from ..._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
 from ..._transport import methods
 from ...v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
 from .part import AsyncPart

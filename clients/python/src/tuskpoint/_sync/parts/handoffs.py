@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from ..._messages import handoff as handoffs
-from ..._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
+from ..._messages.lineage import handoffs as handoffs
+from ..._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor, DescriptorLike
 from ..._messages.records import DurabilityName
 from ..._transport import methods
 from .part import SyncPart

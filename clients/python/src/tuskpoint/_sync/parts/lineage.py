@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
-from ..._messages import lineage as lineages
-from ..._messages.lineage import (
+from ..._messages.lineage import branches as lineages
+from ..._messages.lineage.branches import (
     CheckpointVerdict,
     Diff,
     Fork,

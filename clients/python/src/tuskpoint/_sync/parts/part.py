@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..._messages.saving import Memory
+from ..._messages.checkpoints.saving import Memory
 from ..calls import SyncCalls
 
 

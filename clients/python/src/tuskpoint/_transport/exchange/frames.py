@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ..._messages.frames import (
+from ..._messages.checkpoints.large_values import (
     MAX_INLINE_VALUE_BYTES,
     announcement,
     chunks,

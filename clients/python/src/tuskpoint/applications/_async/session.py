@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from ..._messages.lineage.snapshots import SnapshotRecord
 from ..._messages.records import Reference
 from ..._messages.requests import choice
-from ..._messages.snapshots import SnapshotRecord
 from ...aio import AsyncClient
 from ...errors import NotFound, TuskPointError
 from .._base import (

@@ -171,7 +171,7 @@ def audit_descriptor(
 ) -> None:
     """Check the blob of a hand-off, and that it holds what the descriptor says."""
     _needs_libraries()
-    from ..._messages.handoff import read_descriptor
+    from ..._messages.lineage.handoffs import read_descriptor
     from ...audit import descriptor as audits
 
     keys = _Keys(sealing_keys, sealing_command, tenant)

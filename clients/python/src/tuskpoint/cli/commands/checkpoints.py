@@ -174,7 +174,7 @@ def show_entry(out: Output, one: CheckpointRecord) -> None:
 
 def is_asked_again(client: Client, one: CheckpointRecord) -> bool:
     """Return whether a thread waits at a checkpoint that has an answer: to an earlier question."""
-    from ..._messages.interrupts import RESUME
+    from ..._messages.checkpoints.interrupts import RESUME
 
     if one.checkpoint_ns or all(write.channel != RESUME for write in one.writes):
         return False
@@ -194,7 +194,7 @@ def show_state(out: Output, one: CheckpointRecord, *, is_asked_again: bool = Fal
 
 
 def _show_writes(out: Output, one: CheckpointRecord, *, is_asked_again: bool) -> None:
-    from ..._messages.interrupts import INTERRUPT, answered_interrupts, open_interrupts
+    from ..._messages.checkpoints.interrupts import INTERRUPT, answered_interrupts, open_interrupts
 
     waiting = open_interrupts(one)
     answered = answered_interrupts(one, waiting, is_asked_again=is_asked_again)

@@ -17,7 +17,7 @@ from ..program import HAND_OVER, command
 from ..session import STDIN, Session
 
 if TYPE_CHECKING:
-    from ..._messages.handoff import AdoptProgress
+    from ..._messages.lineage.handoffs import AdoptProgress
 
 _DOING = {
     "fetching": "fetching the blob",

@@ -26,7 +26,7 @@ from .history import print_changes
 from .snapshots import restore_members
 
 if TYPE_CHECKING:
-    from ..._messages.snapshots import SnapshotRecord
+    from ..._messages.lineage.snapshots import SnapshotRecord
 
 _SHOWN_CHANGES = 10
 
@@ -147,7 +147,7 @@ def restore(
     It shows what would change, and asks. The earlier state is appended, as by `rollback`.
     To leave the threads as they are, use `fork` and `snapshot restore`.
     """
-    from ..._messages.snapshots import SnapshotRecord
+    from ..._messages.lineage.snapshots import SnapshotRecord
 
     if checkpoint is not None and label is not None:
         raise CommandError(Exit.USAGE, "CHECKPOINT and --label exclude one another", "give one")

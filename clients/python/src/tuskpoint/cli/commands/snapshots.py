@@ -16,7 +16,7 @@ from ..program import CHANGE, PROGRAM, command
 from ..session import Session, json_object
 
 if TYPE_CHECKING:
-    from ..._messages.snapshots import RestoreModeName, SnapshotRecord
+    from ..._messages.lineage.snapshots import RestoreModeName, SnapshotRecord
 
 SNAPSHOTS = typer.Typer(help="Capture several threads at one instant and restore them together.")
 PROGRAM.add_typer(SNAPSHOTS, name="snapshot", rich_help_panel=CHANGE)

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
-from ..._messages import handoff as handoffs
-from ..._messages import lineage as lineages
-from ..._messages.handoff import DescriptorLike
+from ..._messages.lineage import branches as lineages
+from ..._messages.lineage import handoffs as handoffs
+from ..._messages.lineage.handoffs import DescriptorLike
 from ..._transport import methods
 from ...v1.thread_service_pb2 import VerifyThreadRequest
 from .._base import SaverBase

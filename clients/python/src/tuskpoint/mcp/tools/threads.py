@@ -11,8 +11,8 @@ from typing import Annotated
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from ..._messages.checkpoints.interrupts import OpenInterrupt
 from ..._messages.history import ThreadEvent
-from ..._messages.interrupts import OpenInterrupt
 from ..._messages.reports import StateName, ThreadRecord
 from ...aio import AsyncClient
 from ...errors import NotFound

@@ -8,16 +8,16 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from ..errors import ServerError
-from ..v1.checkpoint_pb2 import Checkpoint
-from ..v1.checkpoint_service_pb2 import (
+from ...errors import ServerError
+from ...v1.checkpoint_pb2 import Checkpoint
+from ...v1.checkpoint_service_pb2 import (
     DeltaChannelHistory,
     GetDeltaHistoryResponse,
     SaveCheckpointRequest,
     SaveWritesRequest,
 )
-from ..v1.history_service_pb2 import ThreadEvent
-from ..v1.value_pb2 import Channel, PendingWrite, ValueChunk
+from ...v1.history_service_pb2 import ThreadEvent
+from ...v1.value_pb2 import Channel, PendingWrite, ValueChunk
 
 CHUNK_BYTES = 1024 * 1024
 MAX_INLINE_VALUE_BYTES = 1024 * 1024

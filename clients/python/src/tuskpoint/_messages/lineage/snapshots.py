@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from ..v1 import snapshot_service_pb2 as snapshots
-from .records import DurabilityName, Reference, moment, reference_of
-from .requests import BATCH, choice, durability, metadata_json
+from ...v1 import snapshot_service_pb2 as snapshots
+from ..records import DurabilityName, Reference, moment, reference_of
+from ..requests import BATCH, choice, durability, metadata_json
 
 RestoreModeName = Literal["new_threads", "rollback"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from ..errors import InvalidDescriptor, ServerError
-from ..v1 import handoff_service_pb2 as handoffs
-from .arguments import is_unicode
-from .records import DurabilityName
-from .requests import durability, ref
+from ...errors import InvalidDescriptor, ServerError
+from ...v1 import handoff_service_pb2 as handoffs
+from ..arguments import is_unicode
+from ..records import DurabilityName
+from ..requests import durability, ref
 
 StageName = Literal["fetching", "fetched", "verified", "adopted"]
 

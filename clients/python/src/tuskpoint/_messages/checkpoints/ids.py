@@ -12,7 +12,7 @@ import secrets
 import time
 import uuid
 
-from ..errors import InvalidRequest
+from ...errors import InvalidRequest
 
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
 _MAX_BYTES = 128

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ..errors import ServerError
-from ..v1 import thread_service_pb2 as threads
-from .arguments import invalid_field
-from .records import DurabilityName, Location, Reference, location_of, moment, reference_of
-from .requests import durability, ref
+from ...errors import ServerError
+from ...v1 import thread_service_pb2 as threads
+from ..arguments import invalid_field
+from ..records import DurabilityName, Location, Reference, location_of, moment, reference_of
+from ..requests import durability, ref
 
 DescentName = Literal["fork", "adoption", "rollback"]
 ChangeName = Literal["added", "removed", "changed"]

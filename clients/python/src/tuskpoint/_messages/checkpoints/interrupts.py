@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import PreconditionFailed
-from ..v1.checkpoint_pb2 import Checkpoint, CheckpointRef
-from ..v1.checkpoint_service_pb2 import SaveWritesRequest
-from ..v1.thread_pb2 import Thread
-from ..v1.value_pb2 import PendingWrite, Value
-from .records import CheckpointRecord, Write, checkpoint_record
+from ...errors import PreconditionFailed
+from ...v1.checkpoint_pb2 import Checkpoint, CheckpointRef
+from ...v1.checkpoint_service_pb2 import SaveWritesRequest
+from ...v1.thread_pb2 import Thread
+from ...v1.value_pb2 import PendingWrite, Value
+from ..records import CheckpointRecord, Write, checkpoint_record
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 INTERRUPT, RESUME = "__interrupt__", "__resume__"

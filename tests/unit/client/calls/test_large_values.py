@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint._messages import frames
+from tuskpoint._messages.checkpoints import large_values
 from tuskpoint.errors import ServerError
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import (
@@ -41,9 +41,9 @@ sizes = st.one_of(
 
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "CHUNK_BYTES", UNIT)
-    monkeypatch.setattr(frames, "MAX_INLINE_VALUE_BYTES", UNIT)
-    monkeypatch.setattr(frames, "MAX_INLINE_BYTES", 2 * UNIT)
+    monkeypatch.setattr(large_values, "CHUNK_BYTES", UNIT)
+    monkeypatch.setattr(large_values, "MAX_INLINE_VALUE_BYTES", UNIT)
+    monkeypatch.setattr(large_values, "MAX_INLINE_BYTES", 2 * UNIT)
 
 
 @st.composite
@@ -93,10 +93,10 @@ def as_stored(save: SaveCheckpointRequest) -> Checkpoint:
 
 def cut(save: SaveT) -> tuple[SaveT, list[ValueChunk]]:
     """Return what announces a save, and its chunks."""
-    large: list[int] = frames.large_values(save)
-    announced = frames.announcement(save, large)
+    large: list[int] = large_values.large_values(save)
+    announced = large_values.announcement(save, large)
     assert isinstance(announced, type(save))
-    return announced, [*frames.chunks(save, large)]
+    return announced, [*large_values.chunks(save, large)]
 
 
 def as_loaded(sent: Checkpoint, chunks: list[ValueChunk]) -> list[LoadCheckpointResponse]:
@@ -110,7 +110,7 @@ def as_loaded(sent: Checkpoint, chunks: list[ValueChunk]) -> list[LoadCheckpoint
 def assemble(
     loaded: Iterable[LoadCheckpointResponse | ListCheckpointsResponse],
 ) -> list[Checkpoint]:
-    assembler = frames.CheckpointAssembler()
+    assembler = large_values.CheckpointAssembler()
     complete = [done for frame in loaded if (done := assembler.add(frame)) is not None]
     assembler.end()
     return complete
@@ -153,7 +153,7 @@ class TestCutting:
 
 
 def test_the_bounds_are_those_of_the_contract() -> None:
-    assert (frames.CHUNK_BYTES, frames.MAX_INLINE_BYTES) == (1 << 20, 2 << 20)
+    assert (large_values.CHUNK_BYTES, large_values.MAX_INLINE_BYTES) == (1 << 20, 2 << 20)
     value = Value(type="bytes", data=b"x" * (3 << 20))
     state = CheckpointState(channels=[Channel(name="c", value=value)])
     save = SaveCheckpointRequest(checkpoint=Checkpoint(state=state))
@@ -218,7 +218,7 @@ def test_a_stream_that_breaks_the_contract_is_refused(
 
 
 def histories(*parts: GetDeltaHistoryResponse) -> list[DeltaChannelHistory]:
-    assembler = frames.DeltaHistoryAssembler()
+    assembler = large_values.DeltaHistoryAssembler()
     for part in parts:
         assembler.add(part)
     return assembler.end()

@@ -10,11 +10,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ..v1.checkpoint_pb2 import ChannelNames, Checkpoint, CheckpointRef, CheckpointState, Durability
-from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
-from ..v1.value_pb2 import Channel, Value, Version
-from .arguments import check_text, invalid_field
-from .checkpoint_ids import new_checkpoint_id
+from ...v1.checkpoint_pb2 import (
+    ChannelNames,
+    Checkpoint,
+    CheckpointRef,
+    CheckpointState,
+    Durability,
+)
+from ...v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from ...v1.value_pb2 import Channel, Value, Version
+from ..arguments import check_text, invalid_field
+from .ids import new_checkpoint_id
 
 _STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes and reads without migrating
 _LEADING_NUMBER = re.compile(r"[0-9]+")
