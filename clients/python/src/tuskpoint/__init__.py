@@ -14,18 +14,11 @@ if TYPE_CHECKING:
     from ._messages.checkpoints.interrupts import OpenInterrupt
     from ._messages.history import ThreadEvent
     from ._messages.items import FoundItems, ItemChange, ItemRecord
-    from ._messages.lineage.branches import (
-        Change,
-        CheckpointVerdict,
-        Diff,
-        Fork,
-        LineageStep,
-        Rollback,
-        ThreadLineage,
-        Verification,
-    )
+    from ._messages.lineage.branches import Fork, LineageStep, Rollback, ThreadLineage
+    from ._messages.lineage.differences import Change, Diff
     from ._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor
     from ._messages.lineage.snapshots import SnapshotRecord
+    from ._messages.lineage.verification import CheckpointVerdict, Verification
     from ._messages.records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
     from ._messages.reports import (
         ArchiveStatus,
@@ -168,14 +161,14 @@ _ELSEWHERE = {
     "FoundItems": "._messages.items",
     "ItemChange": "._messages.items",
     "ItemRecord": "._messages.items",
-    "Change": "._messages.lineage.branches",
-    "CheckpointVerdict": "._messages.lineage.branches",
-    "Diff": "._messages.lineage.branches",
+    "Change": "._messages.lineage.differences",
+    "CheckpointVerdict": "._messages.lineage.verification",
+    "Diff": "._messages.lineage.differences",
     "Fork": "._messages.lineage.branches",
     "LineageStep": "._messages.lineage.branches",
     "Rollback": "._messages.lineage.branches",
     "ThreadLineage": "._messages.lineage.branches",
-    "Verification": "._messages.lineage.branches",
+    "Verification": "._messages.lineage.verification",
     "Channel": "._messages.records",
     "CheckpointRecord": "._messages.records",
     "Lineage": "._messages.records",

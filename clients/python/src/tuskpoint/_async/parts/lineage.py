@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
-from ..._messages.lineage import branches as lineages
-from ..._messages.lineage.branches import (
-    CheckpointVerdict,
-    Diff,
-    Fork,
-    Rollback,
-    ThreadLineage,
-    Verification,
-)
+from ..._messages.lineage import branches, differences, verification
+from ..._messages.lineage.branches import Fork, Rollback, ThreadLineage
+from ..._messages.lineage.differences import Diff
+from ..._messages.lineage.verification import CheckpointVerdict, Verification
 from ..._messages.records import DurabilityName
 from ..._transport import methods
 from ...v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
@@ -48,11 +43,11 @@ class AsyncLineage(AsyncPart):
             NotFound: There is no such checkpoint.
             AlreadyExists: The new thread has checkpoints.
         """
-        request = lineages.forking(
+        request = branches.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
         answer = await self._calls.unary(methods.FORK_THREAD, request)
-        return lineages.fork_of(answer)
+        return branches.fork_of(answer)
 
     async def rollback(
         self,
@@ -79,12 +74,12 @@ class AsyncLineage(AsyncPart):
             NotFound: There is no such checkpoint.
             Conflict: The latest is not `expected_head`.
         """
-        request = lineages.rolling_back(
+        request = branches.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
         answer = await self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
-        return lineages.rollback_of(answer)
+        return branches.rollback_of(answer)
 
     async def lineage(self, thread_id: str) -> ThreadLineage:
         """Return the ancestors and the descendants of a thread.
@@ -93,7 +88,7 @@ class AsyncLineage(AsyncPart):
             NotFound: There is no such thread.
         """
         request = GetLineageRequest(thread_id=thread_id)
-        return lineages.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
+        return branches.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
 
     async def diff(
         self,
@@ -118,7 +113,7 @@ class AsyncLineage(AsyncPart):
         Raises:
             NotFound: There is no such checkpoint.
         """
-        request = lineages.comparing(
+        request = differences.comparing(
             thread_id,
             from_checkpoint_id,
             to_checkpoint_id,
@@ -127,7 +122,7 @@ class AsyncLineage(AsyncPart):
             max_changes,
         )
         answer = await self._calls.unary(methods.DIFF_CHECKPOINTS, request)
-        return lineages.diff_of(answer)
+        return differences.diff_of(answer)
 
     async def verify(
         self,
@@ -145,7 +140,7 @@ class AsyncLineage(AsyncPart):
             NotFound: There is no such thread.
             Unavailable: The connection to the server was lost; verify again.
         """
-        verifying = lineages.Verifying(on_verdict)
+        verifying = verification.Verifying(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
         async with aclosing(self._calls.verify_thread(request)) as frames:
             async for frame in frames:

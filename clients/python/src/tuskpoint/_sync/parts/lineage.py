@@ -6,15 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
-from ..._messages.lineage import branches as lineages
-from ..._messages.lineage.branches import (
-    CheckpointVerdict,
-    Diff,
-    Fork,
-    Rollback,
-    ThreadLineage,
-    Verification,
-)
+from ..._messages.lineage import branches, differences, verification
+from ..._messages.lineage.branches import Fork, Rollback, ThreadLineage
+from ..._messages.lineage.differences import Diff
+from ..._messages.lineage.verification import CheckpointVerdict, Verification
 from ..._messages.records import DurabilityName
 from ..._transport import methods
 from ...v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
@@ -49,11 +44,11 @@ class SyncLineage(SyncPart):
             NotFound: There is no such checkpoint.
             AlreadyExists: The new thread has checkpoints.
         """
-        request = lineages.forking(
+        request = branches.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
         answer = self._calls.unary(methods.FORK_THREAD, request)
-        return lineages.fork_of(answer)
+        return branches.fork_of(answer)
 
     def rollback(
         self,
@@ -80,12 +75,12 @@ class SyncLineage(SyncPart):
             NotFound: There is no such checkpoint.
             Conflict: The latest is not `expected_head`.
         """
-        request = lineages.rolling_back(
+        request = branches.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
         answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
-        return lineages.rollback_of(answer)
+        return branches.rollback_of(answer)
 
     def lineage(self, thread_id: str) -> ThreadLineage:
         """Return the ancestors and the descendants of a thread.
@@ -94,7 +89,7 @@ class SyncLineage(SyncPart):
             NotFound: There is no such thread.
         """
         request = GetLineageRequest(thread_id=thread_id)
-        return lineages.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
+        return branches.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
 
     def diff(
         self,
@@ -119,7 +114,7 @@ class SyncLineage(SyncPart):
         Raises:
             NotFound: There is no such checkpoint.
         """
-        request = lineages.comparing(
+        request = differences.comparing(
             thread_id,
             from_checkpoint_id,
             to_checkpoint_id,
@@ -128,7 +123,7 @@ class SyncLineage(SyncPart):
             max_changes,
         )
         answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
-        return lineages.diff_of(answer)
+        return differences.diff_of(answer)
 
     def verify(
         self,
@@ -146,7 +141,7 @@ class SyncLineage(SyncPart):
             NotFound: There is no such thread.
             Unavailable: The connection to the server was lost; verify again.
         """
-        verifying = lineages.Verifying(on_verdict)
+        verifying = verification.Verifying(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:

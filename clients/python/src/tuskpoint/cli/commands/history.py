@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..._messages.history import EventName, ThreadEvent
-    from ..._messages.lineage.branches import Change
+    from ..._messages.lineage.differences import Change
     from ..._messages.records import CheckpointRecord
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}

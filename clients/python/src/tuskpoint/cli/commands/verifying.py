@@ -17,7 +17,7 @@ from ..session import Session
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..._messages.lineage.branches import CheckpointVerdict, Verification
+    from ..._messages.lineage.verification import CheckpointVerdict, Verification
 
 _STYLES = {"pass": "green", "fail": "bold red", "unverified": "yellow", "retracted": "dim"}
 _MEANINGS = {

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..._messages.history import ThreadEvent
-    from ..._messages.lineage.branches import CheckpointVerdict, Diff, Verification
+    from ..._messages.lineage.differences import Diff
+    from ..._messages.lineage.verification import CheckpointVerdict, Verification
     from ..._messages.records import CheckpointRecord
     from ..._messages.reports import ThreadRecord
     from ..._messages.retention import RetentionPreview

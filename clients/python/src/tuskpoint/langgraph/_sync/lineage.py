@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
-from ..._messages.lineage import branches as lineages
+from ..._messages.lineage import branches, differences, verification
 from ..._messages.lineage import handoffs as handoffs
 from ..._messages.lineage.handoffs import DescriptorLike
 from ..._transport import methods
@@ -110,11 +110,11 @@ class SyncLineage(SaverBase):
             NotFound: There is no such checkpoint.
             AlreadyExists: The new thread has checkpoints.
         """
-        request = lineages.forking(
+        request = branches.forking(
             thread_text(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
         )
         answer = self._calls.unary(methods.FORK_THREAD, request)
-        return asdict(lineages.fork_of(answer))
+        return asdict(branches.fork_of(answer))
 
     def rollback_to(
         self, thread_id: str, checkpoint_id: str, *, expected_head: str | None = None
@@ -137,11 +137,11 @@ class SyncLineage(SaverBase):
             NotFound: There is no such checkpoint.
             Conflict: The latest is not `expected_head`.
         """
-        request = lineages.rolling_back(
+        request = branches.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
         answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
-        return asdict(lineages.rollback_of(answer))
+        return asdict(branches.rollback_of(answer))
 
     def verify_trail(self, thread_id: str) -> dict[str, Any]:
         """Read every stored checkpoint of a thread back from the blob store and check it.
@@ -155,7 +155,7 @@ class SyncLineage(SaverBase):
         Raises:
             NotFound: There is no such thread.
         """
-        verifying = lineages.Verifying()
+        verifying = verification.Verifying()
         request = VerifyThreadRequest(thread_id=thread_text(thread_id))
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:
@@ -185,7 +185,7 @@ class SyncLineage(SaverBase):
         Raises:
             NotFound: There is no such checkpoint.
         """
-        request = lineages.comparing(
+        request = differences.comparing(
             thread_text(thread_id),
             from_checkpoint_id,
             to_checkpoint_id,
@@ -194,7 +194,7 @@ class SyncLineage(SaverBase):
             0,
         )
         answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
-        return _plain(lineages.diff_of(answer))
+        return _plain(differences.diff_of(answer))
 
 
 def _named(thread_id: object) -> str:
@@ -202,7 +202,7 @@ def _named(thread_id: object) -> str:
     return "" if thread_id is None else str(thread_id)
 
 
-def _plain(record: lineages.Verification | lineages.Diff) -> dict[str, Any]:
+def _plain(record: verification.Verification | differences.Diff) -> dict[str, Any]:
     """Return a record as dictionaries and lists."""
     named = asdict(record)
     return {key: list(one) if isinstance(one, tuple) else one for key, one in named.items()}

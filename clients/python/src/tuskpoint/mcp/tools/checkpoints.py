@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from ..._messages.lineage.branches import Change
+from ..._messages.lineage.differences import Change
 from ..._messages.records import CheckpointRecord, DurabilityName
 from ...aio import AsyncClient
 from ..reading import (

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..._messages.lineage.branches import CheckpointVerdict
+from ..._messages.lineage.verification import CheckpointVerdict
 from ...aio import AsyncClient
 from ..reading import PAGE_CHARS, page
 from ..results import Adopted, Forked, Handoff, RolledBack, Status, Step, Trail
