@@ -166,12 +166,17 @@ class Binder:
         Raises:
             RowDamagedError: The row is not as it was written.
         """
+        if not self.is_thread(columns, binding):
+            raise RowDamagedError("the row of the thread was changed")
+        nonce, masked = binding[:NONCE_BYTES], binding[NONCE_BYTES:-MAC_BYTES]
+        rows = int.from_bytes(masked, "little") - self._masked(number, nonce)
+        return rows % _MODULUS
+
+    def is_thread(self, columns: str, binding: bytes) -> bool:
+        """Return whether the row of a thread is as it was written."""
         front, mac = binding[:-MAC_BYTES], binding[-MAC_BYTES:]
         expected = self._mac(f"T{columns}".encode() + front)
-        if len(front) != NONCE_BYTES + _SUM_BYTES or not equal(expected, mac):
-            raise RowDamagedError("the row of the thread was changed")
-        masked = int.from_bytes(front[NONCE_BYTES:], "little")
-        return (masked - self._masked(number, front[:NONCE_BYTES])) % _MODULUS
+        return len(front) == NONCE_BYTES + _SUM_BYTES and equal(expected, mac)
 
     def _mac(self, data: bytes) -> bytes:
         mac = self._row.copy()

@@ -16,7 +16,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ...core.limits import LIMITS, MIB
 from ...core.model import EVICTED, Damage, DamagedValue, Value
-from ...core.values import DamagedValueError, Encoding, Unopened, unpack, value_digest
+from ...core.values import DamagedValueError, Encoding, Unopened, digest_of, unpack
 from ..sql.schema import contents
 from ..sql.statements import LISTED, Statement
 
@@ -59,17 +59,37 @@ def ask(
 ) -> Callable[[], dict[bytes, Value]]:
     """Ask for values; the returned function does as `read`."""
     rows = _VALUES.run_listed(connection, digests, of_family=family)
-    return lambda: _read(connection, family, {row[0]: StoredValue(*row) for row in rows})
+
+    def read() -> dict[bytes, Value]:
+        values: dict[bytes, Value] = {}
+        others: dict[bytes, StoredValue] = {}
+        for row in rows:
+            digest, kind, size, encoding, data, _ = row
+            is_plain = encoding == _PLAIN and type(data) is bytes and len(data) == size
+            if is_plain and digest_of(kind, data) == digest:
+                values[digest] = Value(kind, data)
+            else:
+                others[digest] = StoredValue(*row)
+        if others:
+            values |= _read(connection, family, others, values)
+        return values
+
+    return read
 
 
 def _read(
-    connection: Connection, family: int, stored: dict[bytes, StoredValue]
+    connection: Connection,
+    family: int,
+    stored: dict[bytes, StoredValue],
+    plain: Mapping[bytes, Value],
 ) -> dict[bytes, Value]:
+    """Return values that are packed, evicted or damaged; `plain`: others that were read."""
     named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
-    missing = named - stored.keys()
+    missing = named - stored.keys() - plain.keys()
     rows = _VALUES.run_listed(connection, missing, of_family=family) if missing else ()
     known = {**stored, **{row[0]: StoredValue(*row) for row in rows}}
     keyframes = {digest: _keyframe(known[digest]) for digest in named if digest in known}
+    keyframes |= {digest: plain[digest].data for digest in named if digest in plain}
     return {
         digest: _value(family, one, keyframes.get(one.keyframe or b""))
         for digest, one in stored.items()
@@ -148,10 +168,9 @@ def _value(owner: int, one: StoredValue, keyframe: bytes | None) -> Value:
     data, size = one.data, one.size
     if data is None:
         return EVICTED
-    if one.encoding == _PLAIN and len(data) == size and type(data) is bytes:
-        value = Value(one.type, data)
-        if value_digest(value) == one.digest:
-            return value
+    is_plain = one.encoding == _PLAIN and len(data) == size and type(data) is bytes
+    if is_plain and digest_of(one.type, data) == one.digest:
+        return Value(one.type, data)
     return _unpacked(owner, one, data, keyframe)
 
 
@@ -166,10 +185,9 @@ def _unpacked(owner: int, one: StoredValue, data: bytes, keyframe: bytes | None)
         except DamagedValueError as error:
             problem = str(error)
         else:
-            value = Value(one.type, plain)
-            actual = value_digest(value)
+            actual = digest_of(one.type, plain)
             if actual == one.digest:
-                return value
+                return Value(one.type, plain)
             problem = f"the stored bytes have the digest {actual.hex()}"
     return DamagedValue(Damage(one.digest, actual, problem, owner, keyframe=one.keyframe))
 

@@ -31,7 +31,7 @@ from ...core.model import (
 )
 from ...core.state import RawCheckpoint, matches, state_of
 from ..database import put_back
-from ..database.binding import Binder, RowDamagedError, binder_of
+from ..database.binding import Binder, binder_of
 from ..database.put_back import STORED_THROUGH
 from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
 from ..sql.schema import checkpoints, threads, writes
@@ -187,9 +187,7 @@ def _is_head(binder: Binder, row: Row, thread: Sequence[Any]) -> bool:
     if not binder.is_complete:
         return True
     of = row_of(thread)
-    try:
-        of.check(binder)
-    except RowDamagedError:
+    if of.binding is None or not binder.is_thread(of.bound, of.binding):
         return False
     return bool(row.checkpoint_ns) or of.head_id == row.checkpoint_id
 
@@ -365,7 +363,7 @@ def _listing(
 
 def _size(row: Row, message: CheckpointState) -> int:
     """Return about how many bytes a checkpoint takes in memory."""
-    values = sum(channel.size_bytes for channel in message.channels) + (row.written_bytes or 0)
+    values = sum([channel.size_bytes for channel in message.channels]) + (row.written_bytes or 0)
     return len(row.metadata) + len(row.state) + values
 
 

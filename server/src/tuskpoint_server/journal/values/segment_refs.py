@@ -68,18 +68,18 @@ class Row(NamedTuple):
     checkpoint_id: str
     seq: int
     parent_id: str
-    created_us: int
+    state: bytes
     metadata: bytes
+    run_id: str
+    root_id: str
+    delta_channels: bytes
+    delta_base: bytes | None
     label: str
     summary: str
     forked_from: str
     rolled_back_from: str
     adopted_from: str
-    run_id: str
-    root_id: str
-    delta_channels: bytes
-    state: bytes
-    delta_base: bytes | None
+    created_us: int
     mac: bytes | None
     held: bytes | None
     hole: bool  # its state cannot be stored, even if the watermark is above it
@@ -94,12 +94,8 @@ class Row(NamedTuple):
         """Return whether the row is as the server wrote it, where all rows are bound."""
         if not binder.is_complete:
             return True
-        mac = binder.checkpoint(
-            *(self.tenant, *self.place, self.seq, self.parent_id, self.state, self.metadata),
-            *(self.run_id, self.root_id, self.delta_channels, self.delta_base, self.label),
-            *(self.summary, self.forked_from, self.rolled_back_from, self.adopted_from),
-            self.created_us,
-        )
+        # The columns from `checkpoint_ns` to `created_us`, in the order in which they are bound.
+        mac = binder.checkpoint(self.tenant, self.thread, *self[7:23])
         return self.mac is not None and equal(self.mac, mac)
 
     def check(self, binder: Binder) -> Row:
