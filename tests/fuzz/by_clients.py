@@ -14,9 +14,9 @@ from tests.fuzz.mutations import Form
 from tests.fuzz.target import NAME, parsed, target
 from tuskpoint._messages.trail import TrailReader, trail_entry
 from tuskpoint._transport.status import from_call_error, from_rpc_error
-from tuskpoint.audit import blobs as audit_blobs
-from tuskpoint.audit import manifest as audit_manifest
 from tuskpoint.audit import report as audit_report
+from tuskpoint.audit.checks import blobs as audit_blobs
+from tuskpoint.audit.checks import manifest as audit_manifest
 from tuskpoint.audit.formats import records as audit_records
 from tuskpoint.audit.formats import runs as audit_runs
 from tuskpoint.audit.formats import sealed as audit_sealed

@@ -22,7 +22,8 @@ from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint._messages.lineage.handoffs import Descriptor, read_descriptor
-from tuskpoint.audit import catalog, descriptor, manifest, roots
+from tuskpoint.audit import roots
+from tuskpoint.audit.checks import catalog, descriptor, manifest
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.keys import Unwrap, of_text
 from tuskpoint.audit.reading import Bounds, Progress, Reader

@@ -24,7 +24,7 @@ from tests.integration.cli.audit.kit import (
     of_kind,
 )
 from tests.kit.blobs.member_file import pack_of, read_pack
-from tuskpoint.audit.catalog import UnknownThread
+from tuskpoint.audit.checks.catalog import UnknownThread
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.report import BadReport, Report, compare, read_report
 from tuskpoint.audit.roots import UnclearName, named

@@ -11,10 +11,10 @@ the server or open a channel to one.
 
 from __future__ import annotations
 
-from .blobs import audit_blobs
-from .catalog import audit_catalog
-from .descriptor import audit_descriptor
-from .manifest import audit_manifest
+from .checks.blobs import audit_blobs
+from .checks.catalog import audit_catalog
+from .checks.descriptor import audit_descriptor
+from .checks.manifest import audit_manifest
 from .reading import Bounds, Progress
 from .report import Report, compare
 from .sources import BadSource, DirectorySource, Source

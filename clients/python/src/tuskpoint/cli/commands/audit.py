@@ -172,7 +172,7 @@ def audit_descriptor(
     """Check the blob of a hand-off, and that it holds what the descriptor says."""
     _needs_libraries()
     from ..._messages.lineage.handoffs import read_descriptor
-    from ...audit import descriptor as audits
+    from ...audit.checks import descriptor as audits
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
     given = read_descriptor(session.read(file, "the descriptor"))
@@ -199,7 +199,8 @@ def audit_manifest(
 ) -> None:
     """Check the stored manifest of a thread, and every checkpoint that it names."""
     _needs_libraries()
-    from ...audit import manifest, roots
+    from ...audit import roots
+    from ...audit.checks import manifest
 
     async def audit(reader: Reader) -> Findings:
         location = roots.named(blob_id, identifier, sha256)
@@ -235,7 +236,8 @@ def audit_catalog(
 ) -> None:
     """Check a catalog, and every thread, snapshot and checkpoint that it leads to."""
     _needs_libraries()
-    from ...audit import catalog, roots
+    from ...audit import roots
+    from ...audit.checks import catalog
 
     async def audit(reader: Reader) -> Findings:
         location = roots.named(blob_id, identifier, sha256)
@@ -266,7 +268,7 @@ def audit_blobs(
 ) -> None:
     """Check that the blobs of a report are stored with their hashes; needs no key."""
     _needs_libraries()
-    from ...audit import blobs as audits
+    from ...audit.checks import blobs as audits
     from ...audit.report import BadReport
 
     try:

@@ -7,9 +7,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..v1 import checkpoint_pb2
-from .formats.records import Folded, Place, Record
-from .formats.segments import (
+from ...v1 import checkpoint_pb2
+from ..formats.records import Folded, Place, Record
+from ..formats.segments import (
     MAX_VALUES,
     MIB,
     Segment,
@@ -19,9 +19,9 @@ from .formats.segments import (
     read_segment,
     unpacked,
 )
-from .formats.stored import Fields, Location, Malformed
-from .reading import Piece, Reader, all_of, apart
-from .verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
+from ..formats.stored import Fields, Location, Malformed
+from ..reading import Piece, Reader, all_of, apart
+from ..verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
 
 SNAPSHOTS = "$snapshot/"
 SNAPSHOT_MEMBERS = "$snapshot/~"

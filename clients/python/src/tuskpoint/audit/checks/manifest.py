@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .formats.records import Record, fold, read_record
-from .formats.stored import Fields, Malformed
-from .reading import Reader, apart
-from .roots import Root, read_root, subject_of
+from ..formats.records import Record, fold, read_record
+from ..formats.stored import Fields, Malformed
+from ..reading import Reader, apart
+from ..roots import Root, read_root, subject_of
+from ..verdicts import Findings, Item, ItemKind, ordered
 from .threads import Shelf, audit_thread
-from .verdicts import Findings, Item, ItemKind, ordered
 
 
 async def audit_manifest(reader: Reader, root: Root) -> Findings:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .formats.stored import Fields, Location, Malformed
-from .reading import Reader, all_of
-from .report import BadReport
-from .verdicts import ROLES, Findings, Item, ItemKind, findings_digest, ordered
+from ..formats.stored import Fields, Location, Malformed
+from ..reading import Reader, all_of
+from ..report import BadReport
+from ..verdicts import ROLES, Findings, Item, ItemKind, findings_digest, ordered
 
 _TRUST = "the hashes in the report"
 _GROUP = 512

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from .._messages.lineage.handoffs import Descriptor
-from .formats.segments import Segment
-from .formats.stored import Location
-from .reading import Reader
-from .roots import IN_DESCRIPTOR
+from ..._messages.lineage.handoffs import Descriptor
+from ..formats.segments import Segment
+from ..formats.stored import Location
+from ..reading import Reader
+from ..roots import IN_DESCRIPTOR
+from ..verdicts import Findings, Item, ItemKind, Verdict, ordered
 from .threads import Shelf, bundle_problem
-from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 _SOURCES = ("input", "loop", "update", "fork")
 

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .formats.records import fold, read_record
-from .formats.runs import Catalog, Part, read_catalog, read_run
-from .formats.stored import Fields, Malformed
-from .reading import READS_AT_ONCE, Piece, Reader, all_of, apart
-from .roots import Root, read_root, subject_of
+from ..formats.records import fold, read_record
+from ..formats.runs import Catalog, Part, read_catalog, read_run
+from ..formats.stored import Fields, Malformed
+from ..reading import READS_AT_ONCE, Piece, Reader, all_of, apart
+from ..roots import Root, read_root, subject_of
+from ..verdicts import Findings, Item, ItemKind, Verdict, ordered
 from .threads import SNAPSHOT_MEMBERS, SNAPSHOTS, STORES, Shelf, ThreadFindings, audit_thread
-from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 THREADS_AT_ONCE = 8
 _GROUP = 512
