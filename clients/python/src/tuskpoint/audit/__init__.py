@@ -5,8 +5,8 @@ its root down to every value; with the server's keys it opens sealed blobs. Its 
 from docs/storage.md alone, so that it does not repeat a mistake of the server. It must not import
 the server or open a channel to one.
 
-`formats` parses stored bytes, `sources` and `aggregator` read them, and `descriptor`, `manifest`,
-`catalog` and `blobs` check them. Each audit ends in a `Report`.
+`formats` parses stored bytes, `sources` and `aggregator` read them, and `checks` audits a
+descriptor, a manifest, a catalog or blobs. Each audit ends in a `Report`.
 """
 
 from __future__ import annotations
