@@ -15,7 +15,7 @@ import pytest
 from tests.integration.cli.command_line_kit import Outcome, run
 from tools.command_line_page import PAGE, interrupt, served, wait_until_indexed
 from tuskpoint import CheckpointRecord, Client
-from tuskpoint.cli.commands.snapshots import SNAPSHOTS
+from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
 from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import Limit, table_limit
-from ..completion import complete_thread
-from ..printing import shapes
-from ..printing.words import moment, plain
-from ..program import OPERATE, command
-from ..session import Session
+from ...arguments import Limit, table_limit
+from ...completion import complete_thread
+from ...printing import shapes
+from ...printing.words import moment, plain
+from ...program import OPERATE, command
+from ...session import Session
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import finding
-from ..arguments import Certified, Limit, Snapshot, Threads, Yes, durability, table_limit
-from ..printing import shapes
-from ..printing.output import head
-from ..printing.words import ago, compact, counted, moment, plain
-from ..program import CHANGE, PROGRAM, command
-from ..session import Session, json_object
+from ... import finding
+from ...arguments import Certified, Limit, Snapshot, Threads, Yes, durability, table_limit
+from ...printing import shapes
+from ...printing.output import head
+from ...printing.words import ago, compact, counted, moment, plain
+from ...program import CHANGE, PROGRAM, command
+from ...session import Session, json_object
 
 if TYPE_CHECKING:
-    from ..._messages.lineage.snapshots import RestoreModeName, SnapshotRecord
+    from ...._messages.lineage.snapshots import RestoreModeName, SnapshotRecord
 
 SNAPSHOTS = typer.Typer(help="Capture several threads at one instant and restore them together.")
 PROGRAM.add_typer(SNAPSHOTS, name="snapshot", rich_help_panel=CHANGE)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import finding
-from ..arguments import (
+from ... import finding
+from ...arguments import (
     Certified,
     Checkpoint,
     CheckpointOrLatest,
@@ -17,16 +17,16 @@ from ..arguments import (
     Yes,
     durability,
 )
-from ..completion import complete_thread
-from ..exits import CommandError, Exit
-from ..printing.words import counted, plain
-from ..program import CHANGE, command
-from ..session import Session
-from .history import print_changes
+from ...completion import complete_thread
+from ...exits import CommandError, Exit
+from ...printing.words import counted, plain
+from ...program import CHANGE, command
+from ...session import Session
+from ..history import print_changes
 from .snapshots import restore_members
 
 if TYPE_CHECKING:
-    from ..._messages.lineage.snapshots import SnapshotRecord
+    from ...._messages.lineage.snapshots import SnapshotRecord
 
 _SHOWN_CHANGES = 10
 
@@ -147,7 +147,7 @@ def restore(
     It shows what would change, and asks. The earlier state is appended, as by `rollback`.
     To leave the threads as they are, use `fork` and `snapshot restore`.
     """
-    from ..._messages.lineage.snapshots import SnapshotRecord
+    from ...._messages.lineage.snapshots import SnapshotRecord
 
     if checkpoint is not None and label is not None:
         raise CommandError(Exit.USAGE, "CHECKPOINT and --label exclude one another", "give one")

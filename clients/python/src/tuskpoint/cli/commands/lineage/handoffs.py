@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import finding
-from ..arguments import CheckpointOrLatest, Namespace, NewThread, Thread
-from ..exits import CommandError, Exit
-from ..printing import shapes
-from ..printing.progress import BYTES, progress
-from ..printing.words import plain
-from ..program import HAND_OVER, command
-from ..session import STDIN, Session
+from ... import finding
+from ...arguments import CheckpointOrLatest, Namespace, NewThread, Thread
+from ...exits import CommandError, Exit
+from ...printing import shapes
+from ...printing.progress import BYTES, progress
+from ...printing.words import plain
+from ...program import HAND_OVER, command
+from ...session import STDIN, Session
 
 if TYPE_CHECKING:
-    from ..._messages.lineage.handoffs import AdoptProgress
+    from ...._messages.lineage.handoffs import AdoptProgress
 
 _DOING = {
     "fetching": "fetching the blob",

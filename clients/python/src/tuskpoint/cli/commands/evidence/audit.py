@@ -12,18 +12,18 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from ..exits import CommandError, Exit
-from ..printing.progress import progress
-from ..printing.words import plain
-from ..program import OPERATE, PROGRAM, command
-from ..session import Session
+from ...exits import CommandError, Exit
+from ...printing.progress import progress
+from ...printing.words import plain
+from ...program import OPERATE, PROGRAM, command
+from ...session import Session
 
 if TYPE_CHECKING:
-    from ...audit.keys import Unwrap
-    from ...audit.reading import Bounds, Reader
-    from ...audit.report import Comparison, Report
-    from ...audit.sources import Source
-    from ...audit.verdicts import Findings
+    from ....audit.keys import Unwrap
+    from ....audit.reading import Bounds, Reader
+    from ....audit.report import Comparison, Report
+    from ....audit.sources import Source
+    from ....audit.verdicts import Findings
 
 URL_VARIABLE = "WALRUS_AGGREGATOR_URL"
 KEYS_VARIABLE = "TUSKPOINT_KEYS"
@@ -171,8 +171,8 @@ def audit_descriptor(
 ) -> None:
     """Check the blob of a hand-off, and that it holds what the descriptor says."""
     _needs_libraries()
-    from ..._messages.lineage.handoffs import read_descriptor
-    from ...audit.checks import descriptor as audits
+    from ...._messages.lineage.handoffs import read_descriptor
+    from ....audit.checks import descriptor as audits
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
     given = read_descriptor(session.read(file, "the descriptor"))
@@ -199,8 +199,8 @@ def audit_manifest(
 ) -> None:
     """Check the stored manifest of a thread, and every checkpoint that it names."""
     _needs_libraries()
-    from ...audit import roots
-    from ...audit.checks import manifest
+    from ....audit import roots
+    from ....audit.checks import manifest
 
     async def audit(reader: Reader) -> Findings:
         location = roots.named(blob_id, identifier, sha256)
@@ -236,8 +236,8 @@ def audit_catalog(
 ) -> None:
     """Check a catalog, and every thread, snapshot and checkpoint that it leads to."""
     _needs_libraries()
-    from ...audit import roots
-    from ...audit.checks import catalog
+    from ....audit import roots
+    from ....audit.checks import catalog
 
     async def audit(reader: Reader) -> Findings:
         location = roots.named(blob_id, identifier, sha256)
@@ -268,8 +268,8 @@ def audit_blobs(
 ) -> None:
     """Check that the blobs of a report are stored with their hashes; needs no key."""
     _needs_libraries()
-    from ...audit.checks import blobs as audits
-    from ...audit.report import BadReport
+    from ....audit.checks import blobs as audits
+    from ....audit.report import BadReport
 
     try:
         listed = audits.read_listed(session.read(file, "the report"), file)
@@ -290,7 +290,7 @@ def compare_reports(
     ],
 ) -> None:
     """Compare the reports of two audits."""
-    from ...audit.report import BadReport, compare, read_report
+    from ....audit.report import BadReport, compare, read_report
 
     try:
         reports = [read_report(session.read(name, "the report"), name) for name in (first, second)]
@@ -310,7 +310,7 @@ def _needs_libraries() -> None:
         import cryptography  # noqa: F401 - reported before anything is done
         import httpx  # noqa: F401
 
-        from ...audit.formats import frames  # noqa: F401 - it needs zstd
+        from ....audit.formats import frames  # noqa: F401 - it needs zstd
     except ModuleNotFoundError as error:
         raise CommandError(
             Exit.USAGE,
@@ -323,9 +323,9 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
     """Audit, write the reports, and end with the code of the result."""
     import asyncio
 
-    from ...audit.reading import Bounds
-    from ...audit.roots import UnclearName
-    from ...audit.sources import BadSource
+    from ....audit.reading import Bounds
+    from ....audit.roots import UnclearName
+    from ....audit.sources import BadSource
 
     try:
         unwrap = _unwrap(order.keys)
@@ -344,7 +344,7 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
 
 def _unwrap(keys: _Keys) -> Unwrap | None:
     """Return what opens sealed roots; `None` if no key was given."""
-    from ...audit.keys import check_private, of_command, of_text
+    from ....audit.keys import check_private, of_command, of_text
 
     text, name = os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE
     if keys.file is not None and keys.command:
@@ -363,8 +363,8 @@ def _unwrap(keys: _Keys) -> Unwrap | None:
 
 
 def _source(session: Session, order: _Order) -> Source:
-    from ...audit.aggregator import TIMEOUT_S, AggregatorSource
-    from ...audit.sources import DirectorySource
+    from ....audit.aggregator import TIMEOUT_S, AggregatorSource
+    from ....audit.sources import DirectorySource
 
     if sum(map(bool, (order.blob_dir, order.blobs, order.aggregators))) > 1:
         raise CommandError(Exit.USAGE, "--blob-dir, --blobs and --aggregator exclude one another")
@@ -388,12 +388,12 @@ def _source(session: Session, order: _Order) -> Source:
 
 
 def _bucket(url: str) -> Source:
-    from ...audit.sources import DirectorySource
+    from ....audit.sources import DirectorySource
 
     if url.startswith("file:///"):
         return DirectorySource(Path(unquote(url.removeprefix("file://"))))
     try:
-        from ...audit.objects import ObjectSource
+        from ....audit.objects import ObjectSource
     except ModuleNotFoundError as error:
         raise CommandError(
             Exit.USAGE,
@@ -406,8 +406,8 @@ def _bucket(url: str) -> Source:
 async def _audited(
     session: Session, source: Source, bounds: Bounds, unwrap: Unwrap | None, audit: Audit
 ) -> Report:
-    from ...audit.reading import Progress, Reader
-    from ...audit.report import Report
+    from ....audit.reading import Progress, Reader
+    from ....audit.report import Report
 
     started = datetime.now(UTC)
     try:
@@ -435,7 +435,7 @@ def _write(path: Path | None, text: Callable[[], str]) -> None:
 
 def _code(report: Report) -> Exit:
     """Return the exit code of a result: no hash, no pass."""
-    from ...audit.verdicts import Result
+    from ....audit.verdicts import Result
 
     return {
         Result.PASS: Exit.OK,

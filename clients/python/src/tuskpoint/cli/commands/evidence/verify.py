@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import Thread
-from ..exits import CommandError, Exit
-from ..printing import shapes
-from ..printing.progress import progress
-from ..printing.words import counted, plain, short_id, size
-from ..program import OPERATE, command
-from ..session import Session
+from ...arguments import Thread
+from ...exits import CommandError, Exit
+from ...printing import shapes
+from ...printing.progress import progress
+from ...printing.words import counted, plain, short_id, size
+from ...program import OPERATE, command
+from ...session import Session
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..._messages.lineage.verification import CheckpointVerdict, Verification
+    from ...._messages.lineage.verification import CheckpointVerdict, Verification
 
 _STYLES = {"pass": "green", "fail": "bold red", "unverified": "yellow", "retracted": "dim"}
 _MEANINGS = {
