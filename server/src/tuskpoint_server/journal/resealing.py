@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +28,7 @@ from .database.unit_of_work import UnitOfWork
 from .sql.journal_metadata import SEALING, read_finished, set_sealing
 from .sql.schema import SEALED
 from .sql.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
-from .sql.statements import Statement
+from .sql.statements import SqlRow, Statement
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # of one transaction, but for one row
 _LAYOUT = 3
@@ -85,7 +84,7 @@ class _Rows:
         """Return how many there are."""
         return int(self._count.run(connection).fetchall()[0][0])
 
-    def next(self, connection: Connection, after: Sequence[Any]) -> Sequence[Any]:
+    def next(self, connection: Connection, after: SqlRow) -> SqlRow:
         """Return the key of the last row to take next, at the end none."""
         size, last = 0, tuple[Any, ...]()
         of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
@@ -97,9 +96,7 @@ class _Rows:
             last = tuple(key)
         return last
 
-    def seal(
-        self, connection: Connection, after: Sequence[Any], through: Sequence[Any]
-    ) -> tuple[int, int]:
+    def seal(self, connection: Connection, after: SqlRow, through: SqlRow) -> tuple[int, int]:
         """Seal rows again; return how many, and how many of these did not open."""
         of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
         of |= zip((f"through_{name}" for name in self._names), through, strict=True)
@@ -177,7 +174,7 @@ async def _pass(database: Database) -> Resealed:
         _log.warning("sealing %d values again; a start continues this if it is interrupted", left)
     done, damaged, reported = 0, 0, time.monotonic()
     for rows in _ROWS:
-        after: Sequence[Any] = ()
+        after: SqlRow = ()
         while through := await database.query(partial(rows.next, after=after)):
             some, bad = await database.transact(partial(_seal_some, rows, after, through))
             failpoint("journal.after_resealing_some")
@@ -194,7 +191,5 @@ async def _pass(database: Database) -> Resealed:
     return Resealed(done, damaged)
 
 
-def _seal_some(
-    rows: _Rows, after: Sequence[Any], through: Sequence[Any], batch: UnitOfWork
-) -> tuple[int, int]:
+def _seal_some(rows: _Rows, after: SqlRow, through: SqlRow, batch: UnitOfWork) -> tuple[int, int]:
     return rows.seal(batch.connection, after, through)

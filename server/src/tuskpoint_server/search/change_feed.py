@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -29,7 +29,7 @@ from sqlalchemy import (
 from ..core.model import CheckpointKey
 from ..core.threads import INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
 from ..journal.sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
-from ..journal.sql.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
+from ..journal.sql.statements import EMPTY, LISTED, Answer, SqlRow, Statement, outside_reserved
 from ..journal.values.integrity import damaged_rows
 from .searched_values import Document, Read, with_values
 
@@ -193,7 +193,7 @@ class _Log(NamedTuple):
     def advance(self, through: int) -> Advance:
         return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through)
 
-    def read(self, row: Sequence[Any]) -> Read:
+    def read(self, row: SqlRow) -> Read:
         number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
         key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
         document = Document(number, self.number, self.tenant, key, seq, summary, label)
@@ -205,7 +205,7 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
     but = walk.thread if walk is not None else 0
     logs = list(map(_Log._make, _LOGS.run(connection, but=but, max_rows=limit).fetchall()))
     changed, next_row = _some(_CHANGES.run(connection, but=but), limit)
-    by_thread: dict[int, list[Sequence[Any]]] = {}
+    by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)
     cut = next_row[0] if next_row is not None else 0
@@ -242,7 +242,7 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
     return Stretch(tuple(due), tuple(advances), complete, walk)
 
 
-def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:
+def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[Read]:
     found = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
@@ -264,9 +264,9 @@ def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
     ]
 
 
-def _some(cursor: Answer, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
+def _some(cursor: Answer, limit: int) -> tuple[list[SqlRow], SqlRow | None]:
     """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
-    rows: list[Sequence[Any]] = []
+    rows: list[SqlRow] = []
     size = 0
     while (row := cursor.fetchone()) is not None:
         if len(rows) == limit or size > MAX_READ_BYTES:

@@ -23,7 +23,7 @@ from ..journal.database.waiting_changes import first_above
 from ..journal.sql import full_text
 from ..journal.sql.full_text import TEXT
 from ..journal.sql.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
-from ..journal.sql.statements import EMPTY, LISTED, Statement, inserting, putting
+from ..journal.sql.statements import EMPTY, LISTED, SqlRow, Statement, inserting, putting
 from ..journal.values import vectors as vector_rows
 from . import change_feed
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
@@ -354,7 +354,7 @@ def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) 
     _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])
 
 
-def _embedded(row: Sequence[Any]) -> str:
+def _embedded(row: SqlRow) -> str:
     """Return what is embedded of a document, by a row that begins with `_SAID`."""
     return embedded_text(row[1], row[2], planned=bool(row[3]))
 

@@ -16,7 +16,7 @@ from ...features.checkpoints.completing import content_bytes
 from ..messages import convert
 from ..messages.chunks import whole
 
-SavedT = TypeVar("SavedT", pb.SaveCheckpointResponse, pb.SaveWritesResponse)
+SavedT = TypeVar("SavedT", bound=pb.SaveCheckpointResponse | pb.SaveWritesResponse)
 
 
 def fill_saved(

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import grpc
 
@@ -28,6 +28,7 @@ from ...core.model import Durability, Saved
 from ...core.state import RawCheckpoint
 from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
+from ...features.checkpoints.incoming import IncomingCheckpoint
 from ..messages import convert
 from ..messages.chunks import announced
 from ..messages.validation import check
@@ -50,7 +51,6 @@ MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is fo
 FULL_SECONDS = 0.1  # after which loads look again for room in a full memory
 ENDING_SECONDS = 10.0  # that a client has to read the last answers of a stream the server ends
 
-
 Sessions = dict[tuple[Presented, bytes], "Exchange"]
 """The streams that are open, by the credential and the name of their session."""
 
@@ -70,10 +70,12 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._session: tuple[Presented, bytes] | None = None
         self._attempt = 0
-        self._awaited: set[asyncio.Future[Any]] = set()  # commits of older streams of the session
+        self._awaited: set[asyncio.Future[Saved]] = set()  # commits of older streams of the session
         self._frames: dict[int, Frame] = {}
         self._last_id = 0
-        self._saving: tuple[Frame, Any, Assembly] | None = None  # the save that waits for chunks
+        self._saving: tuple[Frame, frames.SaveRequest, Assembly] | None = (
+            None  # the save that waits for chunks
+        )
         self._dropping = 0  # the refused save whose chunks are dropped
         self._certifying = 0
         self._loads: deque[tuple[Frame, pb.GetCheckpointRequest]] = deque()  # that wait
@@ -170,10 +172,10 @@ class Exchange:
                 await asyncio.wait(self._awaited)
                 self._awaited = set()
 
-    def _commits(self) -> set[asyncio.Future[Any]]:
+    def _commits(self) -> set[asyncio.Future[Saved]]:
         """Return the commits that have not finished."""
         saves = (one for one in self._frames.values() if one.kind != "get" and not one.journaled)
-        return {save.work for save in saves if save.work is not None}
+        return {save.commit for save in saves if save.commit is not None}
 
     def _take(self, number: int, message: pb.Frame, size: int, received_at: float) -> None:
         """Begin with the call in a frame of so many bytes; 0: they have to be counted."""
@@ -209,24 +211,24 @@ class Exchange:
             self._dropping = frame.id
             self._refuse(frame, error)
 
-    def _begin(self, frame: Frame, request: Any) -> None:
+    def _begin(self, frame: Frame, request: frames.SaveRequest | pb.GetCheckpointRequest) -> None:
         method = frame.measured.method
         for scope in POLICY[method] - self._call.scopes:
             raise Refusal(Reason.SCOPE_MISSING, scope=scope, method=method)
         if frame.ends_at <= self._loop.time():
             raise Refusal(Reason.DEADLINE_EXCEEDED)
         self._watch(frame.ends_at)
-        if frame.kind == "get":
+        if isinstance(request, pb.GetCheckpointRequest):
             check(request)
             self._loads.append((frame, request))
             return
-        taken = frames.TAKES[frame.kind](request, streamed=True)
+        taken = frames.take(request)
         if taken is None:
             assembly = Assembly(frame.id, announced(request))
             if not assembly.is_complete:
                 self._saving = (frame, request, assembly)
                 return
-            taken = frames.TAKES[frame.kind](request, assembly.received)
+            taken = frames.take_with(request, assembly.received)
         self._save(frame, request, taken)
 
     def _take_chunk(self, number: int, message: pb.Frame) -> None:
@@ -245,23 +247,22 @@ class Exchange:
         if assembly.is_complete:
             self._saving = None
             try:
-                self._save(frame, request, frames.TAKES[frame.kind](request, assembly.received))
+                self._save(frame, request, frames.take_with(request, assembly.received))
             except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
                 self._refuse(frame, error)
 
-    # --- saves -----------------------------------------------------------------------------
-
-    def _save(self, frame: Frame, request: Any, taken: Any) -> None:
+    def _save(self, frame: Frame, request: frames.SaveRequest, taken: frames.Taken) -> None:
         """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
-        if frame.kind == "save":
+        begin: Callable[[], asyncio.Future[Saved]]
+        if isinstance(taken, IncomingCheckpoint):
             begin = partial(self._checkpoints.save, tenant, taken)
         else:
             key, writes = taken
             begin = partial(self._checkpoints.save_writes, tenant, key, writes, frame.wanted)
         context = frame.measured.context()
-        frame.work = begin() if context is None else context.run(begin)
-        frame.work.add_done_callback(partial(self._journaled, frame))
+        frame.work = frame.commit = commit = begin() if context is None else context.run(begin)
+        commit.add_done_callback(partial(self._journaled, frame))
 
     def _journaled(self, frame: Frame, commit: asyncio.Future[Saved]) -> None:
         """Answer a save that was committed or refused, unless it was answered before."""
@@ -298,13 +299,12 @@ class Exchange:
         """Answer a save; see `_answer`."""
         response = pb.ExchangeResponse()
         answer = response.answers.add(id=frame.id, last=last)
-        message: Any = answer.saved if frame.kind == "save" else answer.written
         reached = frame.wanted if last else Durability.JOURNALED
         if saved.latest:
             self._checkpoints.log_below_latest(self._call.tenant, saved)
-        fill_saved(
-            message, saved, reached, catalog, warns=self._checkpoints.warns(self._call.tenant)
-        )
+        message = answer.saved if frame.kind == "save" else answer.written
+        warns = self._checkpoints.warns(self._call.tenant)
+        fill_saved(message, saved, reached, catalog, warns=warns)
         self._answer(frame, response, last=last)
 
     # --- loads -----------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class Exchange:
         self._loading -= 1
         self._begin_loads()
 
-    def _start(self, frame: Frame, work: Any) -> asyncio.Task[None]:
+    def _start(self, frame: Frame, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run work of a frame in a task, inside the frame's span."""
         return self._loop.create_task(work, context=frame.measured.context())
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
-from ...core.model import Durability
-from ..messages.saves import take_checkpoint, take_writes
+from ...core.model import Durability, Saved
+from ...features.checkpoints.incoming import IncomingCheckpoint
+from ..messages.chunks import Received
+from ..messages.saves import Writes, take_checkpoint, take_writes
 from ..middleware.telemetry import Measured
 
 _SERVICE = "/tuskpoint.v1.CheckpointService"
@@ -19,7 +20,6 @@ METHODS = {
     "writes": f"{_SERVICE}/SaveWrites",
     "get": f"{_SERVICE}/GetCheckpoint",
 }
-TAKES: dict[str, Callable[..., Any]] = {"save": take_checkpoint, "writes": take_writes}
 DRAINING = pb.ExchangeResponse(draining=True).SerializeToString()
 MIN_SESSION_BYTES, MAX_SESSION_BYTES = 16, 64
 
@@ -37,4 +37,30 @@ class Frame:
     counts: bool = True  # against the bounds on frames without an answer
     wanted: Durability = Durability.JOURNALED
     journaled: bool = False  # it has its first answer, and waits for certification
-    work: asyncio.Future[Any] | None = None  # the commit, the load or the wait for certification
+    commit: asyncio.Future[Saved] | None = None  # of a save
+    # The commit, the load or the wait for certification.
+    work: asyncio.Future[Saved] | asyncio.Future[None] | None = None
+
+
+SaveRequest = pb.SaveCheckpointRequest | pb.SaveWritesRequest
+Request = SaveRequest | pb.GetCheckpointRequest
+Taken = IncomingCheckpoint | Writes
+
+
+def take(request: SaveRequest) -> Taken | None:
+    """Take a save of either kind; `None` if its large values have to come first, in chunks."""
+    if isinstance(request, pb.SaveCheckpointRequest):
+        return take_checkpoint(request, streamed=True)
+    return take_writes(request, streamed=True)
+
+
+def take_with(request: SaveRequest, received: Sequence[Received]) -> Taken:
+    """Take a save whose large values came in chunks."""
+    taken: Taken | None
+    if isinstance(request, pb.SaveCheckpointRequest):
+        taken = take_checkpoint(request, received)
+    else:
+        taken = take_writes(request, received)
+    if taken is None:
+        raise ValueError("a save lacks values that came in chunks")
+    return taken

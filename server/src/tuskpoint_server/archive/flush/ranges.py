@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from ...journal.database.binding import binder_of, equal
 from ...journal.sql.schema import changes, checkpoints, writes
-from ...journal.sql.statements import EMPTY, Statement, of_thread, same_checkpoint
+from ...journal.sql.statements import EMPTY, SqlRow, Statement, of_thread, same_checkpoint
 from ..rows.dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS, DirtyThread
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ SCANNED = reading_of(
 
 
 def is_whole(
-    connection: Connection, thread: DirtyThread, logged: Sequence[Sequence[Any]], most: int
+    connection: Connection, thread: DirtyThread, logged: Sequence[SqlRow], most: int
 ) -> bool:
     """Return whether the log has each change above the watermark, as the server wrote it."""
     binder = binder_of(connection)

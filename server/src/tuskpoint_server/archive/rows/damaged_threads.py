@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
@@ -13,7 +13,7 @@ from ...journal.database.binding import RowDamagedError, binder_of
 from ...journal.database.put_back import STORED_THROUGH
 from ...journal.database.thread_rows import THREAD
 from ...journal.sql.schema import threads
-from ...journal.sql.statements import LISTED, Statement
+from ...journal.sql.statements import LISTED, SqlRow, Statement
 from .dirty import DirtyThread
 
 TOLD_AGAIN_S = 3600.0  # after which the log has a damage again that is still there
@@ -34,7 +34,7 @@ class DamagedThread(NamedTuple):
 
 
 def sound_threads(
-    connection: Connection, rows: Iterable[Sequence[Any]], bad: dict[int, DamagedThread]
+    connection: Connection, rows: Iterable[SqlRow], bad: dict[int, DamagedThread]
 ) -> list[DirtyThread]:
     """Return threads from their rows, but for those that are damaged, which are added to `bad`.
 

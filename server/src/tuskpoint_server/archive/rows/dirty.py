@@ -7,7 +7,6 @@ above the range is in it in its current form, and again in the next range.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from ...core.model import BlobLocation, Damage, Lineage
 from ...journal.database.binding import binder_of, equal
 from ...journal.database.thread_rows import WRITE_CHANGED, Place, ThreadRow
 from ...journal.sql.schema import checkpoints, writes
+from ...journal.sql.statements import SqlRow
 from ...journal.values.segment_refs import NOWHERE, ForeignSegments, decode_held
 from ..formats.records import CheckpointRecord, SettingRecord
 from ..formats.segments import SegmentCheckpoint, SegmentWrite
@@ -86,7 +86,7 @@ class DirtyPlace:
     needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
     problem: str = ""  # why it cannot be stored in its current form; empty: no reason is known
 
-    def add(self, connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> None:
+    def add(self, connection: Connection, thread: DirtyThread, row: SqlRow) -> None:
         """Add a write from its row, which has `WRITE_COLUMNS`."""
         mac, *known, data = row
         values: list[Any] = [*known, data or b""]
@@ -149,7 +149,7 @@ CHECKPOINT_COLUMNS = tuple(
 WRITE_COLUMNS = (writes.c.mac, *(writes.c[name] for name in SegmentWrite._fields))
 
 
-def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> DirtyPlace:
+def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: SqlRow) -> DirtyPlace:
     """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
     mac, run_id, root_id, names, *known, delta_base, forked, rolled_back, adopted, held = row
     values: list[Any] = [*known, delta_base or b"", Lineage(forked, rolled_back, adopted)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from sqlalchemy import Connection, delete, select
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES, PREFIX_BYTES, Unopened, split
 from ...journal.sql.schema import members, packs
-from ...journal.sql.statements import Statement, inserting
+from ...journal.sql.statements import SqlRow, Statement, inserting
 from ...journal.values.segment_refs import PLACE, location_of
 from ..formats.stored_json import Kind
 
@@ -57,7 +56,7 @@ class StoredMember:
     patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere
 
     @staticmethod
-    def of(row: Sequence[Any]) -> StoredMember:
+    def of(row: SqlRow) -> StoredMember:
         """Return it from its row, which has `MEMBER_COLUMNS`."""
         kind, joined = Kind(row[5]), (one or b"" for one in row[10:])
         return StoredMember(location_of(row), kind, *row[6:10], *joined)

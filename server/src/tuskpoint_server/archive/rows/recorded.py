@@ -18,7 +18,7 @@ from ...journal.database.binding import RowDamagedError, binder_of
 from ...journal.database.put_back import STORED_THROUGH
 from ...journal.database.thread_rows import THREAD, Place, ThreadRow, find_thread
 from ...journal.sql.schema import checkpoints, handoffs, removed, threads, writes
-from ...journal.sql.statements import EMPTY, Statement, of_thread
+from ...journal.sql.statements import EMPTY, SqlRow, Statement, of_thread
 from ...journal.values import segment_refs
 from ...journal.values.load import entry_of
 from ...journal.values.segment_refs import ROW, ForeignSegments, Row, decode_held
@@ -125,7 +125,7 @@ def _checkpoints(
     names = ("first_ns", "first_id", "last_ns", "last_id")
     between = dict(zip(names, (*places[0], *places[-1]), strict=True))
     wanted = set(places)
-    written: dict[Place, list[Sequence[Any]]] = defaultdict(list)
+    written: dict[Place, list[SqlRow]] = defaultdict(list)
     for ns, id_, *write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
         written[ns, id_].append(write)
     everywhere = holes.unstored(connection, of.tenant)

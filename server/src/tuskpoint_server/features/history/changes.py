@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -16,7 +15,7 @@ from ...journal.database.binding import Binder, binder_of, equal
 from ...journal.database.database import Database, Waiter
 from ...journal.database.thread_rows import ThreadRow, find_thread
 from ...journal.sql.schema import changes
-from ...journal.sql.statements import Statement, of_thread
+from ...journal.sql.statements import SqlRow, Statement, of_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ _AFTER = Statement(
 
 
 def _check(
-    binder: Binder, thread: ThreadRow, rows: Sequence[Sequence[Any]], position: int, limit: int
+    binder: Binder, thread: ThreadRow, rows: Sequence[SqlRow], position: int, limit: int
 ) -> None:
     """Check that rows are those that follow a position of a log, up to a limit or all.
 

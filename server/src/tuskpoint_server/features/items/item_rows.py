@@ -41,7 +41,7 @@ from ...journal.database.database import Database
 from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.removal import deletion
-from ...journal.sql.statements import in_lists
+from ...journal.sql.statements import SqlRow, in_lists
 from ...journal.values.integrity import damaged_rows
 from .item_statements import (
     DROP_ITEMS,
@@ -249,7 +249,7 @@ def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str,
     PUT_ITEMS.run_rows(batch.connection, ITEM_COLUMNS, rows)
 
 
-def _item(row: Sequence[Any], damage: Refusal | None) -> Item:
+def _item(row: SqlRow, damage: Refusal | None) -> Item:
     """Return an item from a row, which has `READ_ITEM`."""
     name, key, *times, metadata = row
     value = value_in(metadata) if damage is None else b""

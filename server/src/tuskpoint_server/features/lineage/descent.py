@@ -7,8 +7,7 @@ name, a colon and the ID of the checkpoint that refers to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
@@ -17,7 +16,7 @@ from ...core.lineage import Descent, LineageStep, LineageTree
 from ...core.model import CheckpointKey
 from ...core.threads import is_reserved
 from ...journal.sql.schema import DESCENDED, checkpoints, threads
-from ...journal.sql.statements import Statement
+from ...journal.sql.statements import SqlRow, Statement
 
 _STEP = select(
     threads.c.thread_id,
@@ -95,7 +94,7 @@ def _steps(connection: Connection, tenant: str, thread_id: str) -> list[LineageS
     return [step for row in by_id for step in _steps_of(row)]
 
 
-def _steps_of(row: Sequence[Any]) -> Iterator[LineageStep]:
+def _steps_of(row: SqlRow) -> Iterator[LineageStep]:
     """Yield the steps that a checkpoint's references name, if these are of the expected form."""
     key, created_us = CheckpointKey(*row[:3]), row[6]
     for descent, reference in ((Descent.FORK, row[3]), (Descent.ADOPTION, row[4])):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
@@ -15,7 +15,7 @@ from ...core.model import ThreadName, Version
 from ...core.state import decode_channels, encode_channel
 from ...core.threads import ThreadState, judge_state
 from ..sql.schema import checkpoints, threads, writes
-from ..sql.statements import Statement, inserting, of_namespace, updating
+from ..sql.statements import SqlRow, Statement, inserting, of_namespace, updating
 from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
 from .put_back import STORED_THROUGH
@@ -253,14 +253,14 @@ def lock_logs(
     )
 
 
-def row_of(found: Sequence[Any]) -> ThreadRow:
+def row_of(found: SqlRow) -> ThreadRow:
     """Return a row from the columns `THREAD`, unchecked."""
     row = ThreadRow(*found)
     row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
     return row
 
 
-def log_of(binder: Binder, found: Sequence[Any]) -> ThreadCacheEntry:
+def log_of(binder: Binder, found: SqlRow) -> ThreadCacheEntry:
     """Return what the columns `ENTERED` say of a thread, compared with its MAC and segments."""
     *columns, early, stored_through = found
     row = row_of(columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from sqlalchemy import Connection
@@ -13,7 +13,7 @@ from ...core.model import ThreadName
 from ...core.threads import EventKind, is_reserved
 from ...core.values import Encoding
 from ..sql.backend import Numbers
-from ..sql.statements import parameters_of
+from ..sql.statements import SqlRow, parameters_of
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
 from .row_statements import (
@@ -412,7 +412,7 @@ class UnitOfWork:
         self,
         log: ThreadCacheEntry,
         seq: int,
-        value: Sequence[Any],
+        value: SqlRow,
         keyframe: bytes | None = None,
         patches: int = 0,
         patch_bytes: int = 0,

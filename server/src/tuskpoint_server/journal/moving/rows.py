@@ -31,7 +31,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from ..sql import full_text as search_text
 from ..sql.schema import NUMBERS, journal_info, metadata, packs, threads
 from ..sql.sealing import SealedColumn
-from ..sql.statements import Statement, inserting
+from ..sql.statements import SqlRow, Statement, inserting
 
 RUN_ROWS = 2000
 RUN_BYTES = 8 * 1024 * 1024
@@ -147,7 +147,7 @@ class TableRows(Rows):
         """Insert rows."""
         self._insert.run_rows(connection, self._names, rows)
 
-    def _row(self, row: Sequence[Any]) -> Row:
+    def _row(self, row: SqlRow) -> Row:
         """Return a row with the truth values that SQLite returns as 0 and 1."""
         if not self._truths:
             return tuple(row)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, exists, func, select
 
@@ -33,7 +32,7 @@ from ..sql.schema import (
     vectors,
     writes,
 )
-from ..sql.statements import Statement
+from ..sql.statements import SqlRow, Statement
 
 KEPT_DAYS = 90
 """Days for which the row of a deleted thread refuses late changes.
@@ -96,7 +95,7 @@ async def forget_threads(database: Database, now_us: int) -> int:
         after = rows[-1][0]
 
 
-def _forget(batch: UnitOfWork, rows: Sequence[Sequence[Any]], before_us: int) -> int:
+def _forget(batch: UnitOfWork, rows: Sequence[SqlRow], before_us: int) -> int:
     """Remove those of the rows that nothing has come to need, and raise the floors."""
     batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
     batch.write_out()

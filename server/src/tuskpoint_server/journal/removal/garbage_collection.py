@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -40,7 +40,7 @@ from ..database.database import Database
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadRef
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import changes, checkpoints, contents, threads
-from ..sql.statements import LISTED, Statement, of_thread
+from ..sql.statements import LISTED, SqlRow, Statement, of_thread
 from ..values.contents import referred
 
 SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
@@ -404,7 +404,7 @@ def ref_of(connection: Connection, thread: int) -> ThreadRef:
     return ThreadRef(*row)
 
 
-def checked(connection: Connection, of: ThreadRef, row: Sequence[Any]) -> set[bytes]:
+def checked(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
     """Return the digests that a checkpoint names.
 
     Raises:
@@ -423,7 +423,7 @@ def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Tak
     return Taken(count, size_bytes=sum(value.size for value in gone))
 
 
-def _count_off(batch: UnitOfWork, family: int, counts: Sequence[Sequence[Any]]) -> None:
+def _count_off(batch: UnitOfWork, family: int, counts: Sequence[SqlRow]) -> None:
     """Subtract the removals that a pass has seen from the counts since the last pass."""
     for tenant, thread_id, removed_count, removed_bytes in counts:
         log = batch.find(tenant, thread_id)

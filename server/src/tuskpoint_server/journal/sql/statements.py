@@ -59,6 +59,13 @@ _DIALECTS: dict[str, Dialect] = {
 }
 
 
+SqlRow = Sequence[Any]
+"""A row of an answer: what the driver returns for the columns of a statement, in their order.
+
+Types begin where a row becomes a named tuple or a dataclass.
+"""
+
+
 class Answer(Protocol):
     """What a statement returned: a cursor of SQLite, or an answer of PostgreSQL."""
 
@@ -305,7 +312,7 @@ class _OpenedAnswer:
         return [_opened(self._seal, self._text, row) for row in self._answer.fetchmany(size)]
 
 
-def _opened(seal: Seal, text: Text, row: Sequence[Any]) -> tuple[Any, ...]:
+def _opened(seal: Seal, text: Text, row: SqlRow) -> tuple[Any, ...]:
     changed = list(row[: text.width])
     for at, label, place in text.opened:
         if changed[at] is not None:
@@ -313,7 +320,7 @@ def _opened(seal: Seal, text: Text, row: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(changed)
 
 
-def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def _sealed(seal: Seal, text: Text, rows: Sequence[SqlRow]) -> list[list[Any]]:
     """Return the parameters of rows, in which what goes to sealed columns is sealed."""
     sent = [list(row[: len(text.names)]) for row in rows]
     for parameters, row in zip(sent, rows, strict=True):

@@ -39,6 +39,7 @@ from ..sql.statements import (
     EMPTY,
     LISTED,
     Answer,
+    SqlRow,
     Statement,
     of_namespace,
     of_users,
@@ -182,7 +183,7 @@ def _is_older(binder: Binder, row: Row, stored_through: int | None) -> bool:
     return binder.is_complete and put_back.is_older(row.certified_seq, stored_through)
 
 
-def _is_head(binder: Binder, row: Row, thread: Sequence[Any]) -> bool:
+def _is_head(binder: Binder, row: Row, thread: SqlRow) -> bool:
     """Return whether a row is the latest that its thread has, by the thread's own row."""
     if not binder.is_complete:
         return True
@@ -193,7 +194,7 @@ def _is_head(binder: Binder, row: Row, thread: Sequence[Any]) -> bool:
 
 
 def _check_head(
-    connection: Connection, tenant: str, key: CheckpointKey, columns: Sequence[Any] | None
+    connection: Connection, tenant: str, key: CheckpointKey, columns: SqlRow | None
 ) -> None:
     """Check that what was found is the latest of its namespace, or that there is none.
 
@@ -463,7 +464,7 @@ def _pending(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
 
 def _of_rows(
     connection: Connection, statement: Statement, rows: Sequence[Row]
-) -> Iterator[tuple[tuple[int, str, str], Sequence[Any]]]:
+) -> Iterator[tuple[tuple[int, str, str], SqlRow]]:
     """Yield columns of the writes of checkpoints, each with the checkpoint's place.
 
     One namespace at a time: an index leads to them only if all but the ID is given.

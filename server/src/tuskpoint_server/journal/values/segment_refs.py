@@ -7,7 +7,7 @@ or is a blob of its own, is in a segment without a range. Then its column `held`
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, select
 
@@ -16,7 +16,7 @@ from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES
 from ..database.binding import Binder, equal
 from ..sql.schema import catalogs, checkpoints, contents, holes, members, threads
-from ..sql.statements import LISTED, Statement, same_checkpoint
+from ..sql.statements import LISTED, SqlRow, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
 _STATE_ONLY = b"\1"  # follows the hashes
@@ -244,7 +244,7 @@ def by_hash(
     return {row[0]: location_of(row) for row in rows}
 
 
-def location_of(row: Sequence[Any]) -> BlobLocation:
+def location_of(row: SqlRow) -> BlobLocation:
     """Return the location in a row that begins with the columns of `PLACE`."""
     sha256, size, blob_id, identifier, key = row[: len(PLACE)]
     return BlobLocation(sha256, size, blob_id, identifier, b"" if key is None else key)
