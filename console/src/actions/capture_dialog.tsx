@@ -9,8 +9,8 @@ import { Field, TextField } from "../parts/small.tsx";
 import { snapshots } from "../server/calls.ts";
 import { newRequestId } from "../server/request_id.ts";
 import { counted, short } from "../words.ts";
+import { threadsIn } from "./dialog_inputs.ts";
 import { DurabilityField, reached } from "./durability.tsx";
-import { threadsIn } from "./typed.ts";
 
 interface CaptureDialogProps {
   /** The threads that are captured at first; more can be added. */

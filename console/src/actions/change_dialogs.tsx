@@ -9,8 +9,8 @@ import { TextField } from "../parts/small.tsx";
 import { checkpoints, threads } from "../server/calls.ts";
 import { newRequestId } from "../server/request_id.ts";
 import { oneLine, short } from "../words.ts";
+import { headOf, linkTo, named, namedThread, placeOf } from "./checkpoint_names.ts";
 import { DurabilityField, reached } from "./durability.tsx";
-import { headOf, linkTo, named, namedThread, placeOf } from "./places.ts";
 
 interface CheckpointDialogProps {
   checkpoint: Checkpoint;

@@ -8,9 +8,9 @@ import { oneLine, short } from "../words.ts";
 import "./actions.css";
 import { CaptureDialog } from "./capture_dialog.tsx";
 import { ForkDialog, LabelDialog, RollbackDialog } from "./change_dialogs.tsx";
-import { EditDialog } from "./edit_dialog.tsx";
+import { headOf, placeOf } from "./checkpoint_names.ts";
+import { EditDialog } from "./edit/edit_dialog.tsx";
 import { usePin } from "./pin.ts";
-import { headOf, placeOf } from "./places.ts";
 
 interface CheckpointActionsProps {
   /** The checkpoint, in its JSON view. */

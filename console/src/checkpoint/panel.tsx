@@ -3,7 +3,7 @@ import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useEffect, useRef } from "preact/hooks";
 import { CheckpointActions } from "../actions/checkpoint_actions.tsx";
-import { Interrupts } from "../actions/interrupts.tsx";
+import { Interrupts } from "../actions/interrupts/interrupts.tsx";
 import { checkpointLink, proofLink, type Ref } from "../links.ts";
 import { JsonTree, Text } from "../parts/json_tree.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";

@@ -3,7 +3,7 @@ import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { HandoffDescriptor } from "@contract/handoff_service_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { named, placeOf } from "../actions/places.ts";
+import { named, placeOf } from "../actions/checkpoint_names.ts";
 import { checkpointLink } from "../links.ts";
 import { Ask, Dialog } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";

@@ -2,8 +2,8 @@
 import { type CheckpointRef, Durability } from "@contract/checkpoint_pb.js";
 import { RestoreMode, type Snapshot } from "@contract/snapshot_service_pb.js";
 import { useRef, useState } from "preact/hooks";
+import { placeOf } from "../actions/checkpoint_names.ts";
 import { DurabilityField, reached } from "../actions/durability.tsx";
-import { placeOf } from "../actions/places.ts";
 import { checkpointLink, snapshotsLink, threadsLink } from "../links.ts";
 import { Ask, Dialog } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";

@@ -2,7 +2,7 @@
 import type { Snapshot } from "@contract/snapshot_service_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { placeOf } from "../actions/places.ts";
+import { placeOf } from "../actions/checkpoint_names.ts";
 import { checkpointLink, snapshotsLink } from "../links.ts";
 import { type Json, JsonTree } from "../parts/json_tree.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";

@@ -4,7 +4,7 @@ import { type Thread, ThreadState } from "@contract/thread_pb.js";
 import { LineageKind } from "@contract/thread_service_pb.js";
 import { useMemo, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { ThreadActions } from "../actions/thread_actions.tsx";
+import { ThreadActions } from "../actions/threads/thread_actions.tsx";
 import { CheckpointPanel } from "../checkpoint/panel.tsx";
 import { checkpointLink, proofLink, searchLink, threadsLink } from "../links.ts";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";

@@ -1,12 +1,6 @@
 /** The answer that a filled form makes, as the framework of the question reads it. */
-import type { Json } from "../parts/json_tree.tsx";
-import {
-  type Decision,
-  type Form,
-  type FormField,
-  isObject,
-  type Review,
-} from "./interrupt_form.ts";
+import type { Json } from "../../parts/json_tree.tsx";
+import { type Decision, type Form, type FormField, isObject, type Review } from "./form.ts";
 
 /** What a person decided about one review. */
 export interface Decided {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { JsonTextError, readExact, writeExact } from "../src/actions/exact_json.ts";
+import { JsonTextError, readExact, writeExact } from "../../src/actions/exact_json.ts";
 
 function problem(text: string): JsonTextError {
   try {

@@ -3,19 +3,19 @@ import { type Checkpoint, Durability, View } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import type { Channel } from "@contract/value_pb.js";
 import { useMemo, useState } from "preact/hooks";
-import { Ask, Dialog, InputError } from "../parts/ask.tsx";
-import { say } from "../parts/notices.tsx";
-import { Loading, ProblemNote } from "../parts/problem.tsx";
-import { Field } from "../parts/small.tsx";
-import { checkpoints } from "../server/calls.ts";
-import { useLoad } from "../server/loading.ts";
-import { bytes, oneLine } from "../words.ts";
-import { DurabilityField, reached } from "./durability.tsx";
-import { refusalOf, saveRequest } from "./edit_save.ts";
-import { type Editable, editable, isOwn, LARGEST } from "./edit_value.ts";
-import { type Exact, JsonTextError, readExact, writeExact } from "./exact_json.ts";
-import { loadFirst } from "./first_frame.ts";
-import { headOf, linkTo, named, placeOf } from "./places.ts";
+import { Ask, Dialog, InputError } from "../../parts/ask.tsx";
+import { say } from "../../parts/notices.tsx";
+import { Loading, ProblemNote } from "../../parts/problem.tsx";
+import { Field } from "../../parts/small.tsx";
+import { checkpoints } from "../../server/calls.ts";
+import { useLoad } from "../../server/loading.ts";
+import { bytes, oneLine } from "../../words.ts";
+import { headOf, linkTo, named, placeOf } from "../checkpoint_names.ts";
+import { DurabilityField, reached } from "../durability.tsx";
+import { type Exact, JsonTextError, readExact, writeExact } from "../exact_json.ts";
+import { loadFirst } from "../first_frame.ts";
+import { type Editable, editable, isOwn, LARGEST } from "./editable_value.ts";
+import { refusalOf, saveRequest } from "./save_request.ts";
 
 const WRAPPED = 64 * 1024; // characters above which lines are not wrapped
 

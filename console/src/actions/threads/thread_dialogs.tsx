@@ -2,16 +2,16 @@
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
-import { threadLink } from "../links.ts";
-import { Ask, InputError } from "../parts/ask.tsx";
-import { say } from "../parts/notices.tsx";
-import { Field, TextField } from "../parts/small.tsx";
-import { threads } from "../server/calls.ts";
-import { newRequestId } from "../server/request_id.ts";
-import { counted } from "../words.ts";
-import { DurabilityField, reached } from "./durability.tsx";
-import { namedThread } from "./places.ts";
-import { inUnits, UNITS } from "./typed.ts";
+import { threadLink } from "../../links.ts";
+import { Ask, InputError } from "../../parts/ask.tsx";
+import { say } from "../../parts/notices.tsx";
+import { Field, TextField } from "../../parts/small.tsx";
+import { threads } from "../../server/calls.ts";
+import { newRequestId } from "../../server/request_id.ts";
+import { counted } from "../../words.ts";
+import { namedThread } from "../checkpoint_names.ts";
+import { inUnits, UNITS } from "../dialog_inputs.ts";
+import { DurabilityField, reached } from "../durability.tsx";
 
 interface ThreadDialogProps {
   thread: Thread;

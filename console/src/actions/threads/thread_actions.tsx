@@ -1,8 +1,8 @@
 /** What can be done with a whole thread: copy, capture, search, retention, delete. */
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
-import "./actions.css";
-import { CaptureDialog } from "./capture_dialog.tsx";
+import "../actions.css";
+import { CaptureDialog } from "../capture_dialog.tsx";
 import { DeleteDialog, PruneDialog } from "./removal_dialogs.tsx";
 import { CopyDialog, RetentionDialog, SearchableDialog } from "./thread_dialogs.tsx";
 

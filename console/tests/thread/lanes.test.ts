@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Knot, lanesOf } from "../src/thread/lanes.ts";
+import { type Knot, lanesOf } from "../../src/thread/lanes.ts";
 
 function knots(...pairs: [string, string | undefined, boolean?][]): Knot[] {
   return pairs.map(([key, parent, aside = false]) => ({ key, parent, aside }));

@@ -3,7 +3,7 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Checkpoint, CheckpointSchema, Durability } from "@contract/checkpoint_pb.js";
 import { EventKind, ThreadEventSchema } from "@contract/history_service_pb.js";
 import { expect, test } from "vitest";
-import { keyOf, ThreadLog } from "../src/thread/log.ts";
+import { keyOf, ThreadLog } from "../../src/thread/log.ts";
 
 function saved(
   checkpointId: string,

@@ -2,8 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { CheckpointSchema, Durability } from "@contract/checkpoint_pb.js";
 import { ChannelSchema, PendingWriteSchema, type Version } from "@contract/value_pb.js";
 import { expect, test } from "vitest";
-import { refusalOf, saveRequest } from "../src/actions/edit_save.ts";
-import { editable, isOwn, nextVersion } from "../src/actions/edit_value.ts";
+import { editable, isOwn, nextVersion } from "../../src/actions/edit/editable_value.ts";
+import { refusalOf, saveRequest } from "../../src/actions/edit/save_request.ts";
 
 const HUMAN = '"$type":"langchain_core.messages.human.HumanMessage"';
 

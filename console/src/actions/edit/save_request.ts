@@ -2,8 +2,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import type { SaveCheckpointRequestSchema } from "@contract/checkpoint_service_pb.js";
-import type { Json } from "../parts/json_tree.tsx";
-import { nextVersion } from "./edit_value.ts";
+import type { Json } from "../../parts/json_tree.tsx";
+import { nextVersion } from "./editable_value.ts";
 
 export interface Edit {
   channel: string;

@@ -1,19 +1,19 @@
 /** One question of an agent: what it asks, and the form for the answer or the answer itself. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
-import { Ask } from "../parts/ask.tsx";
-import { type Json, JsonTree } from "../parts/json_tree.tsx";
-import { say } from "../parts/notices.tsx";
-import { Copy, Field } from "../parts/small.tsx";
-import { checkpoints } from "../server/calls.ts";
-import { visible } from "../words.ts";
-import { DurabilityField, reached } from "./durability.tsx";
-import { JsonTextError, readExact, writeExact } from "./exact_json.ts";
-import { answerOfFields, answerOfReviews, type Decided, FormProblem } from "./interrupt_answer.ts";
-import { Control, ReviewControl } from "./interrupt_fields.tsx";
-import { type Form, formOf, headline } from "./interrupt_form.ts";
-import { type Answer, answerRequest, type Question } from "./open_interrupts.ts";
-import { continueCode, linkTo, named, placeOf } from "./places.ts";
+import { Ask } from "../../parts/ask.tsx";
+import { type Json, JsonTree } from "../../parts/json_tree.tsx";
+import { say } from "../../parts/notices.tsx";
+import { Copy, Field } from "../../parts/small.tsx";
+import { checkpoints } from "../../server/calls.ts";
+import { visible } from "../../words.ts";
+import { continueCode, linkTo, named, placeOf } from "../checkpoint_names.ts";
+import { DurabilityField, reached } from "../durability.tsx";
+import { JsonTextError, readExact, writeExact } from "../exact_json.ts";
+import { answerOfFields, answerOfReviews, type Decided, FormProblem } from "./answer.ts";
+import { Control, ReviewControl } from "./fields.tsx";
+import { type Form, formOf, headline } from "./form.ts";
+import { type Answer, answerRequest, type Question } from "./open_questions.ts";
 
 const LONGEST_HEADLINE = 2000; // characters; the tree below has the rest
 

@@ -1,8 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import { ThreadSchema } from "@contract/thread_pb.js";
 import { expect, test } from "vitest";
-import { continueCode, headOf } from "../src/actions/places.ts";
-import { inUnits, threadsIn } from "../src/actions/typed.ts";
+import { continueCode, headOf } from "../../src/actions/checkpoint_names.ts";
+import { inUnits, threadsIn } from "../../src/actions/dialog_inputs.ts";
 
 test("the head of a namespace is what the thread says", () => {
   const heads = [{ checkpointNs: "sub", checkpointId: "s" }];

@@ -3,14 +3,14 @@ import { Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { PruneStrategy } from "@contract/thread_service_pb.js";
 import { useState } from "preact/hooks";
-import { threadLink, threadsLink } from "../links.ts";
-import { Ask, InputError } from "../parts/ask.tsx";
-import { say } from "../parts/notices.tsx";
-import { TextField } from "../parts/small.tsx";
-import { threads } from "../server/calls.ts";
-import { counted, visible } from "../words.ts";
-import { DurabilityField, reached } from "./durability.tsx";
-import { namedThread } from "./places.ts";
+import { threadLink, threadsLink } from "../../links.ts";
+import { Ask, InputError } from "../../parts/ask.tsx";
+import { say } from "../../parts/notices.tsx";
+import { TextField } from "../../parts/small.tsx";
+import { threads } from "../../server/calls.ts";
+import { counted, visible } from "../../words.ts";
+import { namedThread } from "../checkpoint_names.ts";
+import { DurabilityField, reached } from "../durability.tsx";
 
 interface RemovalDialogProps {
   thread: Thread;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { isDelta, messageOf, messagesOf } from "../src/checkpoint/messages.ts";
-import type { Json } from "../src/parts/json.ts";
+import { isDelta, messageOf, messagesOf } from "../../src/checkpoint/messages.ts";
+import type { Json } from "../../src/parts/json.ts";
 
 /** A message in few words. */
 function told(value: Json): string {

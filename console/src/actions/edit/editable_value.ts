@@ -1,6 +1,6 @@
 /** What of a value can be edited as JSON, and why a value cannot. */
 import type { Channel, Version } from "@contract/value_pb.js";
-import { type Exact, readExact, writeExact } from "./exact_json.ts";
+import { type Exact, readExact, writeExact } from "../exact_json.ts";
 
 /** Bytes of text above which a value is not edited in a browser. */
 export const LARGEST = 1024 ** 2;

@@ -16,7 +16,7 @@
  * saved from: keys lose the escape "$$", and objects of Python are their fields. With other escapes it
  * gets the form for JSON, because they cannot be part of an answer.
  */
-import type { Json } from "../parts/json_tree.tsx";
+import type { Json } from "../../parts/json_tree.tsx";
 
 export type JsonObject = { [key: string]: Json };
 

@@ -2,17 +2,17 @@
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { type NamespaceHead, type Thread, ThreadState } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
-import { checkpointLink, type Ref } from "../links.ts";
-import { Loading, ProblemNote } from "../parts/problem.tsx";
-import { threads } from "../server/calls.ts";
-import { useLoad } from "../server/loading.ts";
-import { counted } from "../words.ts";
-import "./actions.css";
-import { loadFirst } from "./first_frame.ts";
-import { Answered, Asking } from "./interrupt_question.tsx";
-import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_interrupts.ts";
-import { usePin } from "./pin.ts";
-import { headOf, placeOf } from "./places.ts";
+import { checkpointLink, type Ref } from "../../links.ts";
+import { Loading, ProblemNote } from "../../parts/problem.tsx";
+import { threads } from "../../server/calls.ts";
+import { useLoad } from "../../server/loading.ts";
+import { counted } from "../../words.ts";
+import "../actions.css";
+import { headOf, placeOf } from "../checkpoint_names.ts";
+import { loadFirst } from "../first_frame.ts";
+import { usePin } from "../pin.ts";
+import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_questions.ts";
+import { Answered, Asking } from "./question.tsx";
 
 const PAGE = 20; // questions that are shown at a time
 

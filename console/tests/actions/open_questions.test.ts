@@ -8,7 +8,7 @@ import {
   NO_TASK,
   openQuestions,
   storedAnswer,
-} from "../src/actions/open_interrupts.ts";
+} from "../../src/actions/interrupts/open_questions.ts";
 
 type Write = [taskId: string, channel: string, value: unknown, taskPath?: string];
 

@@ -4,9 +4,9 @@ import {
   answerOfReviews,
   type Decided,
   FormProblem,
-} from "../src/actions/interrupt_answer.ts";
-import { type Form, formOf, headline } from "../src/actions/interrupt_form.ts";
-import type { Json } from "../src/parts/json_tree.tsx";
+} from "../../src/actions/interrupts/answer.ts";
+import { type Form, formOf, headline } from "../../src/actions/interrupts/form.ts";
+import type { Json } from "../../src/parts/json_tree.tsx";
 
 function fields(question: Json, schema?: Json): Form & { kind: "fields" } {
   const form = formOf(question, schema);
