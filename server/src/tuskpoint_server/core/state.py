@@ -82,6 +82,20 @@ def encode_channel(name: str, version: Version | None, digest: bytes | None, siz
     return message.SerializeToString()
 
 
+class ChannelRef(NamedTuple):
+    """A channel of a stored checkpoint; `encoded` is its part of the stored state."""
+
+    version: Version | None
+    digest: bytes | None
+    size: int = 0
+    encoded: bytes = b""
+
+
+def channel_ref(name: str, version: Version | None, digest: bytes | None, size: int) -> ChannelRef:
+    """Return a channel with its part of the stored state."""
+    return ChannelRef(version, digest, size, encode_channel(name, version, digest, size))
+
+
 def decode_channels(stored: bytes) -> tuple[Channel, ...]:
     """Return the channels of the stored form, without content."""
     message = checkpoint_pb2.CheckpointState.FromString(stored)

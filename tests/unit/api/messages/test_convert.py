@@ -25,11 +25,10 @@ from tuskpoint_server.core.model import (
     Value,
     Write,
 )
-from tuskpoint_server.core.state import decode_state
+from tuskpoint_server.core.state import channel_ref, decode_state
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.checkpoints.completing import content_bytes
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.database.thread_rows import channel_ref
 
 names = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20

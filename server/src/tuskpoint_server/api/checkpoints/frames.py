@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...core.model import Durability, Saved
-from ...features.checkpoints.incoming import IncomingCheckpoint
+from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
 from ..messages.chunks import Received
-from ..messages.saves import Writes, take_checkpoint, take_writes
+from ..messages.saves import take_checkpoint, take_writes
 from ..middleware.telemetry import Measured
 
 _SERVICE = "/tuskpoint.v1.CheckpointService"
@@ -44,7 +44,7 @@ class Frame:
 
 SaveRequest = pb.SaveCheckpointRequest | pb.SaveWritesRequest
 Request = SaveRequest | pb.GetCheckpointRequest
-Taken = IncomingCheckpoint | Writes
+Taken = IncomingCheckpoint | IncomingWrites
 
 
 def take(request: SaveRequest) -> Taken | None:

@@ -13,9 +13,9 @@ from ...core.limits import LIMITS
 from ...core.model import Saved, Source, View
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.completing import content_bytes
-from ...features.checkpoints.incoming import IncomingCheckpoint
+from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
 from ..messages import convert
-from ..messages.saves import Writes, take_checkpoint, take_writes
+from ..messages.saves import take_checkpoint, take_writes
 from ..messages.validation import Check, Checks
 from ..middleware.pipeline import Call, CallPipeline, Fields, Frames, Take, endless
 from .answers import SavedT, checkpoint_in_one, fill_saved
@@ -55,7 +55,7 @@ class CheckpointServicer:
     async def Exchange(self, call: Call, pipeline: CallPipeline) -> None:
         await Exchange(self._checkpoints, self._sessions, call, pipeline).run()
 
-    async def SaveWrites(self, taken: Writes, call: Call) -> saves_pb.SaveWritesResponse:
+    async def SaveWrites(self, taken: IncomingWrites, call: Call) -> saves_pb.SaveWritesResponse:
         key, writes = taken
         saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
         return await self._reached(saves_pb.SaveWritesResponse(), saved, call)

@@ -18,12 +18,16 @@ from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.lineage import is_generated
 from ...core.search import pack_vector
-from ...core.state import decode_version, encode_names, parse_metadata
+from ...core.state import ChannelRef, channel_ref, decode_version, encode_names, parse_metadata
 from ...core.threads import is_reserved
-from ...core.values import DIGEST_BYTES, Encoding, digesting
-from ...features.checkpoints.incoming import IncomingCheckpoint
+from ...core.values import DIGEST_BYTES, digesting
+from ...features.checkpoints.incoming import (
+    IncomingCheckpoint,
+    IncomingWrite,
+    IncomingWrites,
+    incoming_write,
+)
 from ...features.checkpoints.value_groups import Prepared
-from ...journal.database.thread_rows import ChannelRef, StoredWrite, channel_ref
 from .chunks import Received
 from .convert import key, number
 from .validation import check, check_save, check_writes
@@ -38,9 +42,6 @@ SPECIAL_CHANNELS = {
 
 _SHORT, _LONG = 128, 1024
 """Characters of ASCII that are within the limits of all texts that the pass collects."""
-
-Writes = tuple[model.CheckpointKey, list[StoredWrite]]
-"""The checkpoint that writes follow, and these."""
 
 
 def take_checkpoint(
@@ -121,7 +122,7 @@ def take_writes(
     received: Sequence[Received] | None = None,
     *,
     streamed: bool = False,
-) -> Writes | None:
+) -> IncomingWrites | None:
     """Check a save of pending writes and return them; see `take_checkpoint`."""
     taking = _Pass(received)
     place, writes = key(request.ref), taking.writes(request.writes)
@@ -199,7 +200,7 @@ class _Pass:
         self.required += channels
         return channels, contents
 
-    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> list[StoredWrite]:
+    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> list[IncomingWrite]:
         """Return pending writes with their slots, digests and content."""
         positions: dict[str, int] = {}
         writes = []
@@ -214,8 +215,8 @@ class _Pass:
             else:
                 position = SPECIAL_CHANNELS.get(channel, position)
             kind, data, digest = self._content(message)
-            named = (task_id, position, task_path, channel, kind, digest)
-            writes.append(StoredWrite(*named, len(data), _PLAIN, 0, None, data))
+            named = (task_id, position, task_path, channel, kind)
+            writes.append(incoming_write(*named, digest, data))
         self._odd = self._odd or len(writes) > LIMITS.max_writes
         return writes
 
@@ -242,7 +243,6 @@ class _Pass:
 
 _DURABILITIES = frozenset(model.Durability)
 _MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
-_PLAIN = int(Encoding.PLAIN)  # not packed yet
 _NOTHING = Received("", b"", b"")
 
 

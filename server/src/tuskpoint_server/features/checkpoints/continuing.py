@@ -15,7 +15,8 @@ from tuskpoint.v1 import checkpoint_pb2
 from ...core.errors import invalid_field
 from ...core.lineage import entropy_of, mint_checkpoint_id
 from ...core.model import CheckpointKey, Version
-from ...journal.database.thread_rows import ChannelRef, ThreadCacheEntry, channel_ref
+from ...core.state import ChannelRef, channel_ref
+from ...journal.database.thread_rows import ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from .incoming import IncomingCheckpoint
 

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...core.model import CheckpointKey, Metadata
-from ...core.values import MIN_COMPRESSED, compress
-from ...journal.database.thread_rows import ChannelRef, StoredWrite
+from ...core.state import ChannelRef
+from ...core.values import MIN_COMPRESSED, Encoding, compress
+from ...journal.database.thread_rows import StoredWrite
 from .value_groups import Keyframes, Prepared
+
+IncomingWrite = StoredWrite
+"""A pending write as it waits for the writer, which gives it a number."""
+
+IncomingWrites = tuple[CheckpointKey, list[IncomingWrite]]
+"""The checkpoint that writes follow, and the writes."""
 
 
 @dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
@@ -27,7 +34,7 @@ class IncomingCheckpoint:
     label: str
     summary: str
     agent_id: str  # agent that drives the thread; empty leaves the thread's as it is
-    writes: Sequence[StoredWrite]
+    writes: Sequence[IncomingWrite]
     expected_head: str | None  # required greatest ID of the namespace; `None` does not ask
     continues: bool  # the parent is the latest of the namespace, whatever `parent_id` is
     raises_id: bool  # a generated ID, in whose place one above the latest may be stored
@@ -48,6 +55,16 @@ class IncomingCheckpoint:
             if digest is not None and len(one.value) >= MIN_COMPRESSED:
                 self.contents[name] = kind, keyframes.prepare(*place, name, one.value, digest)
         self.writes = packed(self.writes)
+
+
+def incoming_write(
+    task_id: str, idx: int, task_path: str, channel: str, kind: str, digest: bytes, data: bytes
+) -> IncomingWrite:
+    """Return a write whose value, of type `kind`, came along and has this digest."""
+    plain = int(Encoding.PLAIN)
+    return StoredWrite(
+        task_id, idx, task_path, channel, kind, digest, len(data), plain, 0, None, data
+    )
 
 
 def packed(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:

@@ -21,15 +21,14 @@ from ...core.errors import (
 from ...core.limits import LIMITS
 from ...core.lineage import mint_checkpoint_id
 from ...core.model import CheckpointKey, Saved
+from ...core.state import ChannelRef, channel_ref
 from ...core.threads import INTERRUPT, RESUME, EventKind
 from ...journal.database.thread_rows import (
     CachedCheckpoint,
-    ChannelRef,
     Pending,
     Place,
     StoredWrite,
     ThreadCacheEntry,
-    channel_ref,
 )
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import contents, vectors

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
 from ...core.errors import Reason, Refusal, journal_damaged
-from ...core.model import ThreadName, Version
-from ...core.state import decode_channels, encode_channel
+from ...core.model import ThreadName
+from ...core.state import ChannelRef, channel_ref, decode_channels
 from ...core.threads import ThreadState, judge_state
 from ..sql.schema import checkpoints, threads, writes
 from ..sql.statements import SqlRow, Statement, inserting, of_namespace, updating
@@ -299,20 +299,6 @@ def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: byt
             row.written = now
     _UPDATE.run_rows(connection, (*_OFTEN, "of_number"), often)
     _UPDATE_ALL.run_rows(connection, (*_VARYING, "of_number"), seldom)
-
-
-class ChannelRef(NamedTuple):
-    """A channel of a stored checkpoint; `encoded` is its part of the stored state."""
-
-    version: Version | None
-    digest: bytes | None
-    size: int = 0
-    encoded: bytes = b""
-
-
-def channel_ref(name: str, version: Version | None, digest: bytes | None, size: int) -> ChannelRef:
-    """Return a channel with its part of the stored state."""
-    return ChannelRef(version, digest, size, encode_channel(name, version, digest, size))
 
 
 class StoredWrite(NamedTuple):
