@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.console.asking_agent import Agent
 from tests.console.browser import FLAGS, Look, looking, one_page
 from tests.kit.servers.processes import ROOT, ServerProcess, unused_port
 from tools.skipped_groups import browser_lacks, chromium
+from tuskpoint import Client, TuskPointSaver
 
 Looking = Callable[..., AbstractContextManager[Look]]
 
@@ -84,6 +86,19 @@ def look_at(page: Page, server: ConsoleServer) -> Looking:
 def look(look_at: Looking) -> Iterator[Look]:
     with look_at() as look:
         yield look
+
+
+@pytest.fixture
+def client(server: ConsoleServer) -> Iterator[Client]:
+    with Client(server.target) as client:
+        yield client
+
+
+@pytest.fixture
+def agent(server: ConsoleServer) -> Iterator[Callable[[Any], Agent]]:
+    """Makes agents, each with the question that it asks."""
+    with TuskPointSaver(server.target) as saver:
+        yield lambda question: Agent(saver, question)
 
 
 @pytest.fixture(scope="session")

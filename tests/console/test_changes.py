@@ -3,81 +3,17 @@
 from __future__ import annotations
 
 import json
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, TypedDict
-from uuid import uuid4
+from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import add_messages
-from langgraph.types import Send, interrupt
+from langchain_core.messages import HumanMessage
 from playwright.sync_api import Locator, expect
 
+from tests.console.asking_agent import Agent, answer
 from tests.console.browser import Look
-from tests.console.conftest import ConsoleServer
-from tuskpoint import Client, TuskPointSaver
-
-
-class State(TypedDict, total=False):
-    messages: Annotated[list[AnyMessage], add_messages]
-    plan: list[str]
-    budget: float
-    seen: set[str]
-    answers: Annotated[list[Any], lambda before, new: before + new]
-
-
-class Agent:
-    """A graph that thinks, asks and acts, on a thread of its own."""
-
-    def __init__(self, saver: TuskPointSaver, question: Any) -> None:
-        self.thread_id = f"agent-{uuid4()}"
-        self.config: RunnableConfig = {"configurable": {"thread_id": self.thread_id}}
-
-        def think(state: State) -> State:
-            call = ToolCall(name="look", args={"n": 1.5}, id="c")
-            message = AIMessage("I look", tool_calls=[call])
-            return {"messages": [message], "plan": ["look"], "budget": 10.0, "seen": {"a"}}
-
-        def ask(state: State) -> State:
-            return {"answers": [interrupt(question)]}
-
-        def act(state: State) -> State:
-            return {"messages": [AIMessage(f"done: {', '.join(state['plan'])}")]}
-
-        graph = StateGraph(State)
-        graph.add_node("think", think)
-        graph.add_node("ask", ask)
-        graph.add_node("act", act)
-        graph.add_edge(START, "think")
-        graph.add_edge("think", "ask")
-        graph.add_edge("ask", "act")
-        self.graph = graph.compile(checkpointer=saver)
-        self.graph.invoke({"messages": [HumanMessage("hello")]}, self.config)
-
-    def values(self) -> Any:
-        return self.graph.get_state(self.config).values
-
-    def go_on(self) -> Any:
-        return self.graph.invoke(None, self.config)
-
-
-EDITED = {"decisions": [{"type": "edit", "edited_action": {"name": "send", "args": {"to": "b"}}}]}
-
-
-@pytest.fixture
-def agent(server: ConsoleServer) -> Iterator[Callable[[Any], Agent]]:
-    with TuskPointSaver(server.target) as saver:
-        yield lambda question: Agent(saver, question)
-
-
-@pytest.fixture
-def client(server: ConsoleServer) -> Iterator[Client]:
-    with Client(server.target) as client:
-        yield client
+from tuskpoint import Client
 
 
 def said(look: Look, text: str) -> Locator:
@@ -87,75 +23,11 @@ def said(look: Look, text: str) -> Locator:
     return notice
 
 
-def answer(look: Look) -> None:
-    """Send the form of a question, after the console has asked."""
-    look.page.get_by_role("button", name="Answer…").click()
-    dialog = look.page.get_by_role("dialog", name="Answer")
-    dialog.get_by_role("button", name="Save the answer").click()
-    expect(dialog).to_have_count(0)
-    expect(look.page.get_by_role("article", name="An answered question")).to_be_visible()
-
-
 def edit(look: Look, channel: str) -> Locator:
     look.page.get_by_role("button", name="Edit and save").click()
     dialog = look.page.get_by_role("dialog", name="Edit and save")
     dialog.get_by_label("Channel", exact=True).select_option(channel)
     return dialog
-
-
-def test_an_answered_question_is_what_interrupt_returns(
-    look: Look, agent: Callable[[Any], Agent]
-) -> None:
-    options = ["night", {"label": "None", "value": 0}]
-    asking = agent({"question": "Which train?", "options": options})
-    look.open(f"/thread?id={asking.thread_id}")
-    look.page.get_by_label("None").check()
-    look.accessible()
-    answer(look)
-    assert asking.go_on()["answers"] == [0]
-
-
-@pytest.mark.parametrize(
-    ("question", "fill", "expected"),
-    [
-        ("Which city?", {"Answer": "Lisbon"}, "Lisbon"),
-        ({"question": "Go on?", "type": "boolean"}, {"No": None}, False),
-        (
-            {
-                "schema": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}, "seats": {"type": "integer"}},
-                    "required": ["name"],
-                }
-            },
-            {"name": "Ada", "seats (may be empty)": "2"},
-            {"name": "Ada", "seats": 2},
-        ),
-        (
-            {
-                "action_requests": [{"name": "send", "args": {"to": "a"}}],
-                "review_configs": [{"action_name": "send", "allowed_decisions": ["edit"]}],
-            },
-            {"Edit the arguments": None, "Arguments, as JSON": '{"to": "b"}'},
-            EDITED,
-        ),
-    ],
-    ids=["text", "yes or no", "schema", "review"],
-)
-def test_the_form_fits_the_question(
-    look: Look,
-    agent: Callable[[Any], Agent],
-    question: Any,
-    fill: dict[str, str | None],
-    expected: Any,
-) -> None:
-    asking = agent(question)
-    look.open(f"/thread?id={asking.thread_id}")
-    for label, text in fill.items():
-        control = look.page.get_by_label(label, exact=True)
-        control.check() if text is None else control.fill(text)
-    answer(look)
-    assert asking.go_on()["answers"] == [expected]
 
 
 def test_a_graph_continues_from_an_edited_value(look: Look, agent: Callable[[Any], Agent]) -> None:
@@ -435,69 +307,3 @@ def test_what_is_no_descriptor_is_told_before_it_is_sent(look: Look) -> None:
         look.page.get_by_label("Descriptor").fill(text)
         look.page.get_by_role("button", name="Adopt", exact=True).click()
         expect(look.page.get_by_role("alert")).to_be_visible()
-
-
-class Answers(TypedDict):
-    answers: Annotated[list[Any], operator.add]
-
-
-class Asked(TypedDict):
-    question: dict[str, Any]
-
-
-def ask(state: Asked) -> Answers:
-    return {"answers": [interrupt(state["question"])]}
-
-
-def build(questions: list[dict[str, Any]]) -> Any:
-    """A graph whose tasks ask in parallel."""
-    graph = StateGraph(Answers)
-    graph.add_node("ask", ask, input_schema=Asked)
-    graph.add_conditional_edges(
-        START, lambda state: [Send("ask", {"question": one}) for one in questions]
-    )
-    graph.add_edge("ask", END)
-    return graph
-
-
-def test_questions_of_parallel_tasks_get_their_own_answers(
-    look: Look, server: ConsoleServer
-) -> None:
-    questions: list[dict[str, Any]] = [
-        {"question": "How many?", "type": "integer"},
-        {"question": "Really?", "type": "boolean"},
-        {"question": "Which?", "options": ["left", "right"]},
-    ]
-    graph = build(questions)
-    config: Any = {"configurable": {"thread_id": "asking"}}
-    with TuskPointSaver(server.target) as saver:
-        agent = graph.compile(checkpointer=saver)
-        agent.invoke({"answers": []}, config)
-        look.open("/thread?id=asking")
-        region = look.page.get_by_role("region", name="Questions for a person")
-        expect(region.get_by_role("heading").first).to_have_text("3 questions wait for a person")
-        open_ones = region.get_by_role("article", name="An open question")
-
-        one = open_ones.filter(has_text="How many?")
-        one.get_by_role("textbox").fill("many")
-        one.get_by_role("button", name="Answer…").click()
-        expect(one.get_by_role("alert")).to_be_visible()
-        one.get_by_role("textbox").fill("7")
-        _answer(look, one)
-        one = open_ones.filter(has_text="Really?")
-        one.get_by_label("No").check()
-        _answer(look, one)
-        one = open_ones.filter(has_text="Which?")
-        one.get_by_role("button", name="Answer with JSON").click()
-        one.get_by_role("textbox").fill('{"way": "back"}')
-        _answer(look, one)
-        expect(region).to_contain_text("Answered: the agent can go on")
-        done = agent.invoke(None, config)
-    assert done["answers"] == [7, False, {"way": "back"}]
-
-
-def _answer(look: Look, question: Locator) -> None:
-    before = look.page.locator(".notice").count()
-    question.get_by_role("button", name="Answer…").click()
-    look.page.get_by_role("dialog").get_by_role("button", name="Save the answer").click()
-    expect(look.page.locator(".notice")).to_have_count(before + 1)
