@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
 from tests.integration.access.tls_kit import running_secure_server
-from tests.integration.cli.command_line_kit import run
+from tests.integration.cli.command_line.kit import run
 from tests.integration.mcp.mcp_kit import (
     PROGRAM,
     Caller,

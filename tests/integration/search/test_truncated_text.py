@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.integration.cli.command_line_kit import run
+from tests.integration.cli.command_line.kit import run
 from tests.integration.mcp.mcp_kit import calling, over_stdio
 from tests.kit.servers.embedding_endpoint import serving
 from tuskpoint import AsyncClient

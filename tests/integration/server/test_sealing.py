@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.command_line_kit import run
+from tests.integration.cli.command_line.kit import run
 from tests.integration.conftest import RefusedProgram
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerEndedError, ServerProcess
 from tuskpoint import Client

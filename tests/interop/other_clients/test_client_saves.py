@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.command_line_kit import run as command_line
+from tests.integration.cli.command_line.kit import run as command_line
 from tests.interop.graphs import Run, parallel_graph
 from tuskpoint import AsyncClient
 from tuskpoint.langgraph import TuskPointSaver

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.command_line_kit import PATIENCE_S, process, run
+from tests.integration.cli.command_line.kit import PATIENCE_S, process, run
 from tests.integration.cli.transfer.sources import config
 from tests.interop.graphs import delta_graph, interrupted_graph, parallel_graph
 from tools.command_line_page import served

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from langgraph.types import Command
 
-from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, process, run
+from tests.integration.cli.command_line.kit import PATIENCE_S, Terminal, process, run
 from tests.integration.cli.transfer.sources import Filled, config, opened, put_steps
 from tests.interop.graphs import interrupted_graph
 from tuskpoint import Client

@@ -12,7 +12,7 @@ from pathlib import Path
 import ormsgpack
 import pytest
 
-from tests.integration.cli.command_line_kit import run
+from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.transfer.sources import config, opened, put_steps
 from tuskpoint import Client
 from tuskpoint.cli.exits import Exit

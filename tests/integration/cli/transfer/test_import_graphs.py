@@ -19,7 +19,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Command, Send
 
-from tests.integration.cli.command_line_kit import PATIENCE_S, environment, process, run
+from tests.integration.cli.command_line.kit import PATIENCE_S, environment, process, run
 from tests.integration.cli.transfer.sources import (
     GRAPHS,
     Filled,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.command_line_kit import Outcome, run
+from tests.integration.cli.command_line.kit import Outcome, run
 from tools.command_line_page import PAGE, interrupt, served, wait_until_indexed
 from tuskpoint import CheckpointRecord, Client
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, environment, process, run
+from tests.integration.cli.command_line.kit import PATIENCE_S, Terminal, environment, process, run
 from tests.kit.blobs.member_file import MemberFile
 from tools.command_line_page import served
 from tuskpoint import Client
