@@ -18,6 +18,7 @@ from typing import Any
 
 from tools.command_line_page import run_here
 
+NOBODY = "127.0.0.1:1"  # nothing listens there
 PATIENCE_S = 30
 WITHOUT_OURS = {
     name: None for name in os.environ if name.startswith("TUSKPOINT") or name == "NO_COLOR"
