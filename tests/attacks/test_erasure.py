@@ -25,7 +25,8 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.value_pb2 import Value
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import collect as collect_command
+from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
 
 if sys.version_info >= (3, 14):
@@ -353,7 +354,7 @@ def test_a_collection_that_was_interrupted_is_finished_by_the_next(
         for place_of_crash in ("rewritten", "forgotten"):
             with monkeypatch.context() as crash:
                 if place_of_crash == "rewritten":
-                    crash.setattr(stopped, "unneeded", broken)
+                    crash.setattr(collect_command, "unneeded", broken)
                 else:
                     crash.setattr(DirectoryStore, "remove", broken)
                 assert collect(server.data_dir, place, crash) == process.EXIT_DEFECT

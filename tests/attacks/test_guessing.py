@@ -20,8 +20,8 @@ from tests.kit.messages import ReportedError, ref, reported
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.middleware import guessing
 from tuskpoint_server.auth import access
-from tuskpoint_server.auth.tokens import new_token
 from tuskpoint_server.commands import serve
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 

@@ -26,7 +26,7 @@ from tuskpoint.audit.verdicts import BlobFinding, Findings, Item, ItemKind, Verd
 from tuskpoint.v1 import errors_pb2, handoff_service_pb2
 from tuskpoint_server.archive.formats.stored_json import dump
 from tuskpoint_server.auth.oidc import OidcIssuers, usable_keys
-from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Issuer, Scope
 from tuskpoint_server.core.items import ItemTimes
 from tuskpoint_server.core.items import encode as encode_item

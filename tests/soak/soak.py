@@ -31,7 +31,7 @@ from tests.soak.samples import Sample, Sampler, course, growth
 from tests.soak.wire import Wire
 from tuskpoint.v1.admin_service_pb2 import GetArchiveStatusRequest, GetArchiveStatusResponse
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
-from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Scope
 from tuskpoint_server.keys import key_file
 

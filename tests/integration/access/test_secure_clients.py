@@ -31,8 +31,8 @@ from tuskpoint import (
     Unauthenticated,
 )
 from tuskpoint_server.auth import access
-from tuskpoint_server.auth.tokens import new_token
 from tuskpoint_server.commands import serve
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 

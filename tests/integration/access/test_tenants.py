@@ -19,7 +19,7 @@ from tuskpoint._transport import methods
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import recover
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -273,8 +273,8 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
     flags = ["--data-dir", str(second / "data"), "--blob-dir", str(blobs)]
     flags += [f"--journal={journal_of(second / 'data')}"]
     flags += ["--catalog", pointers["acme"], "--tenant", "acme"]
-    config, order = stopped.parse(flags, "test")
-    await stopped.recover(config, order)
+    config, order = recover.parse(flags, "test")
+    await recover.recover(config, order)
     async with house(second, blob_dir=blobs) as two:
         ours, theirs = [await reported(one.client) for one in (two.owner, two.stranger)]
         assert [one.thread_id async for one in two.owner.client.list_threads()] == ["shared"]

@@ -16,7 +16,7 @@ from tuskpoint._messages.trail import TrailReader
 from tuskpoint.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tuskpoint.v1.admin_service_pb2 import TrailBatch
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -104,8 +104,8 @@ async def recovered(
     """Recover an empty server; its trail begins with what was certified."""
     flags = ["--data-dir", str(data_dir), "--blob-dir", str(config.blob_directory)]
     flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
-    anew, order = stopped.parse(flags, "1")
-    await stopped.recover(anew, order)
+    anew, order = recover.parse(flags, "1")
+    await recover.recover(anew, order)
     anew = anew.model_copy(update={"listen": config.listen})
     async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as one:
         found = [entry async for entry in one.trail()]

@@ -17,8 +17,8 @@ import trustme
 
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import LISTENING, await_line, own_environment
-from tuskpoint_server.auth.tokens import new_token
 from tuskpoint_server.commands import serve
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import Grant, Scope
 
 GRANTS = (

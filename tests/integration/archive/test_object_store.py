@@ -34,7 +34,7 @@ from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
@@ -169,7 +169,7 @@ async def test_a_server_is_rebuilt_and_collected_by_the_programs(
     async with house(tmp_path / "data", store) as home:
         catalog = (await newest(home)).location
     arguments = ["--data-dir", str(tmp_path / "new"), "--blobs", server.url("team")]
-    await stopped.recover(*stopped.parse([*arguments, "--catalog", catalog.blob_id], "1"))
+    await recover.recover(*recover.parse([*arguments, "--catalog", catalog.blob_id], "1"))
     async with house(tmp_path / "new", store) as home:
         assert await check_certified(home) == 1
 

@@ -29,7 +29,7 @@ from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember, BlobStore
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 from tuskpoint_server.core.credentials import Grant, Scope
@@ -127,8 +127,8 @@ async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
 
 async def recovered(*arguments: str) -> Recovered:
     """Recover in this process."""
-    config, order = stopped.parse(arguments, "1")
-    return await stopped.recover(config, order)
+    config, order = recover.parse(arguments, "1")
+    return await recover.recover(config, order)
 
 
 async def refused(*arguments: str) -> StartError:
@@ -267,7 +267,7 @@ def test_bad_arguments_are_shown_in_one_line(
 @pytest.mark.parametrize("flag", ["--catalog", "--manifest"])
 def test_a_blob_id_may_begin_with_a_dash(flag: str, rest: str) -> None:
     for blob_id in ("-" + "x" * 42, "--" + "x" * 41):
-        _, order = stopped.parse(["--skip-damaged", flag, blob_id + rest], "1")
+        _, order = recover.parse(["--skip-damaged", flag, blob_id + rest], "1")
         assert order.reference == blob_id + rest
         assert parse_reference(order.reference).blob_id == blob_id
         assert flag == f"--{order.kind}"
@@ -444,10 +444,10 @@ async def test_sigterm_leaves_nothing_behind(
     stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir = tmp_path / "new"
-    config, order = stopped.parse(stored.arguments(data_dir), "1")
+    config, order = recover.parse(stored.arguments(data_dir), "1")
     store = Stuck(DirectoryStore(stored.blobs), stored.segment)
     monkeypatch.setattr(stopped, "open_blobs", lambda *_, **__: store)
-    work = asyncio.create_task(stopped.until_terminated(stopped.recover(config, order)))
+    work = asyncio.create_task(recover.until_terminated(recover.recover(config, order)))
     await store.waits.wait()
     assert left(data_dir) != []
     os.kill(os.getpid(), signal.SIGTERM)

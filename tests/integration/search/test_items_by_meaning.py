@@ -10,7 +10,7 @@ import pytest
 from tests.kit.servers.embedding_endpoint import Endpoint, serving
 from tuskpoint import AsyncClient, FoundItems, ItemChange
 from tuskpoint_server.archive.formats.stored_json import Kind
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.config.settings import Config
 
 VECTORS = {"bread": [1.0, 0.0, 0.0], "boat": [0.0, 1.0, 0.0], "a loaf": [0.8, 0.6, 0.0]}
@@ -102,8 +102,8 @@ async def test_recovered_items_are_embedded_again(settings: Config, tmp_path: Pa
         await client.flush()
     there = {"data_dir": tmp_path / "new", "blob_dir": settings.blob_directory}
     anew = settings.model_copy(update=there)
-    recovered = await stopped.recover(
-        anew, stopped.Order(Kind.CATALOG, settings.pointer.read_text())
+    recovered = await recover.recover(
+        anew, recover.Order(Kind.CATALOG, settings.pointer.read_text())
     )
     assert (recovered.threads, recovered.checkpoints) == (0, 1)
     async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:

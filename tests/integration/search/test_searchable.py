@@ -23,7 +23,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.blobs.api import BlobMember, PutReceipt
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.search import unpack_vector
@@ -188,8 +188,8 @@ async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, b
     """Recover an empty server from a catalog; return which of its threads are unsearchable."""
     flags = ["--data-dir", str(data_dir), "--blob-dir", str(config.blob_directory)]
     flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
-    anew, order = stopped.parse(flags, "1")
-    await stopped.recover(anew, order)
+    anew, order = recover.parse(flags, "1")
+    await recover.recover(anew, order)
     rows = rows_of_server(data_dir, "SELECT thread_id, unsearchable FROM threads")
     return {thread_id: bool(unsearchable) for thread_id, unsearchable in rows}
 

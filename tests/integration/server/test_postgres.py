@@ -23,7 +23,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 from tuskpoint_server.journal.database.database import Database
@@ -143,10 +143,10 @@ async def test_a_journal_is_recovered_into_an_empty_database(tmp_path: Path, url
         await CheckpointServiceStub(channel).SaveCheckpoint(save)
     catalog = first.pointer.read_text("utf-8").strip()
     arguments = ["--data-dir", str(tmp_path / "second"), "--blob-dir", str(blobs), "--journal", url]
-    config, order = stopped.parse([*arguments, "--catalog", catalog], "1")
-    assert (await stopped.recover(config, order)).checkpoints == 1
+    config, order = recover.parse([*arguments, "--catalog", catalog], "1")
+    assert (await recover.recover(config, order)).checkpoints == 1
     with pytest.raises(process.StartError, match="it is not empty") as refused:
-        await stopped.recover(config, order)
+        await recover.recover(config, order)
     assert refused.value.code == process.EXIT_JOURNAL
     restarted = config.model_copy(update={"listen": "127.0.0.1:0"})
     async with serving(restarted) as channel:

@@ -15,7 +15,7 @@ from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint_server.archive.formats.stored_json import Kind
-from tuskpoint_server.commands import serve, stopped
+from tuskpoint_server.commands import recover, serve
 from tuskpoint_server.config.settings import Config
 
 from ..graphs import Run, delta_graph, interrupted_graph, story
@@ -46,8 +46,8 @@ class Lives:
         self._count += 1
         config = self._config()
         if config.pointer.exists():
-            order = stopped.Order(Kind.CATALOG, config.pointer.read_text())
-            await stopped.recover(config, order)
+            order = recover.Order(Kind.CATALOG, config.pointer.read_text())
+            await recover.recover(config, order)
         async with serve.running(config) as server:
             address = f"127.0.0.1:{server.port}"
             async with TuskPointSaver(address) as saver:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.auth import tokens
-from tuskpoint_server.auth.tokens import new_token, parse_tokens, read_tokens
-from tuskpoint_server.commands import serve
+from tuskpoint_server.auth.tokens import parse_tokens, read_tokens
+from tuskpoint_server.commands import serve, token
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import Grant, Scope, token_digest
 from tuskpoint_server.core.process import ConfigError
 
@@ -22,7 +22,7 @@ NAMED = ["--name", "ci", "--scope", "read"]
 
 
 def expiry(text: str) -> datetime | None:
-    return tokens.parse([*NAMED, "--expires", text], now=NOW)[0].expires
+    return token.parse([*NAMED, "--expires", text], now=NOW)[0].expires
 
 
 def test_a_token_and_its_entry_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
 def test_comments_and_a_last_line_without_a_newline_stay(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text("# of the whole team")
-    tokens.append(file, new_token(Grant("a", "t", frozenset(Scope)))[1])
+    token.append(file, new_token(Grant("a", "t", frozenset(Scope)))[1])
     assert file.read_text().startswith("# of the whole team\n\n[[token]]\n")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.auth.tokens import new_token, parse_tokens, read_tokens
+from tuskpoint_server.auth.tokens import parse_tokens, read_tokens
+from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import (
     Credentials,
     Grant,

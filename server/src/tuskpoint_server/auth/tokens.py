@@ -1,4 +1,4 @@
-"""The token file, which grants callers a tenant and scopes and has quotas, and the command `token`.
+"""The token file, which grants callers a tenant and scopes and has quotas.
 
 docs/security.md describes the file.
 """
@@ -6,24 +6,16 @@ docs/security.md describes the file.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import json
-import os
 import re
-import secrets
-import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..config.command_line import OneLineParser
 from ..core.credentials import (
-    DEFAULT_TENANT,
     EACH_OTHER_TENANT,
     TENANT_RULE,
     TOKEN_PREFIX,
@@ -34,17 +26,14 @@ from ..core.credentials import (
     Scope,
     is_safe_url,
     is_tenant,
-    token_digest,
 )
-from ..core.process import EXIT_DIRECTORY, ConfigError, StartError, read_bytes
+from ..core.process import ConfigError, read_bytes
 
-TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 64
 
 EntryT = TypeVar("EntryT", Grant, Issuer, Quota)
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 
 
 class EntryError(argparse.ArgumentTypeError):
@@ -104,7 +93,7 @@ def _entries(
         except EntryError as error:
             called = str(number)
             with suppress(EntryError):
-                called += f" ('{_name(table.get('name'))}')"
+                called += f" ('{token_name(table.get('name'))}')"
             raise ConfigError(f"{file}: {kind} {called}: {error}") from None
         entries[key] = made(**values)
     return entries
@@ -130,7 +119,8 @@ def checked(
     return values
 
 
-def _name(value: object) -> str:
+def token_name(value: object) -> str:
+    """Return the name of a token, or raise an `EntryError`."""
     if not isinstance(value, str) or not value.isprintable():
         raise EntryError("a name is a printable text")
     if not 1 <= len(value) <= MAX_NAME_LENGTH:
@@ -147,7 +137,8 @@ def tenant_name(value: object) -> str:
     return value
 
 
-def _scope(value: Any) -> Scope:
+def scope_of(value: Any) -> Scope:
+    """Return the scope of a name, or raise an `EntryError`."""
     if value not in list(Scope):
         raise EntryError(f"{_quoted(value)} is no scope; scopes are {', '.join(Scope)}")
     return Scope(value)
@@ -156,10 +147,11 @@ def _scope(value: Any) -> Scope:
 def _scopes(value: object) -> frozenset[Scope]:
     if not isinstance(value, list) or not value:
         raise EntryError(f"a list of at least one of {', '.join(Scope)}")
-    return frozenset(map(_scope, value))
+    return frozenset(map(scope_of, value))
 
 
-def _time(value: object) -> datetime:
+def time_of(value: object) -> datetime:
+    """Return a time with an offset, or raise an `EntryError`."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise EntryError("a time with an offset, such as 2027-01-01T00:00:00Z")
     return value
@@ -206,12 +198,12 @@ def _limit(value: object) -> int:
 
 _LIMITS: dict[str, Callable[[Any], object]] = {field.name: _limit for field in fields(Quota)}
 _GRANT: dict[str, Callable[[Any], object]] = {
-    "name": _name,
+    "name": token_name,
     "tenant": tenant_name,
     "scopes": _scopes,
 }
 _KEYS: dict[str, dict[str, Callable[[Any], object]]] = {
-    "token": {**_GRANT, "sha256": _sha256, "expires": _time},
+    "token": {**_GRANT, "sha256": _sha256, "expires": time_of},
     "certificate": {**_GRANT, "subject": _subject},
     "issuer": {
         "url": _issuer,
@@ -229,129 +221,3 @@ _OPTIONAL: dict[str, Collection[str]] = {
     "issuer": {"tenant", "tenant_claim", "scopes", "scope_claim"},
     "quota": set(_LIMITS),
 }
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Make a token; it goes to stdout and nowhere else, once. Return the exit code."""
-    grant, file = parse(arguments, now=datetime.now(UTC))
-    token, entry = new_token(grant)
-    if file is not None:
-        append(file, entry)
-    print(token if file is not None else f"{token}\n\n{entry.rstrip()}")  # noqa: T201 - its purpose
-    return 0
-
-
-def new_token(grant: Grant) -> tuple[str, str]:
-    """Return a new random token, and its entry for the token file, which holds its SHA-256."""
-    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    lines = [
-        "[[token]]",
-        f"name = {json.dumps(grant.name, ensure_ascii=False)}",
-        f'sha256 = "{token_digest(token).hex()}"',
-        f'tenant = "{grant.tenant}"',
-        f"scopes = {json.dumps([scope for scope in Scope if scope in grant.scopes])}",
-    ]
-    if grant.expires is not None:
-        lines.append(f"expires = {grant.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    return token, "\n".join(lines) + "\n"
-
-
-def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | None]:
-    """Return the grant of the token to make, and the file for its entry, if one is given."""
-    parser = OneLineParser(
-        prog="tuskpoint-server token",
-        description="Make a token. It is printed once; the entry for the file that --tokens "
-        "names holds only its SHA-256.",
-        epilog="A running server reads a changed file again within a few seconds. To "
-        "revoke a token, remove its entry.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--name", type=_name, required=True, help="Its name in logs; no secret.")
-    parser.add_argument(
-        "--tenant",
-        type=tenant_name,
-        default=DEFAULT_TENANT,
-        help="Whose data its calls are about. Default: %(default)s.",
-    )
-    parser.add_argument(
-        "--scope",
-        type=_scope,
-        required=True,
-        action="append",
-        metavar="SCOPE",
-        help=f"What it allows: {', '.join(Scope)}; may be given more than once.",
-    )
-    parser.add_argument(
-        "--expires",
-        type=partial(_expiry, now=now),
-        metavar="WHEN",
-        help="Its expiry: days from now, such as 90d, or a time with an offset, such as "
-        "2027-01-01T00:00:00Z. Default: never.",
-    )
-    parser.add_argument(
-        "--append",
-        type=Path,
-        metavar="FILE",
-        help="Add the entry to this token file, or make it, and print the token alone.",
-    )
-    given = parser.parse_args(arguments)
-    return Grant(given.name, given.tenant, frozenset(given.scope), given.expires), given.append
-
-
-def _expiry(text: str, now: datetime) -> datetime:
-    days = _DAYS.fullmatch(text)
-    try:
-        expires = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
-        expires = _time(expires).astimezone(UTC)  # as the entry has it
-    except (ValueError, OverflowError, EntryError):
-        raise EntryError(
-            f"days from now, such as 90d, or a time with an offset, such as "
-            f"2027-01-01T00:00:00Z, not '{text}'"
-        ) from None
-    if expires <= now:
-        raise EntryError(f"{text} is in the past")
-    return expires
-
-
-def append(path: Path, entry: str) -> None:
-    """Add an entry to a token file, or make the file; readers see the old or the new content.
-
-    Its owner stays the same, and nobody else can read it afterwards.
-    """
-    path = Path(os.path.realpath(path))  # a link stays one
-    try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)  # of two that append, neither is lost
-            _replace(path, entry)
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise StartError(
-            EXIT_DIRECTORY,
-            f"--append {path} cannot be written: {error.strerror or error}; nothing is changed",
-        ) from None
-
-
-def _replace(path: Path, entry: str) -> None:
-    there = path.exists()
-    before = path.read_bytes() if there else b""
-    content = (before.rstrip() + b"\n\n" if before.strip() else b"") + entry.encode()
-    parse_tokens(content, f"--append {path}")
-    # Readable by its owner alone from the first instant on.
-    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            if there:
-                owner = path.stat()
-                if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise

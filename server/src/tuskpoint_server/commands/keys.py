@@ -13,7 +13,7 @@ from ..core.process import ConfigError
 from ..journal.sql.journal_metadata import wrapped_keys
 from ..keys import key_file
 from ..keys.local import ID_BYTES, key_id, parse_keys
-from .moving import existing, failing, open_backend
+from .journals import existing, failing, open_backend
 
 _JOURNAL = "Give --data-dir or --journal of the server that uses the file; it may run."
 

@@ -6,6 +6,7 @@ docs/architecture.md has the order, under "Start and stop".
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -90,6 +91,9 @@ SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read mo
 
 _log = logging.getLogger(__name__)
 
+# Modules beside this one that do something else than serve; each has a `main`.
+_COMMANDS = ("recover", "collect", "copy", "backup", "restore", "token", "keys")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until a signal stops it; return the exit code."""
@@ -99,23 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     version = importlib.metadata.version("tuskpoint-server")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments[:1] in (["recover"], ["collect"]):
-            from . import stopped
-
-            run = stopped.main_recover if arguments[0] == "recover" else stopped.main_collect
-            return run(arguments[1:], version)
-        if arguments[:1] in (["copy"], ["backup"], ["restore"]):
-            from . import moving
-
-            return moving.COMMANDS[arguments[0]](arguments[1:], version)
-        if arguments[:1] == ["token"]:
-            from ..auth import tokens
-
-            return tokens.main(arguments[1:])
-        if arguments[:1] == ["keys"]:
-            from . import keys as key_commands
-
-            return key_commands.main(arguments[1:], version)
+        if arguments and arguments[0] in _COMMANDS:
+            command = importlib.import_module(f".{arguments[0]}", __package__)
+            return int(command.main(arguments[1:], version))
         config = command_line.load(arguments, version=version)
         process.configure_logs(config.log_level, config.log_format)
         metrics = config.metrics_listen

@@ -1,0 +1,51 @@
+"""The command `tuskpoint-server backup`: writes a journal to a file.
+
+The server may run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config.command_line import from_flags, settings_parser
+from ..config.settings import Config
+from ..core import process
+from ..journal.moving.restoring import back_up
+from ..journal.sql.journal_metadata import backend_of
+from .journals import existing, failing, report_damaged, summary_text
+from .stopped import say
+
+
+def main(arguments: Sequence[str], version: str) -> int:
+    """Back up with the arguments after `backup`, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server backup",
+        description="Write the journal in DATA_DIR to a new file. The server may run.",
+    )
+    parser.add_argument("--to", type=Path, metavar="FILE", required=True, help="File to write.")
+    given = vars(parser.parse_args(arguments))
+    file: Path = given.pop("to")
+    config = from_flags(given)
+    journal = config.journal_place
+    if not isinstance(journal, Path):
+        raise process.ConfigError(
+            f"journal {config.journal_name} is in PostgreSQL; back it up with pg_dump"
+        )
+    backend = backend_of(existing(journal))
+    with failing("no backup is made", backend), process.usable("backup", file):
+        made = back_up(journal, file)
+    say(f"{journal} is backed up in {file}: {summary_text(made)}{_left_out(config)}")
+    return report_damaged(made.damaged)
+
+
+def _left_out(config: Config) -> str:
+    """Return which files of keys a backup does not have, as the end of a line."""
+    files = {
+        "the signing key": config.signing_file if config.signing_file.exists() else None,
+        "the identities": config.identity,
+        "the keys that seal": config.key_file,
+    }
+    named = [f"{what} {file}" for what, file in files.items() if file is not None]
+    return f"; not in it: {', '.join(named)}; keep copies of them" if named else ""

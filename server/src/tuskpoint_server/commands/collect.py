@@ -1,0 +1,140 @@
+"""The command `tuskpoint-server collect`: removes blobs that nothing needs, of a stopped server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ..archive.archive import Archive
+from ..archive.renew.rewriting import IsOwn, Rewriting
+from ..archive.renew.unneeded import is_own, remove, unneeded
+from ..archive.rows import status
+from ..blobs.cache import CachedStore, origin
+from ..blobs.packed import PackStore, StoredFile
+from ..config.command_line import from_flags, settings_parser
+from ..config.composition import (
+    open_journal,
+    open_keys,
+    open_lease,
+    signing_keys,
+    start_archive,
+    start_leader,
+)
+from ..config.settings import Config
+from ..core import process
+from ..core.model import BlobLocation
+from ..journal.database.database import Database
+from ..keys.provider import KeyProvider
+from ..keys.signing import Signer
+from .stopped import say, stopped_server
+
+_REWRITES = 8  # each supersedes the catalog before it, whose pack is due then; two are enough
+
+
+def main(arguments: Sequence[str], version: str) -> int:
+    """Collect with the arguments after `collect`, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server collect",
+        description="Remove blobs from the blob store that nothing in this journal needs, and "
+        "rewrite packs that have bytes of deleted threads. The server has to be stopped. Blobs "
+        "that another server may have stored stay. Old catalogs, and bundles that deleted threads "
+        "have handed off, are gone then.",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", default=False, help="Only list what would be removed."
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        default=False,
+        help="Also what this journal did not store and is older than an hour: only if no other "
+        "server, recovered or not, uses the store.",
+    )
+    given = vars(parser.parse_args(arguments))
+    dry_run, of_others = given.pop("dry_run"), given.pop("all")
+    config = from_flags(given)
+    process.configure_logs(config.log_level)
+    files, others = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
+    for file in files:
+        print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
+    verb = "would be removed" if dry_run else "are removed"
+    size = sum(file.size for file in files)
+    stay = f"; {others} that others may have stored stay" if others else ""
+    say(f"{len(files)} blobs with {size} bytes {verb}{stay}")
+    return 0
+
+
+async def _collect(
+    config: Config, *, dry_run: bool, of_others: bool
+) -> tuple[Sequence[StoredFile], int]:
+    """Return the unneeded blobs, removed unless `dry_run`, and how many others may need."""
+    path = config.journal_place
+    if isinstance(path, Path) and not path.exists():
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"there is no journal {path}; give the --data-dir of a server"
+        )
+    async with stopped_server(config, "nothing more is collected") as blobs:
+        store = origin(blobs)
+        if not isinstance(store, PackStore):
+            raise process.ConfigError(
+                f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
+            )
+        keys = open_keys(config)
+        database = await open_journal(config, keys, alone=True)
+
+        async def is_ours(blob_id: str, segment: BlobLocation | None) -> bool:
+            return of_others or await is_own(blob_id, segment, database, store, keys)
+
+        try:
+            if dry_run:
+                due = await _rewriting(database, store, is_ours)
+                found = await unneeded(database, store, keys, of_others=of_others)
+                return (*found.removable, *due), found.others
+            async with _archive(config, database, store, keys) as archive:
+                await _rewriting(database, store, is_ours, archive)
+            found = await unneeded(database, store, keys, of_others=of_others)
+            files = await remove(database, store, found)
+            if isinstance(blobs, CachedStore):
+                await blobs.clear()
+        finally:
+            await database.close()
+    return files, found.others
+
+
+@asynccontextmanager
+async def _archive(
+    config: Config, database: Database, store: PackStore, keys: KeyProvider | None
+) -> AsyncIterator[Archive]:
+    """Run an archive that flushes, and nothing else of a server, inside the context."""
+    lease = await open_lease(config, database, Signer(signing_keys(config)))
+    archive = await start_archive(config, database, lease, store, keys)
+    try:
+        leader = await start_leader(lease, [archive.keeping])
+        try:
+            yield archive
+        finally:
+            await leader.stop()
+    finally:
+        await archive.stop()
+
+
+async def _rewriting(
+    database: Database, store: PackStore, is_ours: IsOwn, archive: Archive | None = None
+) -> list[StoredFile]:
+    """Rewrite the packs of all tenants that are due; without an archive only return them."""
+    tenants = await database.query(status.catalog_tenants)
+    due: list[StoredFile] = []
+    for tenant in tenants:
+        rewriting = Rewriting(database, store, tenant, is_ours)
+        for _ in range(_REWRITES):
+            files = {file.blob_id: file async for file in store.blobs()}
+            sizes = {blob_id: file.size for blob_id, file in files.items()}
+            if archive is None:
+                due += [files[one.blob.blob_id] for one in await rewriting.due(sizes)]
+                break
+            if not await archive.rewrite(rewriting, tenant, sizes):
+                break
+    return due

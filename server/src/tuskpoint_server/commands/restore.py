@@ -1,0 +1,61 @@
+"""The command `tuskpoint-server restore`: makes a journal of a backup.
+
+Or lets a journal that other programs restored begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from ..config.command_line import from_flags, settings_parser
+from ..core import process
+from ..journal.moving.restoring import begin_anew, restore
+from ..journal.sql.journal_metadata import backend_of
+from .journals import existing, failing, open_backend, summary_text
+from .stopped import point, say, unpoint
+
+
+def main(arguments: Sequence[str], version: str) -> int:
+    """Restore with the arguments after `restore`, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server restore",
+        description="Make the journal of an empty data directory from a backup, or let a journal "
+        "that other programs restored begin anew.",
+    )
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--from", dest="file", type=Path, metavar="FILE", help="Backup to restore.")
+    origin.add_argument(
+        "--in-place",
+        action="store_true",
+        help="The journal is restored already, for instance by pg_restore.",
+    )
+    given = vars(parser.parse_args(arguments))
+    file: Path | None = given.pop("file", None)
+    given.pop("in_place", None)
+    config = from_flags(given)
+    journal = config.journal_place
+    if file is not None and not isinstance(journal, Path):
+        raise process.ConfigError(
+            "--from is a backup of SQLite, and --journal names another database; restore into a "
+            "data directory, then use `tuskpoint-server copy`"
+        )
+    process.configure_logs(config.log_level)
+    with ExitStack() as stack:
+        stack.callback(process.DataDirLock(config.data_dir).release)
+        nothing = f"{file or config.journal_name} is not restored"
+        if isinstance(journal, Path) and file is not None:
+            with failing(nothing, backend_of(journal)), process.usable("journal", journal):
+                made = restore(existing(file), journal)
+        else:
+            backend = open_backend(existing(journal))
+            with failing(nothing, backend):
+                made = begin_anew(backend)
+    for tenant, blob_id in made.catalogs.items():
+        point(config, tenant, blob_id)
+    unpoint(config, made.catalogs)
+    said = f"is restored from {file}" if file is not None else "begins anew"
+    say(f"{config.journal_name} {said}: {summary_text(made)}")
+    return 0
