@@ -18,8 +18,9 @@ from tests.kit.drafts import TENANT, Content, Reference, draft, key, refused, va
 from tests.simulation.environment.crashes import failpoints_visit
 from tests.simulation.environment.faulty_store import DIRECTORY, EPOCH_S, QUILTS, StoreFaults
 from tests.simulation.environment.memory_database import JournalFaults
+from tests.simulation.plan import make_plan
 from tests.simulation.promises.checks import newest
-from tests.simulation.schedule import World, make_plan
+from tests.simulation.schedule import World
 from tests.simulation.server import Server
 from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits, StoreLostError

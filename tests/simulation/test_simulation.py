@@ -13,8 +13,9 @@ import pytest
 
 from tests.simulation.at_rest.faults import with_kind
 from tests.simulation.at_rest.sabotage import SABOTAGES_AT_REST
+from tests.simulation.plan import Plan
 from tests.simulation.sabotage import SABOTAGES
-from tests.simulation.schedule import Plan, Violation, run_schedule
+from tests.simulation.schedule import Violation, run_schedule
 
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = int(os.environ.get("TUSKPOINT_SIMULATION_SEED", "1"))

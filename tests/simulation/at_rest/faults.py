@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.kit.drafts import TENANT
 from tests.simulation.at_rest.damage import Reader, concerns
 from tests.simulation.at_rest.edits import Editor
 from tests.simulation.at_rest.losses import LOOK_S, pause
 from tests.simulation.clients import Clients
+from tests.simulation.plan import Plan
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
 from tuskpoint_server.archive.verify.scrub import Scrubber
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import is_reserved
-
-if TYPE_CHECKING:
-    from tests.simulation.schedule import Plan
 
 EDITS, BLOBS, JOURNAL = "edits", "blobs", "journal"
 """Kinds of faults: rows and values change; blobs are lost; the journal is put back."""
