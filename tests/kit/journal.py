@@ -116,14 +116,24 @@ async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[A
     )
 
 
+async def seals(stored: str) -> tuple[bytes, str]:
+    """Open the key of a sealed journal, as an `OpenKey`."""
+    return bytes(range(32)), stored or "wrapped"
+
+
 async def open_database(
-    path: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
+    path: Path,
+    clock: Callable[[], int],
+    entropy: Callable[[], int] = lambda: 0x1234567890,
+    open_key: OpenKey | None = None,
 ) -> Database:
     key: OpenKey = in_the_clear
     if (path.parent / "signing.key").exists():  # a server has made the journal
         key = partial(row_key, Config(data_dir=path.parent), None)
     where = place_of_new_journal(path)
-    return await Database.open(where, clock_us=clock, entropy=entropy, open_row_key=key)
+    return await Database.open(
+        where, clock_us=clock, entropy=entropy, open_key=open_key, open_row_key=key
+    )
 
 
 @asynccontextmanager
@@ -133,12 +143,14 @@ async def opened(
     entropy: Callable[[], int] = lambda: 0x1234567890,
     *,
     checked: bool = True,
+    open_key: OpenKey | None = None,
 ) -> AsyncIterator[Journal]:
     """Open the journal of a directory; in PostgreSQL another server may use it already.
 
-    `checked`: at the end of the context all rows have to be bound as they should be.
+    `checked`: at the end of the context all rows have to be bound as they should be. `open_key`
+    opens its key if it is sealed.
     """
-    database = await open_database(directory / "journal.db", clock, entropy)
+    database = await open_database(directory / "journal.db", clock, entropy, open_key)
     try:
         journal = Journal(database)
         yield journal

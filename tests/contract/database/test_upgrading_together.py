@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, refused
-from tests.kit.journal import Clock, Journal, opened, unbind
+from tests.kit.journal import Clock, Journal, opened, seals, unbind
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal import rebinding
 from tuskpoint_server.journal.database.database import Database
@@ -88,8 +88,15 @@ async def test_a_dump_of_the_database_delays_binding_and_no_save(
     assert (await rebinding.bind_rows(journal.database)).is_complete
 
 
-async def open_key(stored: str) -> tuple[bytes, str]:
-    return bytes(range(32)), stored or "wrapped"
+async def test_binding_waits_until_a_vacuum_gives_way(journal: Journal, tmp_path: Path) -> None:
+    """PostgreSQL ends an autovacuum once somebody has waited for its table for a second."""
+    async with another(tmp_path) as vacuum:
+        await vacuum.execute("LOCK TABLE changes IN SHARE UPDATE EXCLUSIVE MODE")
+        binding = asyncio.create_task(rebinding.bind_rows(journal.database))
+        await is_waited_for(tmp_path)
+        await asyncio.sleep(1.0)
+        await vacuum.rollback()
+        assert (await asyncio.wait_for(binding, SECONDS)).is_complete
 
 
 async def test_servers_that_seal_again_at_once_do_not_wait_for_each_other(
@@ -97,7 +104,7 @@ async def test_servers_that_seal_again_at_once_do_not_wait_for_each_other(
 ) -> None:
     """A batch holds the fact how values are sealed; nobody changes it in the midst of a batch."""
     where = place(tmp_path / "journal.db")
-    database = await Database.open(where, open_key=open_key, clock_us=clock)
+    database = await Database.open(where, open_key=seals, clock_us=clock)
     try:
         assert database.seal is not None
         database.seal.state = BY_VALUE

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import bindparam, func, or_, select, tuple_, update
 
 from ..core.failpoints import failpoint
 from .database.binding import EMPTY_SUM, added
@@ -84,12 +84,16 @@ _UNBOUND = Statement(
 _COUNT = Statement(
     select(func.count(), func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(_WANTED)
 )
+_VALUE = (values.c.family, values.c.digest)
+_AFTER = tuple_(bindparam("after_family"), bindparam("after_digest", type_=values.c.digest.type))
+# By family: the values of threads that grew at the same time alternate in the order of numbers.
 _VALUES = Statement(
-    select(values.c.number, values.c.family, values.c.digest)
-    .where(values.c.number > bindparam("after"), values.c.data.is_not(None))
-    .order_by(values.c.number)
+    select(*_VALUE)
+    .where(tuple_(*_VALUE) > _AFTER, values.c.data.is_not(None))
+    .order_by(*_VALUE)
     .limit(bindparam("max_rows"))
 )
+_COUNT_VALUES = Statement(select(func.count()).where(values.c.data.is_not(None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +144,25 @@ def _end_older(database: Database, connection: Connection) -> bool:
 
 async def _compare(database: Database) -> int:
     """Compare the values with their digests; return how many differ."""
-    after = damaged = 0
+    [(count,)] = await database.rows(_COUNT_VALUES)
+    done = damaged = 0
+    after = (0, b"")
+    reported = time.monotonic()
     while True:
-        rows = await database.rows(_VALUES, after=after, max_rows=ROWS_AT_ONCE)
+        of = dict(zip(("after_family", "after_digest"), after, strict=True))
+        rows = await database.rows(_VALUES, **of, max_rows=ROWS_AT_ONCE)
         if not rows:
             return damaged
-        after = rows[-1][0]
+        after = rows[-1]
         by_family: dict[int, list[bytes]] = {}
-        for _, family, digest in rows:
+        for family, digest in rows:
             by_family.setdefault(family, []).append(digest)
         for family, digests in by_family.items():
             damaged += await database.query(partial(_damaged, family=family, digests=digests))
+        done += len(rows)
+        if time.monotonic() > reported + _REPORT_S:
+            reported = time.monotonic()
+            _log.info("compared %d of %d values with their digests", done, count)
 
 
 def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:

@@ -19,7 +19,6 @@ from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
 
-from ..core.errors import Reason, Refusal
 from ..core.failpoints import failpoint
 from ..core.limits import MIB
 from ..core.values import Unopened
@@ -129,15 +128,9 @@ async def reseal(database: Database) -> Resealed:
         return Resealed(is_complete=False)
     failpoint("journal.before_resealing")
     first = await _pass(database)
-    try:
-        for rows in _ROWS:
-            refuse = partial(database.refuse_unplaced, table=rows.table, column=rows.column)
-            await database.write_past_batches(refuse)
-    except Refusal as refusal:
-        if refusal.reason is not Reason.JOURNAL_UNAVAILABLE:
-            raise
-        _log.warning("sealing again is finished later: %s", refusal)
-        return Resealed(first.rows, first.damaged, is_complete=False)
+    for rows in _ROWS:
+        refuse = partial(database.refuse_unplaced, table=rows.table, column=rows.column)
+        await database.write_past_batches(refuse)
     failpoint("journal.before_resealed")
     last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
     await database.write_past_batches(partial(_set, database, BY_PLACE))

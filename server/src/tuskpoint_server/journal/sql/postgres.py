@@ -24,7 +24,7 @@ from ...core.model import ThreadName
 from .backend import Backend, OutcomeUnknownError
 from .pipelined import PipelinedConnection
 from .pulse import PROBE_S, Pulse, patience
-from .schema import NUMBERS, NUMBERS_AT_ONCE, journal_info
+from .schema import NUMBERS, NUMBERS_AT_ONCE, changes, journal_info
 from .sealing import PREFIX
 from .statements import driver_of
 
@@ -60,11 +60,17 @@ _HAS_OLDER = (
 # Every change has a row there. Rows from before are changed later, and not looked at here: that
 # would keep others waiting.
 _REFUSE_UNBOUND = (
-    "ALTER TABLE changes DROP CONSTRAINT IF EXISTS changes_bound,"
+    "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS changes_bound,"
     " ADD CONSTRAINT changes_bound CHECK (mac IS NOT NULL) NOT VALID"
 )
-# Who waits for a table keeps all others from it, and a dump of the database takes hours.
-_TABLE_TIMEOUT = "SET LOCAL lock_timeout = '500ms'"
+# Who waits for a table keeps all others from it, and a dump of the database takes hours. An
+# autovacuum gives way, but to those who have waited for longer than `deadlock_timeout` (1 s).
+_TABLE_TIMEOUT, _VACUUMED_TIMEOUT = "500ms", "2s"
+_IS_VACUUMED = (
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE granted AND locktype = 'relation'"
+    " AND relation = $1::text::regclass AND mode = 'ShareUpdateExclusiveLock'"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
 _REFUSE_UNPLACED = (
     "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_sealed, ADD CONSTRAINT {table}_sealed"
     " CHECK ({column} IS NULL OR substring({column} FROM 1 FOR {size}) = '\\x{prefix}') NOT VALID"
@@ -283,9 +289,7 @@ class Postgres(Backend):
         Raises:
             psycopg.errors.LockNotAvailable: One of them takes long.
         """
-        driver = driver_of(connection)
-        driver.execute(_TABLE_TIMEOUT)
-        driver.execute(f"LOCK TABLE {journal_info.name} IN EXCLUSIVE MODE")
+        self._alter(connection, journal_info.name, "LOCK TABLE {table} IN EXCLUSIVE MODE")
 
     def refuse_unbound(self, connection: Connection) -> None:
         """Let nothing be written by servers that know no layout after the first.
@@ -293,8 +297,7 @@ class Postgres(Backend):
         Raises:
             psycopg.errors.LockNotAvailable: The table is in use for long.
         """
-        driver_of(connection).execute(_TABLE_TIMEOUT)
-        driver_of(connection).execute(_REFUSE_UNBOUND)
+        self._alter(connection, changes.name, _REFUSE_UNBOUND)
 
     def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
         """Let sealed bytes of a column be written only if they are bound to their place.
@@ -302,9 +305,16 @@ class Postgres(Backend):
         Raises:
             psycopg.errors.LockNotAvailable: The table is in use for long.
         """
-        named = {"table": table, "column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
-        driver_of(connection).execute(_TABLE_TIMEOUT)
-        driver_of(connection).execute(_REFUSE_UNPLACED.format(**named))
+        named = {"column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
+        self._alter(connection, table, _REFUSE_UNPLACED, **named)
+
+    def _alter(self, connection: Connection, table: str, statement: str, **named: object) -> None:
+        """Run a statement that waits for all who use a table, but not long."""
+        driver = driver_of(connection)
+        [is_vacuumed] = driver.execute(_IS_VACUUMED, (table,)).fetchone()
+        timeout = _VACUUMED_TIMEOUT if is_vacuumed else _TABLE_TIMEOUT
+        driver.execute(f"SET LOCAL lock_timeout = '{timeout}'")
+        driver.execute(statement.format(table=table, **named))
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""
@@ -344,7 +354,7 @@ class Postgres(Backend):
         if not isinstance(cause, psycopg.Error):
             return None
         if isinstance(cause, psycopg.errors.LockNotAvailable):
-            return "another server uses it, or makes or fills its tables"
+            return "another server, a command, a dump or a vacuum holds a lock of it"
         state = cause.sqlstate
         if state is None and not isinstance(cause, psycopg.OperationalError):
             return None
