@@ -25,6 +25,7 @@ from tuskpoint_server.archive.rows import status
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.core.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.journal_keys import OpenKey
 from tuskpoint_server.journal.lease import Leader, Lease
 from tuskpoint_server.keys.local import LocalKeys
 from tuskpoint_server.keys.provider import KeyProvider
@@ -128,6 +129,7 @@ async def house(
     lease_of: Callable[[Database], Lease] = Lease,
     meters: MeterProvider | None = None,
     keys: KeyProvider | None = None,
+    open_key: OpenKey | None = None,
     **changed: Any,
 ) -> AsyncIterator[House]:
     """Open a journal and its archive in a directory, as a start of the server does.
@@ -142,6 +144,7 @@ async def house(
         lease_of: Makes the lease of a journal.
         meters: Where to measure.
         keys: Seals what is stored; `None`: nothing is sealed.
+        open_key: Opens the key of the journal; `None`: it is not sealed.
         **changed: Settings of the archive other than those of tests.
     """
     time = clock or Clock()
@@ -153,7 +156,7 @@ async def house(
         **changed,
     }
     settings = ArchiveSettings(pointer=directory / "catalog", **chosen)
-    async with opened(journal_of or directory, time) as journal:
+    async with opened(journal_of or directory, time, open_key=open_key) as journal:
         lease = lease_of(journal.database)
         archive = Archive(
             journal.database,

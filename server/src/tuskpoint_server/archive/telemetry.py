@@ -59,6 +59,11 @@ class FlushInstruments:
             "Values of the journal that did not have their digest when they were read, by outcome: "
             "repaired, lost.",
         )
+        self.damaged_keys = meter.create_counter(
+            "tuskpoint.journal.damaged_keys",
+            "{key}",
+            "Keys of segments that did not open in the journal when a catalog was rebuilt.",
+        )
         self.scrubbed = meter.create_counter(
             "tuskpoint.journal.scrubbed", "By", "Bytes of the journal that the scrub has checked."
         )

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from ...core.errors import Refusal
 from ...core.failpoints import failpoint
 from ...core.limits import MIB
-from ...core.values import PREFIX_BYTES, split
+from ...core.values import PREFIX_BYTES, Unopened, split
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import KNOWN
 from ...journal.database.unit_of_work import UnitOfWork
@@ -36,6 +36,7 @@ from ...journal.removal.garbage_collection import (
     unneeded,
 )
 from ...journal.sql.schema import changes, checkpoints, contents, holes, members, threads, writes
+from ...journal.sql.sealing import seal_of
 from ...journal.sql.statements import Statement, of_thread, same_checkpoint
 from ...journal.values.segment_refs import by_hash, decode_held
 from ..rows.holes import lost
@@ -121,7 +122,7 @@ _WRITES = Statement(
     )
 )
 _SEGMENTS = Statement(
-    sa.select(members.c.sha256, members.c.digests)
+    sa.select(members.c.sha256, members.c.digests, members.c.key)
     .where(
         of_thread(members),
         sa.or_(members.c.last_seq >= sa.bindparam("lowest"), members.c.last_seq.is_(None)),
@@ -129,6 +130,11 @@ _SEGMENTS = Statement(
         members.c.sha256.not_in(_LOST),
     )
     .order_by(members.c.last_seq)
+)
+_KEYS = Statement(
+    sa.select(members.c.first_seq, members.c.last_seq, members.c.key).where(
+        of_thread(members), members.c.first_seq.is_not(None), members.c.key.is_not(None)
+    )
 )
 _IS_MEMBER = sa.exists().where(
     members.c.tenant == sa.bindparam("of_tenant"), members.c.sha256 == sa.bindparam("held_by")
@@ -275,13 +281,25 @@ def _look(
     rows = [row for row in rows if (row[0], row[1]) not in places]
     helds = {row[5]: decode_held(row[5]) for row in rows}
     hashes = {sha256 for held in helds.values() for sha256 in held.segments}
-    here = by_hash(connection, tenant, hashes).keys() - lost(connection, tenant)
+    known = by_hash(connection, tenant, hashes)
+    here = {sha256 for sha256, at in known.items() if not isinstance(at.key, Unopened)}
+    here -= lost(connection, tenant).keys()
+    unopened = _unopened(connection, thread) if rows else []
     found = []
     for *_, number, seq, size, stored, is_in_range in rows:
         held = helds[stored]
+        is_in_range = is_in_range and not any(first <= seq <= last for first, last in unopened)
         if here.issuperset(held.segments) if seq <= held.seq else is_in_range:
             found.append(Sized(number, seq, size))
     return tenant, kept, sorted(found, key=lambda one: one.seq)
+
+
+def _unopened(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
+    """Return the ranges of the segments of a thread whose keys do not open in the journal."""
+    if seal_of(connection) is None:
+        return []
+    rows = _KEYS.run(connection, of_thread=thread).fetchall()
+    return [(first, last) for first, last, key in rows if isinstance(key, Unopened)]
 
 
 def _segments_of(
@@ -293,7 +311,9 @@ def _segments_of(
     lowest = min(value.seq for value in wanted.values())
     rows = _SEGMENTS.run(connection, of_thread=thread, of_tenant=tenant, lowest=lowest)
     while wanted and (row := rows.fetchone()) is not None:
-        sha256, digests = row
+        sha256, digests, key = row
+        if isinstance(key, Unopened):
+            continue
         for prefix in wanted.keys() & split(digests, PREFIX_BYTES):
             found[wanted.pop(prefix).digest] = sha256
     rows.close()

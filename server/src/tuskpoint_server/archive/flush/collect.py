@@ -342,8 +342,8 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     for one in dirty.places if evicted else ():
         one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
     for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
-        if (holder := holders.by_hash(sha256)) is not None:
-            dirty.sources.append(holder.location)
+        if holder := holders.by_hash(sha256) or holders.unopened.get(sha256):
+            dirty.sources.append(holder.location)  # what does not open is refused there
 
 
 def _compare(connection: Connection, dirty: DirtyRange) -> None:
@@ -410,6 +410,7 @@ def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
         lacking = [sha256 for sha256 in one.elsewhere if sha256 not in dirty.holders]
         if lacking:
             one.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
+        one.problem = holders.why_unreadable(one.elsewhere) or one.problem
     for holder in list(dirty.holders.values()):
         find(holder.needed)
     find(pin.sha256 for pin in dirty.pins)

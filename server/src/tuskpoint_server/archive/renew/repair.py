@@ -188,9 +188,12 @@ class Repair:
             some = await self._database.query(partial(read, after=some.last))
             found.records.extend(some.records)
             found.holes.extend(some.holes)
+            found.unopened.update(some.unopened)
         runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
         chores = Chores(found.records, dropped=runs, anew=True, holes=found.holes)
         await flusher.flush.record(chores)
+        if found.unopened:
+            self._instruments.damaged_keys.add(len(found.unopened), {"tenant": tenant})
         _log.error(
             "tenant %s: the newest catalog names runs that cannot be read; it was replaced by one "
             "with %d records from the journal",
@@ -352,7 +355,7 @@ class Repair:
                     problem=f"nothing holds value {min(missing).hex()}",
                 )
         except Refusal as refusal:
-            if refusal.reason not in DAMAGE:
+            if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the segment's key
                 done.waits = True
                 return None
             name = (user.tenant, user.thread_id, *one.place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -185,7 +185,8 @@ class ReadRecords(NamedTuple):
     """The records of some threads, and what the journal does not have as the server wrote it."""
 
     records: list[formats.Record]
-    holes: list[PlannedHole]  # checkpoints whose rows are damaged
+    holes: list[PlannedHole]  # checkpoints whose rows are damaged, or whose segments do not open
+    unopened: set[bytes]  # segments whose keys do not open in the journal
     last: str  # the name of the last thread; empty: there are no more
 
 
@@ -193,7 +194,7 @@ def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> ReadRecords:
     """Return the records of the next threads by name."""
-    found = ReadRecords([], [], "")
+    found = ReadRecords([], [], set(), "")
     lost = holes.lost(connection, tenant)
     unstored: dict[int, list[Hole]] = {}
     for hole in holes.unstored(connection, tenant):
@@ -209,10 +210,19 @@ def records(
             _distrust(connection, thread, stored_through)
         some = unstored.get(thread.number, ())
         holders = Holders(connection, thread)
+        ranges = [*holders.ranges(), *holders.unopened.values()]
         of_thread_now = _Records(
-            connection, generation, thread, lost, some, holders, holders.ranges(), found.holes
+            connection, generation, thread, lost, some, holders, ranges, found.holes
         )
         found.records.extend(of_thread_now.all())
+        found.unopened.update(holders.unopened)
+        for one in holders.unopened.values():
+            _log.error(
+                "thread %r of tenant %s needs segment %s in blob %s, whose key does not open in "
+                "the journal: it was changed, or put there from elsewhere; what it holds is stored "
+                "again from the journal",
+                *(thread.thread_id, tenant, one.location.sha256.hex(), one.location.blob_id),
+            )
         found = found._replace(last=thread.thread_id)
     return found
 
@@ -240,7 +250,7 @@ class _Records:
     _unstored: Sequence[Hole]
     _holders: Holders
     _ranges: Sequence[StoredMember]
-    _damaged: list[PlannedHole]  # where damaged rows are noted
+    _damaged: list[PlannedHole]  # where checkpoints that are not recorded are noted
     _named: dict[bytes, None] = field(default_factory=dict)
 
     def all(self) -> list[formats.Record]:
@@ -284,17 +294,31 @@ class _Records:
             row, held, place = one.row, one.held, one.place
             if row is None or place in unstored:
                 continue
-            if one.problem and row.seq <= certified:
-                # The row would be recorded with another state than the segment has.
-                yield formats.GapRecord(*self._at(row.seq), one.problem, *place)
-                number, size = self._thread.number, one.size
-                self._damaged.append(PlannedHole(number, *place, row.seq, one.problem, size))
-                continue
+            seqs, is_stored = written.get(place, []), row.seq <= certified
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
-            if row.seq <= certified and segment is not None:
+            written_to = self._segments_of(held, seqs)
+            # The row would be recorded with another state than the segment has.
+            problem = one.problem if is_stored else ""
+            problem = problem or self._problem([*([segment] if is_stored else []), *written_to])
+            if problem:
+                last_seq = max(row.seq if is_stored else 0, *seqs, 0)
+                yield formats.GapRecord(*self._at(last_seq), problem, *place)
+                number, size = self._thread.number, one.size
+                self._damaged.append(PlannedHole(number, *place, last_seq, problem, size))
+                continue
+            if is_stored and segment is not None:
                 held_ns = self._held_ns(segment, row.checkpoint_ns)
                 yield self._thread.record(self._generation, row, segment, held_ns)
-            yield from self._writes(place, held, written.get(place, []))
+            for sha256, seq in written_to.items():
+                if sha256 is not None:
+                    held_ns = self._held_ns(sha256, place[0])
+                    yield formats.WritesRecord(*self._at(seq), *place, sha256, held_ns)
+
+    def _problem(self, segments: Collection[bytes | None]) -> str:
+        """Return why something cannot be read from segments; `None`: nobody knows which one."""
+        if None in segments:
+            return "the segment that holds it is not recorded in the journal"
+        return self._holders.why_unreadable(filter(None, segments))
 
     def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
         """Note that a segment is named; return the namespace that a copy has in it."""
@@ -303,18 +327,16 @@ class _Records:
         own = holder is not None and holder.is_of(thread.number, thread.incarnation)
         return None if own else checkpoint_ns
 
-    def _writes(
-        self, place: tuple[str, str], held: ForeignSegments, seqs: list[int]
-    ) -> Iterable[formats.Record]:
-        newest: dict[bytes, int] = {}
+    def _segments_of(self, held: ForeignSegments, seqs: Iterable[int]) -> dict[bytes | None, int]:
+        """Return the segments that hold writes, and the last change of them in each."""
+        newest: dict[bytes | None, int] = {}
         for seq in seqs:
             if seq <= held.seq:
                 newest.update(dict.fromkeys(held.writes, held.seq))
-            elif (segment := self._range(seq)) is not None:
+            else:
+                segment = self._range(seq)
                 newest[segment] = max(seq, newest.get(segment, 0))
-        for segment, seq in newest.items():
-            held_ns = self._held_ns(segment, place[0])
-            yield formats.WritesRecord(*self._at(seq), *place, segment, held_ns)
+        return newest
 
     def _range(self, seq: int) -> bytes | None:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)

@@ -62,12 +62,17 @@ _AT = Statement(
 
 @dataclass(slots=True)
 class Holders:
-    """Looks up the segments that one thread's range may name, in one read transaction."""
+    """Looks up the segments that one thread's range may name, in one read transaction.
+
+    Attributes:
+        unopened: By hash those that were asked for, and whose key does not open in the journal.
+    """
 
     _connection: Connection
     _of: ThreadRow
     _lost: Collection[bytes] = ()
     _found: dict[bytes, StoredMember] = field(default_factory=dict)
+    unopened: dict[bytes, StoredMember] = field(default_factory=dict)
     _lookups: int = 0
 
     def by_hash(self, sha256: bytes) -> StoredMember | None:
@@ -75,6 +80,15 @@ class Holders:
         if sha256 not in self._found:
             self._read(_BY_HASH, of_tenant=self._of.tenant, of_sha256=sha256)
         return self._found.get(sha256)
+
+    def why_unreadable(self, segments: Iterable[bytes]) -> str:
+        """Return why segments, or those that they name, cannot be read; empty: nobody knows."""
+        for sha256 in segments:
+            holder = self.by_hash(sha256)
+            for one in (sha256, *(holder.needed if holder is not None else ())):
+                if self.by_hash(one) is None and one in self.unopened:
+                    return f"the key of segment {one.hex()} does not open in the journal"
+        return ""
 
     def ranges(self) -> list[StoredMember]:
         """Return every segment with a range of the thread's log."""
@@ -106,12 +120,15 @@ class Holders:
         return found[0] if found and found[0].has(value.seq) else None
 
     def _read(self, statement: Statement, **values: object) -> list[StoredMember]:
-        rows = statement.run(self._connection, **values).fetchall()
-        return [
-            self._found.get(row[0]) or self._found.setdefault(row[0], StoredMember.of(row))
-            for row in rows
-            if row[0] not in self._lost and not isinstance(row[_KEY], Unopened)
-        ]
+        found = []
+        for row in statement.run(self._connection, **values).fetchall():
+            if row[0] in self._lost:
+                continue
+            if isinstance(row[_KEY], Unopened):
+                self.unopened.setdefault(row[0], StoredMember.of(row))
+            else:
+                found.append(self._found.setdefault(row[0], StoredMember.of(row)))
+        return found
 
 
 def _holds(holder: StoredMember, value: NeededValue) -> bool:

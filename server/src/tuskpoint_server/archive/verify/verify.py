@@ -330,7 +330,7 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        if refusal.reason not in DAMAGE:
+        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the member's key
             raise
         raise MemberDamage.named(location, refusal) from refusal
 

@@ -60,7 +60,8 @@ def sparing_damaged() -> Iterator[None]:
     except Refusal as refusal:
         if refusal.reason is not Reason.JOURNAL_DAMAGED:
             raise
-        _log.error("values that may not be needed stay in the journal: %s", refusal)
+        # As text: its traceback has a cursor that must not outlive the connection in a log's queue.
+        _log.error("values that may not be needed stay in the journal: %s", str(refusal))
 
 
 FAMILY = (

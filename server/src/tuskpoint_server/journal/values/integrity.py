@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import Connection, bindparam, select, tuple_
+from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -19,6 +19,7 @@ from ...core.delta_bases import decode_delta_base
 from ...core.errors import Refusal, journal_damaged
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
+from ...core.values import Unopened
 from ..database.binding import binder_of, equal
 from ..database.thread_rows import (
     KNOWN,
@@ -31,7 +32,8 @@ from ..database.thread_rows import (
     find_log,
     greatest_id,
 )
-from ..sql.schema import changes, checkpoints, threads, writes
+from ..sql.schema import changes, checkpoints, members, threads, uses, writes
+from ..sql.sealing import seal_of
 from ..sql.statements import LISTED, Statement, of_thread
 from . import contents
 
@@ -74,6 +76,17 @@ _NUMBERED = Statement(
     )
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(checkpoints.c.number.in_(LISTED))
+)
+_KEYS = Statement(
+    select(members.c.sha256, members.c.blob_id, members.c.key)
+    .join(uses, and_(uses.c.tenant == members.c.tenant, uses.c.segment == members.c.sha256))
+    .where(
+        uses.c.thread == bindparam("of_thread"),
+        members.c.sha256 > bindparam("after"),
+        members.c.key.is_not(None),  # a key is destroyed with what only a deleted thread needed
+    )
+    .order_by(members.c.sha256)
+    .limit(bindparam("max_rows"))
 )
 _CHANGES = _after(
     changes, ("seq",), (changes.c.mac, *(changes.c[name] for name in (*_CHANGED, "created_us")))
@@ -192,9 +205,10 @@ def check_some(
     if at is None:
         found += damage
     following: CheckPosition | None = None
+    last_part = len(_PARTS) - (1 if seal_of(connection) is not None else 2)
     if last is not None:
         following = CheckPosition(part, last)
-    elif part + 1 < len(_PARTS):
+    elif part < last_part:
         following = CheckPosition(part + 1, ())
     return Checked(tuple(found), following, size)
 
@@ -304,6 +318,21 @@ def _look_at_writes(
     return found, size, last
 
 
+def _look_at_keys(
+    connection: Connection, row: ThreadRow, after: tuple[str], _: set[bytes]
+) -> _Looked:
+    """Look at the keys of the segments that the thread needs, its own and others."""
+    of = {"of_thread": row.number, "after": bytes.fromhex(after[0]), "max_rows": PART_ROWS}
+    rows = _KEYS.run(connection, **of).fetchall()
+    found = [
+        Problem(f"the key of segment {sha256.hex()} in blob {blob_id} is damaged: {key.problem}")
+        for sha256, blob_id, key in rows
+        if isinstance(key, Unopened)
+    ]
+    last = (rows[-1][0].hex(),) if len(rows) == PART_ROWS else None
+    return found, ROW_BYTES * len(rows), last
+
+
 def _of_value(damage: Damage) -> str:
     return f"value {damage.digest.hex()} is damaged: {damage.problem}"
 
@@ -313,5 +342,7 @@ _PARTS: tuple[tuple[Callable[..., _Looked], tuple[str | int, ...]], ...] = (
     (_look_at_changes, (0,)),
     (_look_at_checkpoints, ("", "")),
     (_look_at_writes, ("", "", "", -1)),
+    (_look_at_keys, ("",)),
 )
-"""What is looked at, with the key that comes before the first of its rows."""
+"""What is looked at, with the key that comes before the first of its rows; the last part only in a
+sealed journal."""
