@@ -1,7 +1,7 @@
 """Types, rules and formats that need no database, network or clock.
 
-Values, identities, digests, storage formats and the table of errors: frozen dataclasses and pure
-functions. The exceptions are `pacing`, which waits, and `failpoints`, which kills the process in
+Values, identities, digests, limits, JSON views and the table of errors: frozen dataclasses and
+pure functions. The exceptions are `pacing`, which waits, and `failpoints`, which kills the process in
 crash tests. Uses the contract's protobuf messages only where they are a storage format (state,
 segment).
 

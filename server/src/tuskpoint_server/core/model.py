@@ -127,7 +127,7 @@ write_order = attrgetter("task_path", "task_id", "idx")
 
 
 class Metadata(NamedTuple):
-    """Metadata of a checkpoint: the exact bytes, and the fields that the service reads."""
+    """Metadata of a checkpoint: the exact bytes, and the fields that the server reads."""
 
     raw: bytes  # the JSON object as it was sent; never re-serialized
     run_id: str  # `run_id` if it is a string, else empty

@@ -59,7 +59,7 @@ class SearchQuery:
     vector: bytes = b""  # vector to search with, packed; empty if `text` is not
     scope: SearchScope = SearchScope()
     limit: int = 5
-    mode: SearchMode | None = None  # how to search; `None` leaves it to the service
+    mode: SearchMode | None = None  # how to search; `None` leaves it to the server
     metric: Metric = Metric.COSINE
 
 

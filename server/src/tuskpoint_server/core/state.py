@@ -243,7 +243,7 @@ def _is_deeper(parsed: object, levels: int) -> bool:
 
 
 def parse_metadata(raw: bytes, field: str) -> Metadata:
-    """Parse metadata like `parse_object`, and extract the fields that the service reads."""
+    """Parse metadata like `parse_object`, and extract the fields that the server reads."""
     parsed = parse_object(raw, field)
     parents = parsed.get("parents")
     root_id = parents.get("") if isinstance(parents, dict) else None

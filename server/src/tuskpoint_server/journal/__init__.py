@@ -1,9 +1,9 @@
-"""The server's database: one schema, one writer, many readers.
+"""The log of threads: one schema, one writer, many readers.
 
-The journal makes changes durable before they are acknowledged, answers reads, and records for the
-archive which packs are stored and which changes are certified.
+The journal makes changes durable before they are acknowledged, and answers reads. Features, archive
+and search keep their rows in it and decide their changes in its writer.
 
 It must not use a blob store or build segments (the archive does), know of wire messages or gRPC,
-decide what a call means (the service does), decode the bytes of an agent's value, or acknowledge
-a change before its commit is fsynced.
+decide what a call means (features do), decode the bytes of an agent's value, or acknowledge a
+change before its commit is fsynced.
 """

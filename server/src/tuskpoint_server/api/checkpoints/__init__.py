@@ -1,1 +1,1 @@
-"""`CheckpointService` on the wire. It must not make decisions; those are the service's."""
+"""`CheckpointService` on the wire. It must not make decisions; those are of `features`."""

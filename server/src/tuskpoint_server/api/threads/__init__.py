@@ -1,1 +1,1 @@
-"""`ThreadService` on the wire. It must not make decisions; those are the service's."""
+"""`ThreadService` on the wire. It must not make decisions; those are of `features`."""

@@ -1,4 +1,4 @@
-"""Saving and loading, as the service calls it."""
+"""Saving and loading in the journal: what is packed, enqueued, and read inline or in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lineage, as the service calls it: closures, forks, copies, rollbacks, adoptions."""
+"""Lineage in the journal: closures, forks, copies, rollbacks, adoptions."""
 
 from __future__ import annotations
 
