@@ -221,7 +221,7 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
 
 async def standing_records(home: House) -> dict[str, ManifestEntry]:
     """Return the checkpoint of each thread as records from the journal alone have it."""
-    records, _, _ = await home.journal.database.query(
+    records, *_ = await home.journal.database.query(
         lambda connection: recorded.records(connection, TENANT, 9, "", 100)
     )
     by_thread: dict[str, list[Record]] = defaultdict(list)

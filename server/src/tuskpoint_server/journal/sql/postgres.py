@@ -354,7 +354,7 @@ class Postgres(Backend):
         if not isinstance(cause, psycopg.Error):
             return None
         if isinstance(cause, psycopg.errors.LockNotAvailable):
-            return "another server, a command, a dump or a vacuum holds a lock of it"
+            return "another server uses it, or a command, a dump or a vacuum holds a lock"
         state = cause.sqlstate
         if state is None and not isinstance(cause, psycopg.OperationalError):
             return None
