@@ -1,8 +1,8 @@
 """Giving values up that stored segments hold, so that the journal keeps within its bound.
 
-Eviction is a pass over one family (`journal.removal.garbage_collection`). Everything stays that the latest
-checkpoint of a namespace names, a change above the watermark, a young one, or a hole, with its
-keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
+Eviction is a pass over one family (`journal.removal.garbage_collection`). Everything stays that
+the latest checkpoint of a namespace names, a change above the watermark, a young one, or a hole,
+with its keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
 """
 
 from __future__ import annotations
