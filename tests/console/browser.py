@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Re
 
 from tools.skipped_groups import AXE
 
-PATIENCE_MS = 15_000
+PATIENCE_MS = 60_000  # a limit costs time only where a test fails
 COLOURS = 128  # of a picture
 # A name of this machine that browsers do not take for it: the page lacks what they give to pages
 # from https and localhost alone.
