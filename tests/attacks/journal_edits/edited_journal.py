@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
-from tests.kit.databases import in_postgres, journal_of, postgres
+from tests.kit.databases import journal_of
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client, DataLoss
 
 STEPS = 6
-OF_THREAD = "thread = (SELECT number FROM threads WHERE thread_id = 'victim')"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kind(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield "sqlite"
-    else:
-        with in_postgres(postgres()):
-            yield "postgresql"
+def of(thread_id: str) -> str:
+    """Return the condition of rows that are of a thread."""
+    return f"thread = (SELECT number FROM threads WHERE thread_id = '{thread_id}')"
 
 
 class Home:
-    """A server with two threads, stopped; its journal can be edited.
+    """A server with some victims and the thread "other", stopped; its journal can be edited.
 
     Attributes:
+        certified: Whether all of it was certified before the edits.
         settings: The environment of its next start.
+        ids: The checkpoints of each thread, oldest first.
     """
 
-    def __init__(self, folder: Path, *, certified: bool) -> None:
+    def __init__(
+        self, folder: Path, *, certified: bool, victims: Sequence[str] = ("victim",)
+    ) -> None:
         data_dir = folder / "data"
         data_dir.mkdir(parents=True)
+        self.certified = certified
         self.url = journal_of(data_dir)
         self.settings = {"TUSKPOINT_JOURNAL": self.url} if self.url else {}
         self.settings["TUSKPOINT_FLUSH_INTERVAL"] = "3600"
@@ -45,23 +44,28 @@ class Home:
         self.server = ServerProcess(folder, self.settings)
         self.server.start()
         with Client(self.server.target) as client:
-            for thread_id in ("victim", "other"):
-                for step in range(STEPS):
+            self.ids = {
+                thread_id: [
                     client.save(thread_id, {"state": f"{thread_id} {step}"}, summary=f"step {step}")
+                    for step in range(STEPS)
+                ]
+                for thread_id in (*victims, "other")
+            }
             if certified:
                 client.flush()
         self.server.stop()
 
-    def edit(self, *statements: str) -> None:
-        """Run statements in the database; each must change a row."""
-        if self.url:
-            with psycopg.connect(self.url) as connection:
-                for statement in statements:
-                    assert connection.execute(statement.encode()).rowcount > 0
-            return
-        with closing(sqlite3.connect(self.server.data_dir / "journal.db")) as file, file:
+    def edit(self, *statements: str, anyway: bool = False) -> None:
+        """Run statements in the database; each must change a row, or `anyway`."""
+        opened: Any = (
+            psycopg.connect(self.url)
+            if self.url
+            else sqlite3.connect(self.server.data_dir / "journal.db")
+        )
+        with closing(opened) as database:
             for statement in statements:
-                assert file.execute(statement).rowcount > 0
+                assert database.execute(statement).rowcount > 0 or anyway
+            database.commit()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
@@ -70,12 +74,6 @@ class Home:
                 return connection.execute(query.encode()).fetchall()
         with closing(sqlite3.connect(self.server.data_dir / "journal.db")) as file:
             return file.execute(query).fetchall()
-
-    def ids(self, thread_id: str) -> list[str]:
-        """Return the checkpoints of a thread, oldest first."""
-        chosen = f"(SELECT number FROM threads WHERE thread_id = '{thread_id}')"
-        query = f"SELECT checkpoint_id FROM checkpoints WHERE thread = {chosen} ORDER BY 1"
-        return [row[0] for row in self.rows(query)]
 
 
 def is_verified(client: Client, thread_id: str) -> bool:

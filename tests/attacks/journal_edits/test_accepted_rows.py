@@ -3,77 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.attacks.journal_edits.edited_journal import OF_THREAD, STEPS, Home, is_verified, kind
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
 from tuskpoint import Client, NotFound
 
-__all__ = ["kind"]
+VICTIMS = ("shorter", "emptied", "gap", "middle", "last")
 
 
-@pytest.fixture(params=[True, False], ids=["certified", "journaled"])
-def home(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Home]:
-    home = Home(tmp_path / "home", certified=request.param)
+@pytest.fixture(scope="module", params=[True, False], ids=["certified", "journaled"])
+def home(
+    tmp_path_factory: pytest.TempPathFactory, database: str, request: pytest.FixtureRequest
+) -> Iterator[Home]:
+    """A server that once trusted the rows of edited threads, and now runs as always."""
+    home = Home(tmp_path_factory.mktemp("home"), certified=request.param, victims=VICTIMS)
+    tail = "', '".join(home.ids["shorter"][-2:])
+    home.edit(
+        f"DELETE FROM checkpoints WHERE {of('shorter')} AND checkpoint_id IN ('{tail}')",
+        f"DELETE FROM checkpoints WHERE {of('emptied')}",
+        f"DELETE FROM changes WHERE {of('gap')} AND seq = 3",
+        f"DELETE FROM changes WHERE {of('middle')} AND seq > 2",
+        f"DELETE FROM changes WHERE {of('last')} AND seq > {STEPS - 1}",
+    )
     with home.server:
+        home.settings["TUSKPOINT_ACCEPT_ROWS"] = "true"
+        home.server.start()
+        home.server.stop()
+        del home.settings["TUSKPOINT_ACCEPT_ROWS"]
+        home.server.start()
         yield home
 
 
-def accept(home: Home) -> None:
-    """Start the server so that it trusts the rows, and then as always."""
-    home.settings["TUSKPOINT_ACCEPT_ROWS"] = "true"
-    home.server.start()
-    home.server.stop()
-    del home.settings["TUSKPOINT_ACCEPT_ROWS"]
-    home.server.start()
-
-
-def test_the_latest_checkpoint_is_the_latest_that_is_there(home: Home) -> None:
-    *_, kept, before, last = home.ids("victim")
-    home.edit(
-        f"DELETE FROM checkpoints WHERE {OF_THREAD} AND checkpoint_id IN ('{last}', '{before}')"
-    )
-    accept(home)
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
     with Client(home.server.target) as client:
-        loaded = client.load("victim")
-        assert loaded.checkpoint_id == kept
-        assert loaded.state == {"state": f"victim {STEPS - 3}"}
-        assert len(list(client.list("victim"))) == STEPS - 2
-        assert client.get_thread("victim").checkpoint_count == STEPS - 2
-        saved = client.save("victim", {"state": "more"}, durability="certified")
-        assert client.load("victim").checkpoint_id == saved
-        assert not client.verify("victim").journal_details
+        yield client
+
+
+def test_the_latest_checkpoint_is_the_latest_that_is_there(home: Home, client: Client) -> None:
+    *_, kept, _, _ = home.ids["shorter"]
+    loaded = client.load("shorter")
+    assert loaded.checkpoint_id == kept
+    assert loaded.state == {"state": f"shorter {STEPS - 3}"}
+    assert len(list(client.list("shorter"))) == STEPS - 2
+    assert client.get_thread("shorter").checkpoint_count == STEPS - 2
+    saved = client.save("shorter", {"state": "more"}, durability="certified")
+    assert client.load("shorter").checkpoint_id == saved
+    assert not client.verify("shorter").journal_details
     log = home.server.log.read_text(encoding="utf-8")
-    assert f"the latest checkpoint of thread 'victim' of tenant default is now '{kept}'" in log
+    assert f"the latest checkpoint of thread 'shorter' of tenant default is now '{kept}'" in log
 
 
-def test_a_thread_without_any_checkpoint_has_no_latest(home: Home) -> None:
-    home.edit(f"DELETE FROM checkpoints WHERE {OF_THREAD}")
-    accept(home)
-    with Client(home.server.target) as client:
-        with pytest.raises(NotFound):
-            client.load("victim")
-        saved = client.save("victim", {"state": "first"})
-        assert client.load("victim").checkpoint_id == saved
+def test_a_thread_without_any_checkpoint_has_no_latest(client: Client) -> None:
+    with pytest.raises(NotFound):
+        client.load("emptied")
+    saved = client.save("emptied", {"state": "first"})
+    assert client.load("emptied").checkpoint_id == saved
 
 
-def test_a_log_with_a_gap_begins_after_it(home: Home) -> None:
-    home.edit(f"DELETE FROM changes WHERE {OF_THREAD} AND seq = 3")
-    accept(home)
-    with Client(home.server.target) as client:
-        client.save("victim", {"state": "more"})
-        assert is_verified(client, "victim")
-        assert not client.verify("victim").journal_details
+def test_a_log_with_a_gap_begins_after_it(client: Client) -> None:
+    client.save("gap", {"state": "more"})
+    assert is_verified(client, "gap")
+    assert not client.verify("gap").journal_details
 
 
-@pytest.mark.parametrize("above", ["2", str(STEPS - 1)], ids=["middle", "last"])
-def test_a_checkpoint_whose_change_is_gone_is_stored_all_the_same(home: Home, above: str) -> None:
+@pytest.mark.parametrize("name", ["middle", "last"])
+def test_a_checkpoint_whose_change_is_gone_is_stored_all_the_same(
+    client: Client, name: str
+) -> None:
     """Of a thread that is certified up to its end, the blob store has every checkpoint."""
-    home.edit(f"DELETE FROM changes WHERE {OF_THREAD} AND seq > {above}")
-    accept(home)
-    with Client(home.server.target) as client:
-        client.save("victim", {"state": "more"}, durability="certified")
-        outcome = client.verify("victim")
-        assert outcome.ok, outcome
-        assert outcome.passed == STEPS + 1
+    client.save(name, {"state": "more"}, durability="certified")
+    outcome = client.verify(name)
+    assert outcome.ok, outcome
+    assert outcome.passed == STEPS + 1

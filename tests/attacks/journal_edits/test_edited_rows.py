@@ -1,180 +1,204 @@
 """Rows of the journal changed, deleted, swapped, made up or put back behind the server's back.
 
-Each attack edits the database of a stopped server as its owner could, without the key that binds
-the rows. The server that starts over the edited journal must notice when the rows are read or
-listed, or must not start.
+Each attack edits the rows of one thread in the database of a stopped server as its owner could,
+without the key that binds the rows. The server that starts over the edited journal must notice
+when the rows are read or listed, or must not start.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.attacks.journal_edits.edited_journal import OF_THREAD, STEPS, Home, is_verified, kind
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
 from tests.kit.servers.processes import ServerEndedError
 from tuskpoint import Client, DataLoss
 
-__all__ = ["kind"]
+Read = Callable[[Client, str, Sequence[str]], object]
+CONTENT = "state, metadata, mac"
+ROW = (
+    "tenant, thread, seq, parent_id, state, metadata, run_id, root_id, delta_channels, label,"
+    " summary, forked_from, rolled_back_from, adopted_from, created_us, mac"
+)
+FORGED = '\'{"source":"forged"}\''
 
 
-@pytest.fixture(params=[True, False], ids=["certified", "journaled"])
-def home(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Home]:
-    home = Home(tmp_path / "home", certified=request.param)
+def load(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    client.load(thread_id)
+
+
+def load_second(client: Client, thread_id: str, ids: Sequence[str]) -> None:
+    client.load(thread_id, ids[1])
+
+
+def listing(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    list(client.list(thread_id))
+
+
+def replay(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    list(client.history(thread_id, full=True))
+
+
+def watch(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    next(iter(client.watch(thread_id)))
+
+
+def save(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    client.save(thread_id, {"n": 1})
+
+
+def update(change: str, thread_id: str, checkpoint_id: str) -> str:
+    """Return the statement that changes a row of a checkpoint."""
+    place = f"{of(thread_id)} AND checkpoint_id = '{checkpoint_id}'"
+    return f"UPDATE checkpoints SET {change} WHERE {place}"
+
+
+def copied(columns: str, source_thread: str, source: str) -> str:
+    """Return the change that copies columns of another checkpoint."""
+    return ", ".join(
+        f"{name} = (SELECT {name} FROM checkpoints WHERE {of(source_thread)}"
+        f" AND checkpoint_id = '{source}')"
+        for name in columns.split(", ")
+    )
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An edit of a thread, and the reads that must be refused afterwards.
+
+    Attributes:
+        edit: Returns the statements for a thread with these checkpoints; `home` has the others.
+        reads: What a client asks for.
+    """
+
+    edit: Callable[[Home, str, Sequence[str]], Sequence[str]]
+    reads: Sequence[Read]
+
+
+def swap(_: Home, thread_id: str, ids: Sequence[str]) -> Sequence[str]:
+    turns = ((ids[1], "swapped"), (ids[2], ids[1]), ("swapped", ids[2]))
+    return [update(f"checkpoint_id = '{new}'", thread_id, old) for old, new in turns]
+
+
+def make_up(_: Home, thread_id: str, ids: Sequence[str]) -> Sequence[str]:
+    later = f"{ids[-1][:-12]}{int(ids[-1][-12:], 16) + 1:012x}"
+    return [
+        f"INSERT INTO checkpoints ({ROW}, checkpoint_ns, checkpoint_id) SELECT {ROW}, '', '{later}'"
+        f" FROM checkpoints WHERE {of(thread_id)} AND checkpoint_id = '{ids[-1]}'"
+    ]
+
+
+def forge_metadata(home: Home, thread_id: str, ids: Sequence[str]) -> Sequence[str]:
+    value = f"convert_to({FORGED}, 'UTF8')" if home.url else f"CAST({FORGED} AS BLOB)"
+    return [update(f"metadata = {value}", thread_id, ids[1])]
+
+
+def delete(*numbers: int) -> Callable[[Home, str, Sequence[str]], Sequence[str]]:
+    return lambda _, thread_id, ids: [
+        f"DELETE FROM checkpoints WHERE {of(thread_id)} AND checkpoint_id = '{ids[number]}'"
+        for number in numbers
+    ]
+
+
+ATTACKS = {
+    "changed": Attack(
+        lambda _, thread_id, ids: [update("summary = 'another'", thread_id, ids[1])],
+        (listing, replay, load_second),
+    ),
+    "deleted-tail": Attack(delete(-1, -2), (load, listing, replay)),
+    "deleted-middle": Attack(delete(STEPS // 2), (listing, replay)),
+    "swapped": Attack(swap, (listing, replay, load_second)),
+    "made-up": Attack(make_up, (load, listing, replay)),
+    "of-another-thread": Attack(
+        lambda home, thread_id, ids: [
+            update(copied(CONTENT, "other", home.ids["other"][-1]), thread_id, ids[-1])
+        ],
+        (load, listing, replay),
+    ),
+    "older-as-newest": Attack(
+        lambda _, thread_id, ids: [
+            update(copied(f"{CONTENT}, seq", thread_id, ids[0]), thread_id, ids[-1])
+        ],
+        (load, listing, replay),
+    ),
+    "metadata": Attack(forge_metadata, (listing, replay)),
+    "deleted-change": Attack(
+        lambda _, thread_id, __: [f"DELETE FROM changes WHERE {of(thread_id)} AND seq = 3"],
+        (watch,),
+    ),
+    "row-of-thread": Attack(
+        lambda _, thread_id, ids: [
+            f"UPDATE threads SET head_id = '{ids[0]}' WHERE thread_id = '{thread_id}'"
+        ],
+        (load, save),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["certified", "journaled"])
+def home(
+    tmp_path_factory: pytest.TempPathFactory, database: str, request: pytest.FixtureRequest
+) -> Iterator[Home]:
+    """A server that runs over a journal in which each attack has edited a thread of its own."""
+    home = Home(tmp_path_factory.mktemp("home"), certified=request.param, victims=list(ATTACKS))
+    for name, attack in ATTACKS.items():
+        home.edit(*attack.edit(home, name, home.ids[name]))
     with home.server:
+        home.server.start()
         yield home
 
 
-def loads(client: Client) -> None:
-    client.load("victim")
-
-
-def lists(client: Client) -> None:
-    list(client.list("victim"))
-
-
-def replays(client: Client) -> None:
-    list(client.history("victim", full=True))
-
-
-def refuses(home: Home, *reads: Callable[[Client], object]) -> None:
-    """Start the server: each read of the thread ends with DATA_LOSS, and of the other one works.
-
-    A verification of the thread says what is wrong, and of the other one that nothing is.
-    """
-    home.server.start()
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
     with Client(home.server.target) as client:
-        assert not is_verified(client, "victim")
-        assert is_verified(client, "other")
-        for read in reads:
-            with pytest.raises(DataLoss, match="damaged in the journal"):
-                read(client)
-        assert client.load("other").state == {"state": f"other {STEPS - 1}"}
-        assert len(list(client.list("other"))) == STEPS
+        yield client
 
 
-def copied(columns: str, target: str, source: str, source_thread: str = "victim") -> str:
-    """Return the statement that copies columns of one checkpoint over those of another."""
-    of = f"(SELECT number FROM threads WHERE thread_id = '{source_thread}')"
-    chosen = f"SELECT {{}} FROM checkpoints WHERE thread = {of} AND checkpoint_id = '{source}'"
-    new = ", ".join(f"{name} = ({chosen.format(name)})" for name in columns.split(", "))
-    return f"UPDATE checkpoints SET {new} WHERE {OF_THREAD} AND checkpoint_id = '{target}'"
+@pytest.mark.parametrize("name", ATTACKS)
+def test_reads_of_an_edited_thread_are_refused(home: Home, client: Client, name: str) -> None:
+    """A verification of the thread says what is wrong."""
+    assert not is_verified(client, name)
+    for read in ATTACKS[name].reads:
+        with pytest.raises(DataLoss, match="damaged in the journal"):
+            read(client, name, home.ids[name])
 
 
-CONTENT = "state, metadata, mac"
+def test_other_threads_are_served(client: Client) -> None:
+    assert is_verified(client, "other")
+    assert client.load("other").state == {"state": f"other {STEPS - 1}"}
+    assert len(list(client.list("other"))) == STEPS
 
 
-def test_a_changed_row_is_refused(home: Home) -> None:
-    middle = home.ids("victim")[STEPS // 2]
-    home.edit(
-        f"UPDATE checkpoints SET summary = 'another' WHERE {OF_THREAD}"
-        f" AND checkpoint_id = '{middle}'"
-    )
-    refuses(home, lists, replays, lambda client: client.load("victim", middle))
+def test_a_listing_sends_all_but_the_changed_row(home: Home, client: Client) -> None:
+    sent: list[str] = []
+    records = (one.checkpoint_id for one in client.history("changed", full=True))
+    with pytest.raises(DataLoss, match="1 checkpoint was left out of this listing"):
+        sent.extend(records)
+    first, _, *rest = home.ids["changed"]
+    assert sent == [first, *rest]
 
 
-def test_a_deleted_tail_is_refused(home: Home) -> None:
-    last, before = home.ids("victim")[-1], home.ids("victim")[-2]
-    home.edit(
-        f"DELETE FROM checkpoints WHERE {OF_THREAD} AND checkpoint_id IN ('{last}', '{before}')"
-    )
-    refuses(home, loads, lists, replays)
+def test_a_damaged_thread_can_be_deleted_and_begins_again(client: Client) -> None:
+    assert client.delete("row-of-thread") > 0
+    client.save("row-of-thread", {"n": 1})
+    assert client.load("row-of-thread").state == {"n": 1}
 
 
-def test_a_deleted_middle_is_refused(home: Home) -> None:
-    middle = home.ids("victim")[STEPS // 2]
-    home.edit(f"DELETE FROM checkpoints WHERE {OF_THREAD} AND checkpoint_id = '{middle}'")
-    refuses(home, lists, replays)
-
-
-def test_swapped_rows_are_refused(home: Home) -> None:
-    _, one, other, *_ = home.ids("victim")
-    home.edit(
-        *(
-            f"UPDATE checkpoints SET checkpoint_id = '{new}' WHERE {OF_THREAD}"
-            f" AND checkpoint_id = '{old}'"
-            for old, new in ((one, "swapped"), (other, one), ("swapped", other))
-        )
-    )
-    refuses(home, lists, replays, lambda client: client.load("victim", one))
-
-
-def test_a_made_up_row_is_refused(home: Home) -> None:
-    last = home.ids("victim")[-1]
-    made_up = f"{last[:-12]}{int(last[-12:], 16) + 1:012x}"
-    names = [
-        "tenant, thread, seq, parent_id, state, metadata, run_id, root_id, delta_channels, label,"
-        " summary, forked_from, rolled_back_from, adopted_from, created_us, mac"
-    ]
-    chosen = ", ".join(names)
-    home.edit(
-        f"INSERT INTO checkpoints ({chosen}, checkpoint_ns, checkpoint_id) SELECT {chosen}, '',"
-        f" '{made_up}' FROM checkpoints WHERE {OF_THREAD} AND checkpoint_id = '{last}'"
-    )
-    refuses(home, loads, lists, replays)
-
-
-def test_a_row_of_another_thread_is_refused(home: Home) -> None:
-    last = home.ids("victim")[-1]
-    home.edit(copied(CONTENT, last, home.ids("other")[-1], "other"))
-    refuses(home, loads, lists, replays)
-
-
-def test_an_older_row_in_the_place_of_the_newest_is_refused(home: Home) -> None:
-    first, *_, last = home.ids("victim")
-    home.edit(copied(f"{CONTENT}, seq", last, first))
-    refuses(home, loads, lists, replays)
-
-
-def test_changed_metadata_is_refused(home: Home, kind: str) -> None:
-    middle = home.ids("victim")[STEPS // 2]
-    forged = '\'{"source":"forged"}\''
-    value = f"convert_to({forged}, 'UTF8')" if kind == "postgresql" else f"CAST({forged} AS BLOB)"
-    home.edit(
-        f"UPDATE checkpoints SET metadata = {value} WHERE {OF_THREAD}"
-        f" AND checkpoint_id = '{middle}'"
-    )
-    refuses(home, lists, replays)
-
-
-def test_a_deleted_change_is_refused(home: Home) -> None:
-    home.edit(f"DELETE FROM changes WHERE {OF_THREAD} AND seq = 3")
-
-    def watches(client: Client) -> None:
-        next(iter(client.watch("victim")))
-
-    refuses(home, watches)
-
-
-def test_a_changed_row_of_a_thread_is_refused(home: Home) -> None:
-    first = home.ids("victim")[0]
-    home.edit(f"UPDATE threads SET head_id = '{first}' WHERE thread_id = 'victim'")
-    refuses(home, loads, lambda client: client.save("victim", {"n": 1}))
-    with Client(home.server.target) as client:
-        assert client.delete("victim") > 0  # what is damaged can be deleted, and begins again
-        client.save("victim", {"n": 1})
-        assert client.load("victim").state == {"n": 1}
-
-
-def test_a_flush_goes_on_without_a_changed_row_and_says_so(tmp_path: Path, kind: str) -> None:
-    home = Home(tmp_path / "home", certified=False)
-    with home.server:
-        middle = home.ids("victim")[STEPS // 2]
-        home.edit(
-            f"UPDATE checkpoints SET summary = 'another' WHERE {OF_THREAD}"
-            f" AND checkpoint_id = '{middle}'"
-        )
-        home.server.start()
-        with Client(home.server.target) as client:
-            saved = client.save("other", {"state": "last"}, durability="certified")
-            assert client.load("other").checkpoint_id == saved
+def test_a_flush_goes_on_without_a_changed_row_and_says_so(home: Home, client: Client) -> None:
+    saved = client.save("other", {"state": "last"}, durability="certified")
+    assert client.load("other").checkpoint_id == saved
+    if not home.certified:  # or nothing of the changed thread is to be flushed
         log = home.server.log.read_text(encoding="utf-8")
-        assert f"checkpoint '{middle}'" in log
+        assert f"checkpoint '{home.ids['changed'][1]}'" in log
         assert "its row was changed behind the server's back" in log
 
 
+@pytest.mark.sqlite
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("certified", [True, False])
 def test_a_journal_put_back_to_an_earlier_state_is_refused(tmp_path: Path, certified: bool) -> None:
     home = Home(tmp_path / "home", certified=certified)
@@ -192,26 +216,11 @@ def test_a_journal_put_back_to_an_earlier_state_is_refused(tmp_path: Path, certi
             home.server.start()
 
 
+@pytest.mark.sqlite
+@pytest.mark.usefixtures("database")
 def test_a_journal_whose_key_was_replaced_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path / "home", certified=False)
     with home.server:
         home.edit(f"UPDATE journal_info SET value = 'clear:{'A' * 43}=' WHERE name = 'row_key'")
         with pytest.raises(ServerEndedError, match="bound by another key"):
             home.server.start()
-
-
-def test_a_listing_sends_all_but_the_changed_row(tmp_path: Path, kind: str) -> None:
-    home = Home(tmp_path / "home", certified=False)
-    with home.server:
-        middle = home.ids("victim")[STEPS // 2]
-        home.edit(
-            f"UPDATE checkpoints SET summary = 'another' WHERE {OF_THREAD}"
-            f" AND checkpoint_id = '{middle}'"
-        )
-        home.server.start()
-        with Client(home.server.target) as client:
-            sent: list[str] = []
-            records = (one.checkpoint_id for one in client.history("victim", full=True))
-            with pytest.raises(DataLoss, match="1 checkpoint was left out of this listing"):
-                sent.extend(records)
-        assert sent == [name for name in home.ids("victim") if name != middle]
