@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from tests.contract.changes.kit import events
 from tests.kit.archives import house
@@ -69,12 +71,17 @@ async def test_a_copy_and_a_certification_wake(tmp_path: Path) -> None:
 
 
 async def test_a_commit_that_failed_wakes_nobody(journal: Journal) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("as if")
+    backend = journal.database._backend
+    commit = backend.commit
+
+    def fail(connection: Connection, **more: Any) -> None:
+        if more["changed"]:  # not the journal's own notifications: waiters are woken if these fail
+            raise RuntimeError("as if")
+        commit(connection, **more)
 
     with journal.events.subscribe(TENANT, "t") as waiter:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(journal.database._backend, "commit", fail)
+            patched.setattr(backend, "commit", fail)
             await refused(save(journal, draft("a")), Reason.JOURNAL_UNAVAILABLE)
         await save(journal, draft("a", thread_id="other"))
         assert not await waiter.wait(0)
