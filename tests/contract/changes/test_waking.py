@@ -15,6 +15,13 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tests.kit.journal import Journal, save
 from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.journal.sql.notifications import Waiters
+
+
+@pytest.fixture(autouse=True)
+def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but changes wake waiters: notifications wake all as soon as they arrive."""
+    monkeypatch.setattr(Waiters, "wake_all", lambda _: None)
 
 
 async def test_a_waiter_is_woken_by_a_commit(journal: Journal) -> None:
