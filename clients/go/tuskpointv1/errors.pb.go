@@ -413,9 +413,9 @@ const (
 	// the checkpoint is not the latest: the clock of the client is behind, or a
 	// program chose the ID. The message names both IDs.
 	WarningKind_WARNING_KIND_BELOW_LATEST WarningKind = 6
-	// A search left out what matched, because its row in the journal was changed
-	// behind the server's back. The message names the first such checkpoint or
-	// item.
+	// A search left out what matches or may match, because its row in the journal
+	// was changed behind the server's back. The message names the first such
+	// checkpoint, thread or item.
 	WarningKind_WARNING_KIND_DAMAGED WarningKind = 7
 	// A search of text may have missed checkpoints, because of their text only the
 	// latest part is indexed. The message has their number.

@@ -8,14 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
 from tuskpoint import Client, DataLoss
+from tuskpoint.v1.checkpoint_pb2 import VIEW_FULL
+from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.store_service_pb2 import (
+    GetItemsRequest,
+    ItemChange,
+    ItemKey,
+    PutItemsRequest,
+    SearchItemsRequest,
+)
+from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
 
 OLDER = "an older state of it was put in its place"
 ROWS = {"threads": "number", "checkpoints": "thread", "writes": "thread", "changes": "thread"}
 VICTIMS = ("read", "begins-again", "was-deleted", "without-segments", "forward")
+STORE = "$store/users"
+
+
+def put_item(home: Home, value_json: bytes) -> None:
+    """Put the only item of a store."""
+    change = ItemChange(namespace=["users"], key="ann", value_json=value_json)
+    with grpc.insecure_channel(home.server.target) as channel:
+        StoreServiceStub(channel).PutItems(PutItemsRequest(changes=[change]))
 
 
 def keep(home: Home, *thread_ids: str) -> None:
@@ -44,19 +64,22 @@ def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Ho
     """A server whose victims were put back to what they were before a change was certified.
 
     Of the thread "fresh" nothing was certified when its rows were kept. The witness notes no
-    change, because that of "other" comes last.
+    change, because that of "other" comes last. Two of the victims are not indexed yet.
     """
     home = Home(tmp_path_factory.mktemp("home"), certified=True, victims=VICTIMS)
     with home.server:
         home.server.start()
         with Client(home.server.target) as client:
+            put_item(home, b'{"owes": 100}')
+            client.flush()
             client.save("fresh", {"state": "first"})
         home.server.stop()
-        keep(home, *VICTIMS[:-1], "fresh")
+        keep(home, *VICTIMS[:-1], "fresh", STORE)
         home.server.start()
         with Client(home.server.target) as client:
             for thread_id in ("read", "begins-again", "without-segments", "fresh"):
                 client.save(thread_id, {"state": "later"})
+            put_item(home, b'{"owes": 0}')
             client.delete("was-deleted")
             client.flush()
             client.save("other", {"state": f"other {STEPS - 1}"})
@@ -68,6 +91,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Ho
         home.edit(
             f"DELETE FROM members WHERE {of('without-segments')} AND last_seq > {through}",
             "UPDATE threads SET seq = seq + 1 WHERE thread_id = 'forward'",
+            "UPDATE threads SET indexed_seq = 0, unindexed_since_us = 1"
+            " WHERE thread_id IN ('read', 'begins-again')",
         )
         home.server.start()
         yield home
@@ -83,6 +108,7 @@ READS: dict[str, Callable[[Client, str], object]] = {
     "load": lambda client, _: client.load("read"),
     "load-by-ID": lambda client, old: client.load("read", old),
     "load-what-is-gone": lambda client, _: client.load("read", "ffffffff"),
+    "describe": lambda client, _: client.thread("read"),
     "list": lambda client, _: list(client.list("read")),
     "list-a-few": lambda client, _: list(client.list("read", limit=2)),
     "replay": lambda client, _: list(client.history("read", full=True)),
@@ -106,10 +132,53 @@ def test_other_threads_are_served(client: Client) -> None:
     assert is_verified(client, "other")
 
 
+def test_a_listing_over_all_threads_leaves_it_out_and_says_so(home: Home) -> None:
+    request, listed = ListCheckpointsRequest(view=VIEW_FULL), set[str]()
+    with grpc.insecure_channel(home.server.target) as channel:
+        answers = CheckpointServiceStub(channel).ListCheckpoints(request)
+        with pytest.raises(grpc.RpcError, match=f"is damaged.*{OLDER}"):
+            listed.update(answer.checkpoint.ref.thread_id for answer in answers)
+    assert listed >= {"other", "was-deleted", "without-segments"}
+    assert listed.isdisjoint({"read", "fresh"})
+
+
+def test_an_item_of_a_store_that_was_put_back_is_not_shown(home: Home) -> None:
+    with grpc.insecure_channel(home.server.target) as channel:
+        items = StoreServiceStub(channel)
+        wanted = GetItemsRequest(keys=[ItemKey(namespace=["users"], key="ann")])
+        with pytest.raises(grpc.RpcError, match=OLDER):
+            items.GetItems(wanted)
+        answer = items.SearchItems(SearchItemsRequest(namespace_prefix=["users"]))
+        assert not answer.items
+        assert OLDER in answer.warnings[0].message
+
+
+def test_a_search_leaves_it_out_and_says_so(client: Client) -> None:
+    found = client.search_history("step", limit=50)
+    assert {checkpoint.thread_id for checkpoint in found} >= {"other", "without-segments"}
+    assert not any(checkpoint.thread_id in ("read", "fresh") for checkpoint in found)
+    found = client.search_history("step", thread_id="read")
+    assert not found
+    assert any(OLDER in str(warning) for warning in found.warnings)
+
+
+def test_the_index_goes_on_for_all_others(home: Home, client: Client) -> None:
+    for word in ("quaternion", "octonion", "sedenion"):
+        client.save("other", {"state": f"other {STEPS - 1}"}, summary=f"it says {word}")
+        found = client.search_history(word, thread_id="other")
+        assert [checkpoint.summary for checkpoint in found] == [f"it says {word}"]
+        assert not found.warnings
+    log = home.server.log.read_text(encoding="utf-8")
+    assert log.count("not indexed: thread 'read' is damaged") == 1
+
+
 def test_what_is_left_of_it_can_be_deleted_and_begins_again(client: Client) -> None:
     assert client.delete("begins-again") == STEPS
-    saved = client.save("begins-again", {"n": 1}, durability="certified")
+    saved = client.save("begins-again", {"n": 1}, summary="anew", durability="certified")
     assert client.load("begins-again").checkpoint_id == saved
+    found = client.search_history("anew", thread_id="begins-again")
+    assert [checkpoint.checkpoint_id for checkpoint in found] == [saved]
+    assert not found.warnings
     assert is_verified(client, "begins-again")
 
 

@@ -80,17 +80,22 @@ class Found:
 class SearchAnswer:
     """Result of a search."""
 
-    results: tuple[Found, ...]  # nearest first
+    results: tuple[Found, ...]  # nearest first, then those with a damage
     mode: SearchMode  # how it was made
     metric: str  # name of the metric of distances
     unindexed: int = 0  # checkpoints of the tenant that the index does not know yet
     truncated: bool = False  # more may exist that could not be looked at
     fell_back: str = ""  # why it was made in another mode than the server is set up for
     dropped: int = 0  # memories that MemWal has and could not return
-    damaged: tuple[str, ...] = ()  # why matches were left out: their rows were changed
+    damaged: tuple[str, ...] = ()  # why checkpoints were left out: rows were changed
     no_vectors: str = ""  # why there is nothing to compare a vector with
     sealed: bool = False  # the index has summaries and no values
     cut: int = 0  # checkpoints that may have been missed: of their text only a part is indexed
+
+    @property
+    def sound(self) -> tuple[Found, ...]:
+        """The results without those that have a damage."""
+        return tuple(result for result in self.results if not result.damage)
 
 
 MAX_WORDS = 64

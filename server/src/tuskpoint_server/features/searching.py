@@ -53,13 +53,13 @@ class Search:
             answer = replace(answer, cut=await engine.finding.cut(tenant, query.scope, found))
         took = time.monotonic() - began
         engine.searched(answer.mode, took, fell_back=bool(answer.fell_back))
-        damaged = tuple(one.damage for one in answer.results if one.damage)
-        if damaged:
-            for damage in damaged:
-                _log.error("left out of a search: %s", damage)
-            sound = tuple(one for one in answer.results if not one.damage)
-            answer = replace(answer, results=sound, damaged=damaged)
-        return answer
+        damaged = dict.fromkeys(result.damage for result in answer.results if result.damage)
+        for damage in damaged:
+            _log.error("left out of a search: %s", damage)
+        for refusal in await engine.damaged(tenant):  # the log has them
+            if query.scope.thread_id in ("", refusal.metadata["thread_id"]):
+                damaged[str(refusal)] = None
+        return replace(answer, results=answer.sound, damaged=tuple(damaged))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Asked:
             return False
         if answer.mode is not SearchMode.LEXICAL and self.words.asks_exactly:
             return True
-        return answer.mode is not SearchMode.MEMWAL and len(answer.results) < self.query.limit
+        return answer.mode is not SearchMode.MEMWAL and len(answer.sound) < self.query.limit
 
     async def by_vector(self) -> SearchAnswer:
         if self.query.mode not in (None, SearchMode.VECTOR):

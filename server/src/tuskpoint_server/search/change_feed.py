@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from sqlalchemy import (
     Connection,
+    Text,
     and_,
     bindparam,
     case,
+    cast,
     exists,
     func,
     literal_column,
@@ -66,10 +68,15 @@ _ITS_PARENT = and_(
 )
 _UNINDEXED = T.unindexed_since_us.is_not(None)
 _SWEPT = T.compacted_seq > T.indexed_seq
+# Skipped threads are one text, ` number-seq number-seq `: lists of each length need a statement.
+_VERSION = cast(T.number, Text) + literal_column("'-'", Text) + cast(T.seq, Text)
+_NOT_SKIPPED = bindparam("skipped", type_=Text).not_like(
+    literal_column("'% '", Text) + _VERSION + literal_column("' %'", Text)
+)
 _LOG = (T.number, T.tenant, T.thread_id, T.family, T.indexed_seq, T.seq, INDEXABLE, _SWEPT)
 _LOGS = Statement(
     select(*_LOG)
-    .where(_UNINDEXED, T.number != bindparam("but"))
+    .where(_UNINDEXED, T.number != bindparam("but"), _NOT_SKIPPED)
     .order_by(T.unindexed_since_us, T.number)
     .limit(bindparam("max_rows"))
 )
@@ -104,7 +111,7 @@ _CHANGES = Statement(
         .outerjoin(checkpoints, _ITS_ROW)
         .outerjoin(_parents, _ITS_PARENT)
     )
-    .where(_UNINDEXED, T.number != bindparam("but"), INDEXABLE, ~_SWEPT)
+    .where(_UNINDEXED, T.number != bindparam("but"), _NOT_SKIPPED, INDEXABLE, ~_SWEPT)
     .order_by(T.unindexed_since_us, T.number, L.seq)
 )
 _OF_THREAD = (
@@ -160,6 +167,7 @@ class Advance:
     thread_id: str
     before: int  # its watermark when it was read
     through: int  # its watermark once the batch is stored
+    seq: int  # its last change when it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,8 @@ class _Log(NamedTuple):
     swept: bool
 
     def advance(self, through: int) -> Advance:
-        return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through)
+        of = (self.number, self.tenant, self.thread_id)
+        return Advance(*of, self.indexed_seq, through, self.seq)
 
     def read(self, row: SqlRow) -> Read:
         number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
@@ -200,11 +209,17 @@ class _Log(NamedTuple):
         return Read(document, self.family, *read)
 
 
-def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
-    """Return the next changes that the index has to know of, oldest first."""
+def stretch(
+    connection: Connection, limit: int, walk: Walk | None, skipped: Mapping[int, int]
+) -> Stretch:
+    """Return the next changes that the index has to know of, oldest first.
+
+    `skipped`: threads that are left out until they have more changes; number to last change.
+    """
     but = walk.thread if walk is not None else 0
-    logs = list(map(_Log._make, _LOGS.run(connection, but=but, max_rows=limit).fetchall()))
-    changed, next_row = _some(_CHANGES.run(connection, but=but), limit)
+    of = {"but": but, "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items())}
+    logs = list(map(_Log._make, _LOGS.run(connection, **of, max_rows=limit).fetchall()))
+    changed, next_row = _some(_CHANGES.run(connection, **of), limit)
     by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)
@@ -256,7 +271,8 @@ def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
     numbers |= {one.parent for one in read if one.parent is not None}
     damaged = damaged_rows(connection, numbers)
     for refusal in damaged.values():
-        _log.error("not indexed: %s", refusal)
+        if refusal.metadata["checkpoint_id"]:  # who stores the batch tells of damaged threads
+            _log.error("not indexed: %s", refusal)
     return [
         one if one.parent not in damaged else one._replace(before=None)
         for one in read

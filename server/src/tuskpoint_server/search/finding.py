@@ -311,6 +311,7 @@ def _find(
     """
     lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
     found: dict[CheckpointKey, Found] = {}
+    damaged: dict[CheckpointKey, Found] = {}  # these take no place of the others
     left, size, looked_at = candidates(None), FIRST_PAGE, 0
     while len(found) < limit and (page := list(islice(left, size))):
         numbers = [one.number for one in page]
@@ -325,7 +326,7 @@ def _find(
             if key in found or forged or not matches(metadata, scope.filter, typed=True):
                 continue
             if refusal := damaged_rows(connection, [of_row]).get(of_row):
-                found[key] = Found(key, "", "", b"", one.distance, damage=str(refusal))
+                damaged[key] = Found(key, "", "", b"", one.distance, damage=str(refusal))
                 continue
             content = ""
             if indexed:
@@ -338,7 +339,7 @@ def _find(
             rows = connection.execute(_passing(connection, table, tenant, scope))
             passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
             left, size, table = candidates(passing), FIRST_PAGE, None
-    return list(found.values())
+    return [*found.values(), *damaged.values()]
 
 
 def _in_scope(

@@ -8,6 +8,7 @@ number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from ..core.errors import Refusal
 from ..core.items import keeps_items
 from ..core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..journal.database.database import Database
@@ -31,6 +33,10 @@ from .searched_values import Document, embedded_text
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
+SKIPPED_S = 600.0  # after which a damaged thread is tried again
+
+_log = logging.getLogger(__name__)
+
 _ITS_TEXT = TEXT.c.rowid == D.number
 _STANDING = Statement(
     sa.select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
@@ -137,6 +143,17 @@ class Unembedded(NamedTuple):
         return self.number, self.seq
 
 
+class _DamagedThread(NamedTuple):
+    """A thread whose row is damaged, and which is not indexed therefore.
+
+    `seq`: its last change; `tried_us`: when it was found damaged.
+    """
+
+    seq: int
+    damage: Refusal
+    tried_us: int
+
+
 class IndexRows:
     """The index of a journal, being written. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
@@ -145,12 +162,21 @@ class IndexRows:
         # Where a walk has come is kept here alone: after a restart it begins again, and finds
         # nothing to change where it was before.
         self._walk: change_feed.Walk | None = None
+        self._damaged: dict[int, _DamagedThread] = {}  # by number
 
     async def take(self, limit: int) -> change_feed.Stretch:
-        """Return the next changes that the index has to know of, of all tenants, oldest first."""
-        walk = self._walk
+        """Return the next changes that the index has to know of, of all tenants, oldest first.
+
+        A damaged thread is skipped until it has another change or is due to be tried again.
+        """
+        walk, since_us = self._walk, self._database.now_us() - SKIPPED_S * 1e6
+        skipped = {
+            number: thread.seq
+            for number, thread in self._damaged.items()
+            if thread.tried_us > since_us
+        }
         return await self._database.query(
-            lambda connection: change_feed.stretch(connection, limit, walk)
+            lambda connection: change_feed.stretch(connection, limit, walk, skipped)
         )
 
     async def store(
@@ -159,15 +185,39 @@ class IndexRows:
         """Store documents and move the watermarks of their threads; return how many were stored.
 
         A checkpoint that changed since it was read, or went, is left as it is: a later change
-        says so. So is one of a thread that search may not find any more.
+        says so. So is one of a thread that search may not find any more, or that is damaged.
         """
-        stored = await self._database.transact(
+        stored, damaged = await self._database.transact(
             lambda batch: _store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.summary) + len(one.body) for one in made),
         )
-        if stretch.walk is not None:
-            self._walk = stretch.walk if stretch.walk.after is not None else None
+        for advance in stretch.advances:
+            self._note(advance, damaged.get(advance.thread))
+        if (walk := stretch.walk) is not None:
+            self._walk = None if walk.after is None or walk.thread in damaged else walk
         return stored
+
+    def _note(self, advance: change_feed.Advance, damage: Refusal | None) -> None:
+        """Note whether a thread is damaged, and say so in the log if that is new."""
+        before = self._damaged.pop(advance.thread, None)
+        if damage is not None:
+            if before is None or str(before.damage) != str(damage):
+                _log.error("not indexed: %s", damage)
+            now_us = self._database.now_us()
+            self._damaged[advance.thread] = _DamagedThread(advance.seq, damage, now_us)
+
+    def is_damaged(self, thread: int, seq: int) -> bool:
+        """Return whether a thread, by number, is not indexed up to a change: it is damaged."""
+        return thread in self._damaged and self._damaged[thread].seq == seq
+
+    async def damaged(self, tenant: str) -> list[Refusal]:
+        """Return the damages of the threads of a tenant that the index is behind of."""
+        behind = await self.now(tenant) if self._damaged else {}
+        return [
+            self._damaged[thread].damage
+            for thread, seq in behind.items()
+            if self.is_damaged(thread, seq)
+        ]
 
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the threads, by number, that the index is behind of, with their last change."""
@@ -177,9 +227,10 @@ class IndexRows:
         """Return whether the index has threads, by number, up to these changes."""
         return await self._database.query(partial(change_feed.reached, wanted=wanted))
 
-    def forget_walk(self) -> None:
-        """Begin a walk anew: another server keeps the index, and it goes on from there."""
+    def forget(self) -> None:
+        """Forget the walk and the damaged threads: another server keeps the index."""
         self._walk = None
+        self._damaged.clear()
 
     async def backlog(self) -> list[change_feed.IndexBacklog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
@@ -247,15 +298,20 @@ class IndexRows:
 
 def _store(
     batch: UnitOfWork, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
-) -> int:
+) -> tuple[int, dict[int, Refusal]]:
     """Store documents and move the watermarks of their threads; return how many were stored.
+
+    Damaged threads stay as they are. They are returned, too: number to damage.
 
     What an embedder made of another text goes. A checkpoint without a vector gets the one that
     a caller sent with its origin: no caller mints the same ID in two threads for the same state
     unless it means the same.
     """
     batch.lock((advance.tenant, advance.thread_id) for advance in stretch.advances)
-    open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
+    damaged: dict[int, Refusal] = {}
+    open_threads = {
+        advance.thread for advance in stretch.advances if _advance(batch, advance, damaged)
+    }
     connection = batch.connection
     rows = _STANDING.run_listed(connection, (one.number for one in made))
     standing = {row[0]: row[1:] for row in rows}
@@ -292,12 +348,18 @@ def _store(
     full_text.add(connection, said)
     if remember:
         _remember(connection, [one for one in taken if one.number not in items], batch.now_us)
-    return len(taken)
+    return len(taken), damaged
 
 
-def _advance(batch: UnitOfWork, advance: change_feed.Advance) -> bool:
-    """Move the watermark of a thread; return whether search may still find its checkpoints."""
-    log = batch.find(advance.tenant, advance.thread_id)
+def _advance(batch: UnitOfWork, advance: change_feed.Advance, damaged: dict[int, Refusal]) -> bool:
+    """Move the watermark of a thread; return whether search may still find its checkpoints.
+
+    The thread is added to `damaged` if it is.
+    """
+    log = batch.find_any(advance.tenant, advance.thread_id)
+    if log is not None and log.damage is not None:
+        damaged[advance.thread] = log.damage
+        return False
     if log is None or log.row.indexed_seq != advance.before:
         return False
     row = log.row

@@ -66,6 +66,7 @@ class SearchEngine:
 
         self._index = IndexRows(journal)
         self.sweep = self._index.sweep
+        self.damaged = self._index.damaged
         self.finding = FindRows(journal)
         self._embedder = embedder
         instruments = SearchInstruments(
@@ -138,6 +139,8 @@ class SearchEngine:
         problem = self._indexer.trouble.problem
         if self._embedding is not None:
             problem = problem or self._embedding.trouble.problem
+        if not problem:
+            problem = next((f"not indexed: {damage}" for damage in await self.damaged(tenant)), "")
         memwal = self._memwal
         memories = None if memwal is None else await memwal.memories.standing(tenant)
         index = await self.finding.standing(tenant)
@@ -204,7 +207,8 @@ class SearchEngine:
             # Pointers are resolved by documents, those of fresh forks too.
             unindexed = await self.catch_up(tenant)
             found = await self.finding.by_pointers(tenant, recalled, scope, limit)
-            short = len(found) < limit and returned >= asked
+            sound = sum(not one.damage for one in found)
+            short = sound < limit and returned >= asked
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED

@@ -93,7 +93,10 @@ class IndexTask:
                 await self._follow(wanted)
 
             def came() -> bool:
-                return all(self._passed.get(thread, -1) >= seq for thread, seq in wanted.items())
+                return all(
+                    self._passed.get(thread, -1) >= seq or self._rows.is_damaged(thread, seq)
+                    for thread, seq in wanted.items()
+                )
 
             if not came():
                 self._hurry()
@@ -150,7 +153,7 @@ class IndexTask:
         if not self._searches:
             self._hurried.clear()
         if not self.keeps():
-            self._rows.forget_walk()
+            self._rows.forget()
             await self._count(complete=True)
             return False
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)

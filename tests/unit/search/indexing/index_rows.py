@@ -61,7 +61,8 @@ class Rows(IndexRows):
                 TENANT,
                 f"t{thread}",
                 self.watermarks.get(thread, 0),
-                max(one.seq for one in some if one.thread == thread),
+                through := max(one.seq for one in some if one.thread == thread),
+                through,
             )
             for thread in {one.thread: None for one in some}
         )
@@ -84,6 +85,10 @@ class Rows(IndexRows):
         """Return the greatest that waits of each thread."""
         mine = [one for one in self.waiting if one.tenant == tenant]
         return {one.thread: one.seq for one in sorted(mine, key=lambda one: one.seq)}
+
+    def is_damaged(self, thread: int, seq: int) -> bool:
+        """Return that no thread is."""
+        return False
 
     async def backlog(self) -> list[IndexBacklog]:
         """Count what waits."""

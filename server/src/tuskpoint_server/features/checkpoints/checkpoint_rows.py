@@ -19,8 +19,8 @@ from ...core.model import (
 )
 from ...core.state import RawCheckpoint
 from ...core.threads import Thread, ThreadDetail
-from ...journal.database.database import Database
-from ...journal.database.thread_rows import StoredWrite
+from ...journal.database.database import Connection, Database
+from ...journal.database.thread_rows import StoredWrite, find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import delta_history, load
 from ...journal.values.load import CheckpointPage, ListPosition
@@ -216,11 +216,23 @@ class CheckpointRows:
         else:
             self._database.full.pop(tenant, None)
 
-    async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
-        """Return a thread, or `None` if it does not exist (any more)."""
-        return await self._database.query(
-            lambda connection: threads.thread(connection, tenant, thread_id)
-        )
+    async def thread(
+        self, tenant: str, thread_id: str, *, checked: bool = True
+    ) -> ThreadDetail | None:
+        """Return a thread, or `None` if it does not exist (any more).
+
+        If it is not `checked`, its row may be damaged.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+
+        def read(connection: Connection) -> ThreadDetail | None:
+            if checked:
+                find_thread(connection, tenant, thread_id)
+            return threads.thread(connection, tenant, thread_id)
+
+        return await self._database.query(read)
 
     async def list_threads(
         self, tenant: str, query: ThreadQuery, after: threads.After, limit: int

@@ -6,9 +6,13 @@ segment ends above the watermark, the row of the thread is older than the segmen
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from collections.abc import Collection
+
+from sqlalchemy import Connection, func, select
 
 from ..sql.schema import members, threads
+from ..sql.statements import LISTED, Statement
+from .binding import binder_of
 
 STORED_THROUGH = (
     select(func.max(members.c.last_seq))
@@ -16,6 +20,20 @@ STORED_THROUGH = (
     .scalar_subquery()
 )
 """The last change that a recorded segment of a thread holds; a column beside those of `threads`."""
+
+_NUMBERED = Statement(
+    select(threads.c.number, threads.c.certified_seq, STORED_THROUGH).where(
+        threads.c.number.in_(LISTED)
+    )
+)
+
+
+def problems(connection: Connection, numbers: Collection[int]) -> dict[int, str]:
+    """Return what is wrong with those threads, by number, that were put back."""
+    if not binder_of(connection).is_complete:
+        return {}
+    rows = _NUMBERED.run_listed(connection, sorted(numbers))
+    return {number: problem(*watermarks) for number, *watermarks in rows if is_older(*watermarks)}
 
 
 def is_older(certified_seq: int, stored_through: int | None) -> bool:

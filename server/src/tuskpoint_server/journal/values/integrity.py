@@ -20,7 +20,9 @@ from ...core.errors import Refusal, journal_damaged
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ...core.values import Unopened
+from ..database import put_back
 from ..database.binding import binder_of, equal
+from ..database.put_back import STORED_THROUGH
 from ..database.thread_rows import (
     KNOWN,
     WRITE_CHANGED,
@@ -71,6 +73,7 @@ _WRITES = _after(
 _NUMBERED = Statement(
     select(
         *(checkpoints.c.number, threads.c.tenant, threads.c.thread_id, threads.c.number),
+        *(threads.c.certified_seq, STORED_THROUGH),
         *(checkpoints.c[name] for name in _PLACE),
         *KNOWN,
     )
@@ -161,17 +164,21 @@ def damaged_rows(connection: Connection, numbers: Collection[int]) -> dict[int, 
     """Return which rows of checkpoints, by number, are not as the server wrote them, and why.
 
     For readers that take a few columns of many rows, and need all columns only for those they use.
+    Rows of threads that were put back to an earlier state are among them.
     """
     binder = binder_of(connection)
     if not binder.is_complete or not numbers:
         return {}
     found: dict[int, Refusal] = {}
     rows = _NUMBERED.run_listed(connection, sorted(numbers))
-    for number, tenant, thread_id, thread, *columns in rows:
+    for number, tenant, thread_id, thread, certified_seq, stored_through, *columns in rows:
         place = (columns[0], columns[1])
         known = CachedCheckpoint(*columns[2:])
         if not known.is_bound(binder, ThreadRef(tenant, thread_id, thread), place):
             found[number] = journal_damaged(thread_id, *place)
+        elif put_back.is_older(certified_seq, stored_through):
+            why = put_back.problem(certified_seq, stored_through)
+            found[number] = journal_damaged(thread_id, problem=why)
     return found
 
 

@@ -268,6 +268,16 @@ def read_page(
                 size += _size(row, messages[-1])
         else:
             last = None
+    if query.thread_id is None:
+        problems = put_back.problems(connection, {row.thread for row in rows})
+        damaged += (
+            journal_damaged(row.thread_id, row.checkpoint_ns, row.checkpoint_id, problem=problem)
+            for row in rows
+            if (problem := problems.get(row.thread))
+        )
+        pairs = zip(rows, messages, strict=True)
+        sound = [(row, message) for row, message in pairs if row.thread not in problems]
+        rows, messages = [row for row, _ in sound], [message for _, message in sound]
     if last is None or after is None:
         damaged += _missing(connection, tenant, query, is_last=last is None)
     if view is View.ENTRY:

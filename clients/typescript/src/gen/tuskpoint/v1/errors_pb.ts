@@ -672,9 +672,9 @@ export enum WarningKind {
   BELOW_LATEST = 6,
 
   /**
-   * A search left out what matched, because its row in the journal was changed
-   * behind the server's back. The message names the first such checkpoint or
-   * item.
+   * A search left out what matches or may match, because its row in the journal
+   * was changed behind the server's back. The message names the first such
+   * checkpoint, thread or item.
    *
    * @generated from enum value: WARNING_KIND_DAMAGED = 7;
    */
