@@ -49,7 +49,8 @@ const (
 // `CheckpointService`.
 type ThreadServiceClient interface {
 	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-	// deleted thread too.
+	// deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+	// was changed, or put back to an earlier state, behind the server's back.
 	GetThread(ctx context.Context, in *GetThreadRequest, opts ...grpc.CallOption) (*GetThreadResponse, error)
 	// Lists threads in pages, by ID or the latest change first. Errors:
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
@@ -356,7 +357,8 @@ func (c *threadServiceClient) GetManifest(ctx context.Context, in *GetManifestRe
 // `CheckpointService`.
 type ThreadServiceServer interface {
 	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-	// deleted thread too.
+	// deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+	// was changed, or put back to an earlier state, behind the server's back.
 	GetThread(context.Context, *GetThreadRequest) (*GetThreadResponse, error)
 	// Lists threads in pages, by ID or the latest change first. Errors:
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.

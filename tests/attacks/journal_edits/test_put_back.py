@@ -27,7 +27,7 @@ from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
 
 OLDER = "an older state of it was put in its place"
 ROWS = {"threads": "number", "checkpoints": "thread", "writes": "thread", "changes": "thread"}
-VICTIMS = ("read", "begins-again", "was-deleted", "without-segments", "forward")
+VICTIMS = ("read", "begins-again", "erased", "was-deleted", "without-segments", "forward")
 STORE = "$store/users"
 
 
@@ -77,7 +77,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Ho
         keep(home, *VICTIMS[:-1], "fresh", STORE)
         home.server.start()
         with Client(home.server.target) as client:
-            for thread_id in ("read", "begins-again", "without-segments", "fresh"):
+            for thread_id in ("read", "begins-again", "erased", "without-segments", "fresh"):
                 client.save(thread_id, {"state": "later"})
             put_item(home, b'{"owes": 0}')
             client.delete("was-deleted")
@@ -180,6 +180,13 @@ def test_what_is_left_of_it_can_be_deleted_and_begins_again(client: Client) -> N
     assert [checkpoint.checkpoint_id for checkpoint in found] == [saved]
     assert not found.warnings
     assert is_verified(client, "begins-again")
+
+
+def test_what_is_left_of_it_can_be_erased_once_it_is_deleted(client: Client) -> None:
+    with pytest.raises(DataLoss, match=OLDER):
+        client.erase("erased")
+    assert client.delete("erased") == STEPS
+    assert client.erase("erased").content
 
 
 def test_a_flush_stores_nothing_of_it_and_goes_on(home: Home, client: Client) -> None:

@@ -133,7 +133,8 @@ class ThreadServiceServicer(object):
 
     def GetThread(self, request, context):
         """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-        deleted thread too.
+        deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+        was changed, or put back to an earlier state, behind the server's back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

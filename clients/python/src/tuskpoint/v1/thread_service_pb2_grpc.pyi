@@ -41,7 +41,8 @@ class ThreadServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ThreadServiceAsyncStub: ...
     GetThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadRequest, _thread_service_pb2.GetThreadResponse]
     """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-    deleted thread too.
+    deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+    was changed, or put back to an earlier state, behind the server's back.
     """
     ListThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]
     """Lists threads in pages, by ID or the latest change first. Errors:
@@ -186,7 +187,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadRequest, _thread_service_pb2.GetThreadResponse]  # type: ignore[assignment]
     """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-    deleted thread too.
+    deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+    was changed, or put back to an earlier state, behind the server's back.
     """
     ListThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]  # type: ignore[assignment]
     """Lists threads in pages, by ID or the latest change first. Errors:
@@ -334,7 +336,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.GetThreadResponse, _abc.Awaitable[_thread_service_pb2.GetThreadResponse]]:
         """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-        deleted thread too.
+        deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+        was changed, or put back to an earlier state, behind the server's back.
         """
 
     @_abc_1.abstractmethod

@@ -216,20 +216,15 @@ class CheckpointRows:
         else:
             self._database.full.pop(tenant, None)
 
-    async def thread(
-        self, tenant: str, thread_id: str, *, checked: bool = True
-    ) -> ThreadDetail | None:
+    async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
         """Return a thread, or `None` if it does not exist (any more).
-
-        If it is not `checked`, its row may be damaged.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
         """
 
         def read(connection: Connection) -> ThreadDetail | None:
-            if checked:
-                find_thread(connection, tenant, thread_id)
+            find_thread(connection, tenant, thread_id)
             return threads.thread(connection, tenant, thread_id)
 
         return await self._database.query(read)

@@ -110,7 +110,7 @@ class Retention:
         families = await self._erasure.families(tenant, wanted)
         erased = []
         for name in wanted:
-            detail = await self._journal.thread(tenant, name, checked=False)
+            detail = await self._journal.thread(tenant, name)
             incarnation = detail.thread.incarnation if detail is not None else None
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})

@@ -1625,7 +1625,8 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
 export const ThreadService: GenService<{
   /**
    * Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-   * deleted thread too.
+   * deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
+   * was changed, or put back to an earlier state, behind the server's back.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.GetThread
    */
