@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import resource
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -21,9 +18,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 
 from tests.integration.access.tls_kit import write_tokens
 from tests.kit.servers import http2
+from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint import Client
 from tuskpoint_server.api.web import connect, connections
+from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process as processes
 
 MIB = 1024 * 1024
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.slow
 class Attacked:
     """A server process that asks for tokens; `resident` and `peak` measure it in MiB."""
 
-    process: subprocess.Popen[str]
+    process: Forked
     grpc_port: int
     http_port: int
     token: str
@@ -74,22 +73,21 @@ def attacked(directory: Path, *arguments: str, files: int = 4096) -> Iterator[At
     token = write_tokens(directory / "tokens.toml")["writer"]
     settings = ["--data-dir", str(directory / "data"), "--tokens", str(directory / "tokens.toml")]
     listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tuskpoint_server", *listen, *settings, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=own_environment(),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
-        )
+    process = Forked(
+        serve.main,
+        [*listen, *settings, *arguments],
+        own_environment(),
+        directory / "log",
+        open_files=files,
+    )
     try:
-        assert process.stdout is not None
-        over_grpc, over_http = (process.stdout.readline().rpartition(":")[2] for _ in range(2))
+        over_grpc, over_http = (
+            process.output.readline().decode().rpartition(":")[2] for _ in range(2)
+        )
         yield Attacked(process, int(over_grpc), int(over_http), token)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 async def send_most(port: int, path: str, *headers: tuple[bytes, bytes]) -> None:

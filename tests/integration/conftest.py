@@ -7,10 +7,8 @@ the tests of the contract already prove there, such as which changes a watch del
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,8 @@ import pytest
 from bench.running.postgres import LeftOutError
 from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.databases import in_postgres, journal_of, place, postgres
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import own_environment
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-START_SECONDS = 60
 END_SECONDS = 40
 
 
@@ -112,17 +111,14 @@ async def taker(tmp_path: Path) -> AsyncIterator[Side]:
 class StartedServer:
     """A server that was started as people start it; `address` is empty if it did not listen."""
 
-    process: asyncio.subprocess.Process
+    process: Forked
     address: str
+    log: Path
 
     async def end(self) -> tuple[int, str]:
         """Wait for its end; return the exit code and what it wrote to stderr."""
-        try:
-            _, errors = await asyncio.wait_for(self.process.communicate(), END_SECONDS)
-        except TimeoutError:
-            pytest.fail(f"the server did not end within {END_SECONDS} seconds")
-        assert self.process.returncode is not None
-        return self.process.returncode, errors.decode()
+        code = await asyncio.to_thread(self.process.wait, END_SECONDS)
+        return code, self.log.read_text("utf-8")
 
 
 StartServer = Callable[..., "asyncio.Future[StartedServer]"]
@@ -145,29 +141,20 @@ def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
 
 
 @pytest.fixture
-async def start_server() -> AsyncIterator[StartServer]:
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
     """Start servers as people do, with these arguments; those that run at the end are killed."""
-    started: list[asyncio.subprocess.Process] = []
+    started: list[Forked] = []
 
     async def start(*arguments: str) -> StartedServer:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tuskpoint_server",
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if "TUSKPOINT" not in name},
-        )
+        log = tmp_path_factory.mktemp("log") / "server.log"
+        process = Forked(serve.main, arguments, own_environment(), log)
         started.append(process)
-        assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), START_SECONDS)).decode()
+        line = (await asyncio.to_thread(process.output.readline)).decode()
         found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
         assert found or not line, line
-        return StartedServer(process, found[1] if found else "")
+        return StartedServer(process, found[1] if found else "", log)
 
     yield start  # type: ignore[misc]
     for process in started:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+        process.kill()
+        process.wait()

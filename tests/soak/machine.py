@@ -12,10 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import Program, ServerProcess
+from tuskpoint_server.commands import serve
 
 PROGRAM = Path(sys.executable).with_name("tuskpoint-server")
 DISK_BYTES = 4 << 30  # takes memory only as it fills
+Process = Forked | subprocess.Popen[bytes]
 ROUND_BYTES = 16 * 1024
 CLOCK = Path(__file__).with_name("clock.c")
 
@@ -86,7 +89,16 @@ class SoakServer(ServerProcess):
             return None
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
-        self._running = _Spawned([str(PROGRAM), *arguments], environment, self.log)
+        if self.clock is None:
+            process: Process = Forked(serve.main, arguments, environment)
+        else:  # it takes the library of the clock in as it is loaded
+            process = subprocess.Popen(
+                [PROGRAM, *arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        self._running = _Spawned(process, self.log)
         return self._running
 
     @contextmanager
@@ -104,12 +116,10 @@ class SoakServer(ServerProcess):
 
 
 class _Spawned:
-    """A program like `Forked`; a thread of this process writes its log, which no fault reaches."""
+    """A process whose log a thread of this process writes: no fault reaches it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+    def __init__(self, process: Process, log: Path) -> None:
+        self._process = process
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self.output = self._process.stdout

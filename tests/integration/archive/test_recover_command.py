@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.messages import save_request
-from tests.kit.servers.forking import Forked
+from tests.kit.servers.forking import Forked, run_forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
@@ -65,15 +64,10 @@ class Outcome:
 
 async def run_recover(*arguments: str) -> Outcome:
     """Run the program in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tuskpoint_server", "recover", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=own_environment(),
+    done = await asyncio.to_thread(
+        run_forked, serve.main, ["recover", *arguments], own_environment(), timeout=END_SECONDS
     )
-    out, errors = await asyncio.wait_for(process.communicate(), END_SECONDS)
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), errors.decode())
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True)

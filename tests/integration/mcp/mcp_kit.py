@@ -14,9 +14,11 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client import Transport
 from mcp_types import TextContent, Tool
 
+from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import STOP_SECONDS, await_line, own_environment
+from tuskpoint.cli import main
 
-PROGRAM = (sys.executable, "-m", "tuskpoint.cli", "mcp")
+PROGRAM = ("-m", "tuskpoint.cli", "mcp")
 LISTENING = "tuskpoint mcp listening on "
 
 
@@ -64,8 +66,8 @@ async def calling(server: Transport | str, mode: str = "auto") -> AsyncIterator[
 def over_stdio(target: str, *options: str, **env: str) -> Transport:
     """Return how the client starts a server of its own."""
     given = environment(target, **env)
-    args = [*PROGRAM[1:], *options]
-    return stdio_client(StdioServerParameters(command=PROGRAM[0], args=args, env=given))
+    args = [*PROGRAM, *options]
+    return stdio_client(StdioServerParameters(command=sys.executable, args=args, env=given))
 
 
 def environment(target: str, **others: str) -> dict[str, str]:
@@ -76,19 +78,25 @@ def environment(target: str, **others: str) -> dict[str, str]:
 @contextmanager
 def over_http(
     target: str, *options: str, env: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[str, Forked]]:
     """Run a server on a free port; return its URL and its process."""
-    process = subprocess.Popen(
-        [*PROGRAM, "--http", "--listen", "127.0.0.1:0", *options],
-        stdout=subprocess.PIPE,
-        env=environment(target, **(env or {})),
-    )
-    assert process.stdout is not None
+    process = program(target, "--http", "--listen", "127.0.0.1:0", *options, env=env)
     try:
-        url = await_line(process.stdout, LISTENING)
+        url = await_line(process.output, LISTENING)
         assert url is not None, "it did not listen"
         yield url, process
     finally:
         process.kill()
         process.wait(STOP_SECONDS)
-        process.stdout.close()
+        process.close()
+
+
+def program(target: str, *options: str, env: Mapping[str, str] | None = None) -> Forked:
+    """Start a server in a process of its own, with pipes to its stdin and stdout."""
+    return Forked(
+        main,
+        ["mcp", *options],
+        environment(target, **(env or {})),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )

@@ -22,12 +22,12 @@ from mcp_types import TextContent
 from tests.integration.access.tls_kit import running_secure_server
 from tests.integration.cli.command_line.kit import run
 from tests.integration.mcp.mcp_kit import (
-    PROGRAM,
     Caller,
     calling,
     environment,
     over_http,
     over_stdio,
+    program,
 )
 from tests.kit.servers.processes import STOP_SECONDS, ServerProcess
 from tuskpoint import AsyncClient
@@ -76,9 +76,7 @@ def test_stdout_has_only_the_protocol_and_the_end_of_stdin_ends_it(target: str) 
             },
         )
     )
-    with subprocess.Popen(
-        PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(target)
-    ) as process:
+    with program(target) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(given.encode())
@@ -92,9 +90,7 @@ def test_stdout_has_only_the_protocol_and_the_end_of_stdin_ends_it(target: str) 
 
 
 def test_ctrl_c_ends_it(target: str) -> None:
-    with subprocess.Popen(
-        PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(target)
-    ) as process:
+    with program(target) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(HELLO).encode() + b"\n")
@@ -113,10 +109,7 @@ def test_over_http_it_stops_cleanly(target: str, number: signal.Signals) -> None
 
 
 def test_with_json_the_first_line_is_an_object_with_its_url(target: str) -> None:
-    options = ("--http", "--listen", "127.0.0.1:0", "--json")
-    with subprocess.Popen(
-        [*PROGRAM, *options], stdout=subprocess.PIPE, env=environment(target)
-    ) as process:
+    with program(target, "--http", "--listen", "127.0.0.1:0", "--json") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert httpx.post(url, json=HELLO, headers=JSON_HEADERS, trust_env=False).is_success

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,25 +12,27 @@ import pytest
 from tests.crash.faults.kills import die_at
 from tests.kit.databases import in_postgres, journal_of, postgres, rows_of_server
 from tests.kit.golden import expected, lay_out
-from tests.kit.servers.processes import ServerEndedError, ServerProcess
+from tests.kit.servers.forking import run_forked
+from tests.kit.servers.processes import ServerEndedError, ServerProcess, own_environment
 from tuskpoint import Client
+from tuskpoint.cli import main
 from tuskpoint.errors import DataLoss
+from tuskpoint_server.commands import serve
 from tuskpoint_server.journal.migrations import LATEST
 
 LAYOUTS = ["layout-1", "layout-1-sealed", "layout-2", "layout-2-sealed"]
-PLACES = [
-    "journal.before_migrated",
-    "journal.after_migrated",
-    "journal.before_binding",
-    "journal.after_binding_some",
-    "journal.before_bound",
-]
-SEALED_PLACES = [
-    "journal.before_migrated",
-    "journal.after_migrated",
-    "journal.before_resealing",
-    "journal.after_resealing_some",
-    "journal.before_resealed",
+pytestmark = pytest.mark.usefixtures("database")
+
+KILLS = [
+    ("layout-1", "journal.before_migrated"),
+    ("layout-1", "journal.after_migrated"),
+    ("layout-1", "journal.before_binding"),
+    ("layout-1", "journal.after_binding_some"),
+    ("layout-1", "journal.before_bound"),
+    ("layout-2-sealed", "journal.after_migrated"),
+    ("layout-2-sealed", "journal.before_resealing"),
+    ("layout-2-sealed", "journal.after_resealing_some"),
+    ("layout-2-sealed", "journal.before_resealed"),
 ]
 SEALED = [
     # Of a family without threads nothing is needed any more.
@@ -54,15 +53,6 @@ TELL_SEALING = (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kind(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield "sqlite"
-    else:
-        with in_postgres(postgres()):
-            yield "postgresql"
-
-
 def older(tmp_path: Path, layout: str, **settings: str) -> ServerProcess:
     """Return a server that did not start yet, over what an older one left."""
     data_dir = tmp_path / "server" / "data"
@@ -75,14 +65,13 @@ def older(tmp_path: Path, layout: str, **settings: str) -> ServerProcess:
 def export(server: ServerProcess, tmp_path: Path) -> bytes:
     """Return what the command line exports of all threads."""
     file = tmp_path / "exported.jsonl"
-    command = [sys.executable, "-m", "tuskpoint.cli", "--target", server.target, "export"]
-    done = subprocess.run([*command, "--force", str(file)], capture_output=True, check=False)
+    command = ["--target", server.target, "export", "--force", str(file)]
+    done = run_forked(main, command, own_environment())
     assert done.returncode == 0, done.stderr
     return file.read_bytes()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.usefixtures("kind")
 def test_an_older_journal_is_migrated_and_served(tmp_path: Path, layout: str) -> None:
     with older(tmp_path, layout) as server:
         server.start()
@@ -112,14 +101,7 @@ def check(server: ServerProcess, layout: str) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(
-    ("layout", "place"),
-    [
-        *(("layout-1", place) for place in PLACES),
-        *(("layout-2-sealed", place) for place in SEALED_PLACES),
-    ],
-)
-@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize(("layout", "place"), KILLS)
 def test_a_migration_that_was_killed_is_continued(tmp_path: Path, layout: str, place: str) -> None:
     with older(tmp_path, layout) as server:
         die_at(server, place)
@@ -128,6 +110,7 @@ def test_a_migration_that_was_killed_is_continued(tmp_path: Path, layout: str, p
         check(server, layout)
 
 
+@pytest.mark.sqlite
 def test_a_value_that_was_damaged_before_a_migration_is_told(tmp_path: Path) -> None:
     with older(tmp_path, "layout-1") as server:
         with closing(sqlite3.connect(server.data_dir / "journal.db")) as journal, journal:
@@ -143,6 +126,7 @@ def test_a_value_that_was_damaged_before_a_migration_is_told(tmp_path: Path) -> 
             assert refused.value.reason == "JOURNAL_DAMAGED"
 
 
+@pytest.mark.sqlite
 def test_what_does_not_open_is_told_and_concerns_its_checkpoint_alone(tmp_path: Path) -> None:
     with older(tmp_path, "layout-2-sealed") as server:
         with closing(sqlite3.connect(server.data_dir / "journal.db")) as journal, journal:
@@ -163,6 +147,7 @@ def test_what_does_not_open_is_told_and_concerns_its_checkpoint_alone(tmp_path: 
             assert client.load("late", saved).state == {"only": "saved again"}
 
 
+@pytest.mark.sqlite
 @pytest.mark.crash
 def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path) -> None:
     """While one is connected, all seal as that one can read; it has no lock of a later layout."""
@@ -193,6 +178,7 @@ def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path)
             late.execute("UPDATE contents SET data = 'sealed in the former format'::bytea")
 
 
+@pytest.mark.sqlite
 def test_a_server_that_must_not_migrate_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
     with older(tmp_path, "layout-1", TUSKPOINT_MIGRATE="0") as server:
         before = (server.data_dir / "journal.db").read_bytes()
@@ -201,16 +187,17 @@ def test_a_server_that_must_not_migrate_leaves_the_journal_as_it_is(tmp_path: Pa
         assert (server.data_dir / "journal.db").read_bytes() == before
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path, layout: str) -> None:
     with older(tmp_path, layout) as server:
         keys = server.data_dir / "tuskpoint.keys"
         sealed = ["--key-file", str(keys)] if keys.exists() else []
         catalog = (server.data_dir / "catalog").read_text(encoding="ascii").split()[0]
-        command = [sys.executable, "-m", "tuskpoint_server", "recover", "--catalog", catalog]
+        command = ["recover", "--catalog", catalog]
         recovered = tmp_path / "recovered" / "data"
         places = ["--data-dir", str(recovered), "--blob-dir", str(server.data_dir / "blobs")]
-        done = subprocess.run([*command, *places, *sealed], capture_output=True, check=False)
+        done = run_forked(serve.main, [*command, *places, *sealed], own_environment())
         assert done.returncode == 0, done.stderr
     settings = {"TUSKPOINT_BLOB_DIR": str(server.data_dir / "blobs")}
     settings |= {"TUSKPOINT_KEY_FILE": str(keys)} if sealed else {}

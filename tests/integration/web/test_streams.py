@@ -167,8 +167,7 @@ async def test_a_drain_ends_a_watch_and_the_process(
 ) -> None:
     arguments = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
     server = await start_server(*arguments, "--data-dir", str(tmp_path))
-    assert server.process.stdout is not None
-    line = (await server.process.stdout.readline()).decode()
+    line = (await asyncio.to_thread(server.process.output.readline)).decode()
     url = line.rpartition(" on ")[2].strip()
     assert line == f"console and JSON over HTTP on {url}\n"
     async with http_client(url) as http:

@@ -1,18 +1,25 @@
 """Programs in processes of their own that import nothing: they are forked off one that has.
 
 To import the server takes a processor longer than all else that it does at its start, and tests
-that kill servers start dozens of them.
+start hundreds of programs.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import multiprocessing
 import os
+import resource
+import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO, Self
 
 from tuskpoint_server.core import failpoints
 
@@ -21,63 +28,204 @@ Main = Callable[[Sequence[str]], int]
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["tests.kit.servers.forking", "tests.crash.writers.agents", "tuskpoint_server.commands.serve"]
+    [
+        "tests.kit.servers.forking",
+        "tests.crash.writers.agents",
+        "tuskpoint_server.commands.serve",
+        "tuskpoint_server.api.web.listener",
+        "tuskpoint_server.auth.oidc",
+        "httpcore",
+        "tuskpoint.cli.app",
+        "tuskpoint.mcp.server",
+        "tuskpoint_emulators.walrus.program",
+    ]
 )
+SECONDS = 60.0
 
 
 class Forked:
-    """A program that runs in a process of its own.
+    """A program that runs in a process of its own; it has what tests use of `subprocess.Popen`.
 
     Args:
         main: The program.
         arguments: What `main` gets.
         environment: All of its environment variables.
-        log: File to which its standard error is appended.
-
-    Attributes:
-        output: The pipe with its standard output.
+        log: File to which its standard error is appended, instead of `stderr`.
+        stdin: `subprocess.PIPE`, `subprocess.DEVNULL`, or a descriptor.
+        stdout: The same.
+        stderr: The same.
+        start_new_session: Whether it leads a session of its own.
+        open_files: How many files it may open, if not as many as this process.
     """
 
     def __init__(
-        self, main: Main, arguments: Sequence[str], environment: Mapping[str, str], log: Path
+        self,
+        main: Main,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path | None = None,
+        *,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+        start_new_session: bool = False,
+        open_files: int | None = None,
     ) -> None:
-        self.output, output = _FORKS.Pipe(duplex=False)
-        given = (main, arguments, dict(environment), str(log), output)
+        ours: list[IO[bytes] | None] = []
+        theirs: list[Connection] = []
+        for number, stream in enumerate((stdin, stdout, stderr)):
+            end, file = _ends(number, log if number == 2 and log is not None else stream)
+            theirs.append(end)
+            ours.append(file)
+        self.stdin, self.stdout, self.stderr = ours
+        self.args = arguments
+        given = (
+            *(main, arguments, dict(environment), theirs),
+            *(os.getcwd(), start_new_session, open_files),
+        )
         self._process = _FORKS.Process(target=_run, args=given, daemon=True)
         self._process.start()
-        output.close()
+        for end in theirs:
+            end.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The ID of its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def output(self) -> IO[bytes]:
+        """The pipe with its standard output."""
+        assert self.stdout is not None
+        return self.stdout
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, minus the number of a signal that killed it; `None` if it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it has ended."""
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
-        if self._process.exitcode is None:
-            assert self._process.pid is not None
-            os.kill(self._process.pid, number)
+        if self.returncode is None:
+            os.kill(self.pid, number)
 
-    def poll(self) -> int | None:
-        """Return the exit code, minus the number of a signal that killed it; `None` if it runs."""
-        return self._process.exitcode
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
 
-    def wait(self, seconds: float) -> int:
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
+    def wait(self, timeout: float = SECONDS) -> int:
         """Wait until it ends; return the exit code."""
-        self._process.join(seconds)
-        code = self._process.exitcode
-        assert code is not None, f"it did not end within {seconds} seconds"
-        self.output.close()
-        return code
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(list(self.args), timeout)
+        return self.returncode
+
+    def communicate(self, given: bytes = b"", timeout: float = SECONDS) -> tuple[bytes, bytes]:
+        """Send its standard input, and read all that it writes until it ends."""
+        with ThreadPoolExecutor(2) as pool:
+            read = [
+                pool.submit(file.read if file is not None and not file.closed else bytes)
+                for file in (self.stdout, self.stderr)
+            ]
+            if self.stdin is not None:
+                with suppress(BrokenPipeError):  # it may end without reading all
+                    self.stdin.write(given)
+                self.stdin.close()
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+            out, errors = (future.result() for future in read)
+        self.close()
+        return out, errors
+
+    def close(self) -> None:
+        """Close the ends of its pipes."""
+        for file in (self.stdin, self.stdout, self.stderr):
+            if file is not None:
+                file.close()
+
+
+def run_forked(
+    main: Main,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    given: str = "",
+    *,
+    timeout: float = SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; return what it wrote, as text."""
+    process = Forked(main, arguments, environment, stdin=subprocess.PIPE)
+    out, errors = process.communicate(given.encode(), timeout)
+    code = process.wait()
+    return subprocess.CompletedProcess(arguments, code, out.decode(), errors.decode())
+
+
+def _ends(number: int, stream: int | Path | None) -> tuple[Connection, IO[bytes] | None]:
+    """Return the end of a stream that the program gets, and the one for the test."""
+    reads = number == 0
+    if stream == subprocess.PIPE:
+        reader, writer = os.pipe()
+        theirs, ours = (reader, writer) if reads else (writer, reader)
+        return _end(theirs, reads), open(ours, "wb" if reads else "rb", 0 if reads else -1)
+    if isinstance(stream, Path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return _end(os.open(stream, flags, 0o666), reads), None
+    if stream is None or stream == subprocess.DEVNULL:
+        return _end(os.open(os.devnull, os.O_RDWR), reads), None
+    return _end(os.dup(stream), reads), None
+
+
+def _end(descriptor: int, reads: bool) -> Connection:
+    """Wrap a descriptor in what can be sent to another process."""
+    return Connection(descriptor, readable=reads, writable=not reads)
 
 
 def _run(
     main: Main,
     arguments: Sequence[str],
     environment: Mapping[str, str],
-    log: str,
-    output: Connection,
+    ends: Sequence[Connection],
+    directory: str,
+    start_new_session: bool,
+    open_files: int | None,
 ) -> None:
-    os.dup2(output.fileno(), 1)
-    output.close()
-    with open(log, "ab") as errors:
-        os.dup2(errors.fileno(), 2)
+    os.chdir(directory)
+    if start_new_session:
+        os.setsid()
+    if open_files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+    for number, end in enumerate(ends):
+        os.dup2(end.fileno(), number)
+        end.close()
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
+    if "PYTHONWARNINGS" in environment:
+        warnings.simplefilter("error")
+    gc.freeze()  # what was imported is not scanned, and so stays shared
     importlib.reload(failpoints)  # the place to die at is read from the environment
     sys.exit(main(arguments))

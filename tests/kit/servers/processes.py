@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Protocol, Self
 import httpx
 
 from tests.kit.servers.forking import Forked
+from tuskpoint_emulators.walrus import program
 from tuskpoint_server.commands import serve
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -170,12 +170,9 @@ class WalrusProcess:
     """The emulator of a Walrus publisher and aggregator, which nothing kills."""
 
     def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "tuskpoint_emulators.walrus.program"]
-        self._process = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", *options], stdout=subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        address = await_line(self._process.stdout, WALRUS_LISTENING)
+        arguments = ["--listen", "127.0.0.1:0", *options]
+        self._process = Forked(program.main, arguments, os.environ, stderr=subprocess.DEVNULL)
+        address = await_line(self._process.output, WALRUS_LISTENING)
         assert address is not None, "the emulator did not start"
         self.url = f"http://{address}"
 
@@ -190,8 +187,7 @@ class WalrusProcess:
     ) -> None:
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.close()
 
     @property
     def settings(self) -> dict[str, str]:

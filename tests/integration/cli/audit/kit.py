@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import grpc
 from backports import zstd
 
 from tests.kit.blobs.member_file import MemberFile, blob_path
+from tests.kit.servers.forking import run_forked
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint._messages.lineage.handoffs import Descriptor, read_descriptor
@@ -29,6 +29,7 @@ from tuskpoint.audit.keys import Unwrap, of_text
 from tuskpoint.audit.reading import Bounds, Progress, Reader
 from tuskpoint.audit.sources import DirectorySource, Source
 from tuskpoint.audit.verdicts import Findings, Item
+from tuskpoint.cli import main
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as tpb
@@ -381,16 +382,9 @@ def no_pause() -> Callable[[float], Any]:
 
 def run_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run `tuskpoint` as people run it, in a process that knows no server."""
-    return subprocess.run(
-        [sys.executable, "-m", "tuskpoint.cli", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONWARNINGS": "error",
-            "TUSKPOINT_KEYS": os.environ.get("TUSKPOINT_KEYS", ""),
-        },
-    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONWARNINGS": "error",
+        "TUSKPOINT_KEYS": os.environ.get("TUSKPOINT_KEYS", ""),
+    }
+    return run_forked(main, arguments, environment, stdin)

@@ -9,14 +9,15 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.kit.servers.forking import Forked
 from tools.command_line_page import run_here
+from tuskpoint.cli import main
 
 NOBODY = "127.0.0.1:1"  # nothing listens there
 PATIENCE_S = 30
@@ -81,14 +82,15 @@ def process(
     stderr: int = subprocess.PIPE,
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
-) -> subprocess.Popen[bytes]:
+) -> Forked:
     """Start the program in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tuskpoint.cli", *arguments],
+    return Forked(
+        main,
+        arguments,
+        environment(target) if env is None else env,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env=environment(target) if env is None else env,
         start_new_session=start_new_session,
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.command_line.kit import NOBODY, PATIENCE_S, process, run
+from tests.integration.cli.command_line.kit import NOBODY, PATIENCE_S, environment, process, run
 from tests.kit.blobs.member_file import MemberFile
 from tuskpoint import Client
 from tuskpoint.cli.commands import server as server_commands
@@ -126,10 +126,11 @@ def test_no_server() -> None:
 
 
 def test_a_server_without_tls_is_reported_in_one_line(target: str) -> None:
-    asked = process(target, "threads", "--tls", "--json")  # gRPC writes to the process's stderr
-    _, errors = asked.communicate(timeout=PATIENCE_S)
-    (line,) = errors.decode().splitlines()
-    assert (asked.returncode, json.loads(line)["error"]["kind"]) == (5, "unreachable")
+    """In an interpreter of its own: gRPC, once it is loaded, writes to the process's stderr."""
+    command = [sys.executable, "-m", "tuskpoint.cli", "threads", "--tls", "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment(target))
+    (line,) = done.stderr.decode().splitlines()
+    assert (done.returncode, json.loads(line)["error"]["kind"]) == (5, "unreachable")
 
 
 def test_a_state_that_is_not_json_is_shown_and_not_printed_alone(target: str) -> None:
