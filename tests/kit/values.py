@@ -49,13 +49,15 @@ class Stepped(Database):
 
     between: Callable[[], Awaitable[None]] | None = None
 
-    def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> asyncio.Future[T]:
+    def transact(
+        self, work: Callable[[UnitOfWork], T], size_bytes: int = 0, *, keeps_heads: bool = False
+    ) -> asyncio.Future[T]:
         if self.between is None:
-            return super().transact(work, size_bytes)
+            return super().transact(work, size_bytes, keeps_heads=keeps_heads)
 
         async def later() -> T:
             await self._step()
-            return await super(Stepped, self).transact(work, size_bytes)
+            return await Database.transact(self, work, size_bytes, keeps_heads=keeps_heads)
 
         return asyncio.ensure_future(later())
 

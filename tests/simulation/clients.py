@@ -354,6 +354,8 @@ class Clients:
             if story and is_known and (key.checkpoint_ns, key.checkpoint_id) in story.known:
                 self.problems.append(f"{key} was acknowledged and is gone")
             return
+        if not found.entry.certified and key.thread_id not in tainted(server):
+            server.compare_with_memory(key, found)
         held = [(one.digest, one.value) for one in found.state.channels if one.digest is not None]
         held += [(one.digest, one.value) for one in found.writes]
         if any(value is None or self.values.get(digest, value) != value for digest, value in held):

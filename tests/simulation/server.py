@@ -16,6 +16,7 @@ from tests.simulation.environment.keys import SimulatedKeys
 from tests.simulation.environment.memory_database import Disk, JournalFaults, MemoryDatabase, disk
 from tests.simulation.promises.committed_rows import Shadow
 from tests.simulation.promises.model import Model
+from tests.simulation.promises.violation import check
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
@@ -35,6 +36,7 @@ from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
 from tuskpoint_server.features.recovery.recovery import Recovery, read_source
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.lease import Leader, Lease
+from tuskpoint_server.journal.values.load_head import load_head
 from tuskpoint_server.search.index import IndexRows
 
 T = TypeVar("T")
@@ -231,6 +233,17 @@ class Server:
         """Load a checkpoint as the service does: evicted values come from the store."""
         found = await self.rows.load(TENANT, key, View.FULL)
         return None if found is None else await self.completer.checkpoint(TENANT, found)
+
+    def compare_with_memory(self, key: CheckpointKey, found: Checkpoint) -> None:
+        """Compare what a load just found in the journal with what is in memory."""
+        head = load_head(self.database.heads, TENANT, key)
+        if head is None:
+            return
+        assert found.state is not None
+        check(head.entry == found.entry, key, "is", head.entry, "in memory and", found.entry)
+        check(head.writes == found.writes, key, "has other writes in memory")
+        stored = {one.digest: one.value for one in found.state.channels if one.digest is not None}
+        check(head.values == stored, key, "has other values in memory")
 
     async def flushed(self) -> Refusal | None:
         """Certify everything; return what kept it from being certified."""

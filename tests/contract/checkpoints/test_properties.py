@@ -20,6 +20,7 @@ from sqlalchemy import select
 
 from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, Reference, as_loaded, channel, draft, key, write
+from tests.kit.heads import check_heads
 from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -254,6 +255,11 @@ class Threads(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.world.reopen()
+
+    @invariant()
+    def what_is_in_memory_equals_the_journal(self) -> None:
+        places = [(self.thread_id(name), ns) for name in THREADS for ns in NAMESPACES]
+        self.run(check_heads(self.journal.database, TENANT, places))
 
     @invariant()
     def the_journal_equals_the_model(self) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from tests.kit.databases import examples
-from tests.kit.drafts import Reference, by_digest, channel, digest
+from tests.kit.drafts import TENANT, Reference, by_digest, channel, digest
+from tests.kit.heads import check_heads
 from tests.kit.journal import World
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
 from tuskpoint_server.archive.evict.eviction import evict_family
@@ -218,6 +219,7 @@ class Model:
     # --- what must hold ----------------------------------------------------------------
 
     async def check(self) -> None:
+        await check_heads(self.home.database, TENANT, [(name, "") for name in self.threads])
         for thread, live in self.live.items():
             if thread not in self.begun:
                 continue

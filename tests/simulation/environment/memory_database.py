@@ -128,7 +128,7 @@ class _InlineWriter(Writer):
         self._committed = database._committed
         self._connection = None
         self._numbers = Numbers(self._backend)
-        self._logs = ThreadCache()
+        self._logs = database.logs
         self._witness = None
         self._closing = False
         self._loop = asyncio.get_running_loop()
@@ -141,9 +141,10 @@ class _InlineWriter(Writer):
         *,
         thread: ThreadName | None = None,
         alone: bool = False,
+        keeps_heads: bool = True,
     ) -> asyncio.Future[T]:
         self._database.check_open()
-        return super().submit(work, size_bytes, thread=thread, alone=alone)
+        return super().submit(work, size_bytes, thread=thread, alone=alone, keeps_heads=keeps_heads)
 
     def _enqueue(self, change: QueuedChange) -> None:
         self._waiting.append(change)
@@ -232,7 +233,8 @@ class MemoryDatabase(Database):
         self.journal_id = facts["journal_id"]
         self.generation = int(facts["generation"])
         self.waiters = Waiters()
-        self.added, self.full = [], {}
+        self.added, self.logs = [], ThreadCache()
+        self.full, self.heads = self.logs.full, self.logs.heads
         self._closed = False
         self._reader = threading.local()
         self._connections = []

@@ -190,6 +190,7 @@ class IndexRows:
         stored, damaged = await self._database.transact(
             lambda batch: _store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.summary) + len(one.body) for one in made),
+            keeps_heads=True,
         )
         for advance in stretch.advances:
             self._note(advance, damaged.get(advance.thread))

@@ -145,6 +145,6 @@ def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None
         more = row.seq > one.through
         row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes) if more else 0
         batch.store(log)
-        batch.changed.add((tenant, one.thread_id))
+        batch.changed[tenant, one.thread_id] = ("", "")
     through = [(one.number, one.through) for one in moved]
     _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), through)

@@ -24,6 +24,7 @@ from ...journal.database.thread_rows import StoredWrite, find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import delta_history, load
 from ...journal.values.load import CheckpointPage, ListPosition
+from ...journal.values.load_head import learn, load_head
 from . import listed_threads as threads
 from . import save
 from .incoming import IncomingCheckpoint, packed, size_of
@@ -132,18 +133,26 @@ class CheckpointRows:
         return await answer
 
     def load_inline(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
-        """Return checkpoints as they are stored at one moment; `None`: call `load` instead.
+        """Return checkpoints as they are stored; `None`: call `load` instead.
 
         See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
         """
-        if not keys or not self._database.is_local:
+        if not self._database.is_local:
             return [None] * len(keys)
-        try:
-            return self._database.query_inline(
-                lambda connection: load.load_stored(connection, tenant, keys, LARGE_BYTES)
-            )
-        except Exception:  # noqa: BLE001 - `load` raises it for those that are concerned
-            return [None] * len(keys)
+        heads = self._database.heads
+        loaded = [load_head(heads, tenant, key) for key in keys]
+        absent = [index for index, stored in enumerate(loaded) if stored is None]
+        if absent:
+            asked = [keys[index] for index in absent]
+            with suppress(Exception):  # `load` raises it for those that are concerned
+                read = self._database.query_inline(
+                    lambda connection: load.load_stored(connection, tenant, asked, LARGE_BYTES)
+                )
+                for index, stored in zip(absent, read, strict=True):
+                    loaded[index] = stored
+                    if stored is not None:
+                        learn(heads, tenant, stored)
+        return loaded
 
     async def load_batched(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
         """Return a checkpoint as `load_inline` does, where that reads nothing.

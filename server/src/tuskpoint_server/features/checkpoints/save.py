@@ -20,9 +20,10 @@ from ...core.errors import (
 )
 from ...core.limits import LIMITS
 from ...core.lineage import mint_checkpoint_id
-from ...core.model import CheckpointKey, Saved
+from ...core.model import CheckpointKey, Saved, Value
 from ...core.state import ChannelRef, channel_ref
 from ...core.threads import INTERRUPT, RESUME, EventKind
+from ...journal.database.heads import Brought
 from ...journal.database.thread_rows import (
     CachedCheckpoint,
     Pending,
@@ -98,6 +99,8 @@ def save_checkpoint(
         log.row.begin_next(batch.new_family(), batch.now_us)
     if sent.searchable is not None:
         switch_search(batch, log, sent.searchable)  # a change of its own, before this one
+    for name, (kind, content) in sent.contents.items():
+        _bring(batch, log, sent.channels[name].digest, Value(kind, content.value))
     row, key = log.row, CheckpointKey(thread_id, *place)
     if keeps_vector:
         vectors.store(batch.connection, tenant, row.number, place, sent.vector)
@@ -403,6 +406,12 @@ def _merged(
     return _Merged(stored, new, size, last_seq)
 
 
+def _bring(batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: Brought) -> None:
+    """Keep a value that came along in memory, where loads find it."""
+    if digest and not batch.is_shared:
+        batch.logs.heads.bring((log.row.tenant, log.row.thread_id), digest, value)
+
+
 def _store(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
@@ -438,4 +447,5 @@ def _store_writes(
     early_us = batch.now_us if early else None
     for slot, write in pending.new.items():
         batch.put_write(log, place, write, seq, early_us, pending.stored.get(slot))
+        _bring(batch, log, write.digest, write)
         pending.stored[slot] = StoredWrite(*write[:8], seq, early_us, None)

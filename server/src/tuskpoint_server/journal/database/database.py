@@ -46,6 +46,7 @@ class Database:
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
         seal: What encrypts the values in it; `None`: nothing does.
+        heads: Checkpoints that are in memory; empty where the journal is shared.
         binder: Makes and checks the MACs of its rows.
     """
 
@@ -75,6 +76,7 @@ class Database:
         self.added: list[Callable[[str, int, int], None]] = []
         logs = ThreadCache()
         self.full = logs.full
+        self.heads = logs.heads
         self._writer = Writer(
             backend, clock_us, self._committed, logs, alone=alone, witness=witness
         )
@@ -150,6 +152,8 @@ class Database:
         database = cls(backend, facts, binder, clock_us, entropy, alone=alone, witness=noting)
         try:
             await database.change(lambda _: None)  # the writer can use it
+            if database.is_local:  # loads inline find their connection open, whatever comes
+                database.query_inline(lambda _: None)
             await database.query(backend.warn)
             if noting is not None:
                 await database.query(partial(noting.check, accepted=accepts_older))
@@ -228,6 +232,7 @@ class Database:
             return
         self._closed = True
         await self._writer.close()
+        self.heads.clear()
         if self._witness is not None:
             self._witness.close()
         await asyncio.to_thread(self._readers.shutdown)
@@ -247,9 +252,11 @@ class Database:
         """Enqueue a change that goes through the batch's overlay; see `Writer.submit`."""
         return self._writer.submit(work, size_bytes, thread=thread)
 
-    def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> asyncio.Future[T]:
+    def transact(
+        self, work: Callable[[UnitOfWork], T], size_bytes: int = 0, *, keeps_heads: bool = False
+    ) -> asyncio.Future[T]:
         """Enqueue a change with a savepoint of its own; see `Writer.submit`."""
-        return self._writer.submit(work, size_bytes, alone=True)
+        return self._writer.submit(work, size_bytes, alone=True, keeps_heads=keeps_heads)
 
     async def query(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a read transaction, in which all reads see one moment."""

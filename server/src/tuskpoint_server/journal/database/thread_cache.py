@@ -6,9 +6,11 @@ They stay in memory between batches, bounded in bytes; a commit that fails forge
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from ...core.model import ThreadName
-from .thread_rows import ThreadCacheEntry
+from .heads import Heads
+from .thread_rows import Place, ThreadCacheEntry
 
 CACHED_BYTES = 64 * 1024 * 1024
 
@@ -25,10 +27,12 @@ class ThreadCache:
 
     Attributes:
         full: Tenants that may begin no more threads, with how many they may have.
+        heads: What loads need not ask the database for.
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
         self.full: dict[str, int] = {}
+        self.heads = Heads()
         self._limit = limit_bytes
         self._logs: OrderedDict[tuple[str, str], ThreadCacheEntry] = OrderedDict()
         self._used: set[tuple[str, str]] = set()
@@ -49,6 +53,12 @@ class ThreadCache:
         self.forget(*key)
         self._logs[key] = log
         self._used.add(key)
+
+    def keep_heads(self, changed: Mapping[ThreadName, Place]) -> None:
+        """Keep checkpoints that a commit saved, for loads."""
+        for name, place in changed.items():
+            if (log := self._logs.get(name)) is not None:
+                self.heads.add(log, place)
 
     def refresh(self, name: ThreadName, now: ThreadCacheEntry | None) -> None:
         """Keep what is known of a thread if its row, as it is now, is the known one.

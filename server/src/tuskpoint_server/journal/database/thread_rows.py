@@ -362,6 +362,7 @@ class CachedCheckpoint:
     adopted_from: str = ""
     delta_base: bytes | None = None
     mac: bytes | None = None  # of its row as it is stored
+    held: bytes | None = None  # see `values.segment_refs`
     pending: Pending | None = None
     decoded: dict[str, ChannelRef] | None = None
 

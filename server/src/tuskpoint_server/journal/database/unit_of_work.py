@@ -64,7 +64,7 @@ class UnitOfWork:
 
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
-        changed: Tenant and name of threads with changes; watchers of these are woken.
+        changed: Threads with changes, whose watchers are woken, and the checkpoint changed last.
         is_shared: Other servers may use the journal at the same time.
         added: Tenant to the number of its changes and the bytes of their new content.
         last: The last change: number of its thread, and its own; `None`: nothing changed.
@@ -88,7 +88,7 @@ class UnitOfWork:
         # As of the last look for a missing thread.
         self._floors: dict[str, ThreadCacheEntry | None] = {}
         self.now_us = now_us
-        self.changed: set[ThreadName] = set()
+        self.changed: dict[ThreadName, Place] = {}
         self.added: dict[str, tuple[int, int]] = {}
         self.last: tuple[int, int] | None = None
         self.logs = logs
@@ -241,7 +241,7 @@ class UnitOfWork:
         change = (row.number, row.seq, incarnation, int(kind), *place, deleted, self.now_us)
         self._changes.append((*change, self.binder.change(*change)))
         self.store(log)
-        self.changed.add((row.tenant, row.thread_id))
+        self.changed[row.tenant, row.thread_id] = place
         self.last = row.number, row.seq
         count, added_bytes = self.added.get(row.tenant, (0, 0))
         self.added[row.tenant] = (count + 1, added_bytes + size_bytes)
@@ -389,6 +389,7 @@ class UnitOfWork:
             # What removed ancestors left is of no use to what follows others.
             if before.parent_id == known.parent_id:
                 known.delta_base = before.delta_base
+        known.held = held if before is None else before.held
         self._bind(log, place, known, before.mac if before is not None else None)
         self._checkpoints[(log.row.number, *place)] = (
             *(log.row.tenant, log.row.number, *place),

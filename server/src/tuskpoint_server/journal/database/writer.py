@@ -48,6 +48,7 @@ class QueuedChange:
     answer: asyncio.Future[Any]
     size_bytes: int
     alone: bool
+    keeps_heads: bool = True
     thread: ThreadName | None = None
     deferred_s: float = 0.0  # when it was deferred first, by a monotonic clock
     value: Any = None
@@ -141,6 +142,7 @@ class Writer:
         *,
         thread: ThreadName | None = None,
         alone: bool = False,
+        keeps_heads: bool = True,
     ) -> asyncio.Future[T]:
         """Enqueue a change; the future is resolved once it is fsynced.
 
@@ -156,9 +158,11 @@ class Writer:
             thread: Thread that it changes: a shared database locks those of a batch at once.
             alone: It reads or writes rows beside the batch's own methods, so what the batch did
                 before is written out first, and it has a savepoint of its own.
+            keeps_heads: It changes nothing that an answer to a load says, but for what is saved
+                through the batch's own methods.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
-        change = QueuedChange(work, answer, size_bytes, alone, thread)
+        change = QueuedChange(work, answer, size_bytes, alone, keeps_heads, thread)
         if self._closing:
             change.error = unavailable("it is closed")
             _answer(change)
@@ -273,7 +277,9 @@ class Writer:
                 alone = one_by_one
             batch.write_out()
             failpoint("journal.before_commit")
-            self._backend.commit(connection, changed=batch.changed, at_us=batch.now_us)
+            keeps_heads = not shared and all(change.keeps_heads for change in changes)
+            self._withdraw_heads(batch, keeps=keeps_heads)
+            self._backend.commit(connection, changed=batch.changed.keys(), at_us=batch.now_us)
             self._backend.check_files()
         except Exception as error:
             if self._backend.is_busy(error):
@@ -293,11 +299,20 @@ class Writer:
             )
             raise _Broken from error
         failpoint("journal.after_commit")
+        if keeps_heads:
+            self._logs.keep_heads(batch.changed)
         if self._witness is not None and batch.last is not None:
             self._witness.note(*batch.last)
         if self._backend.is_lost(connection):
             self._disconnect()
-        return Committed(batch.changed, batch.added)
+        return Committed(batch.changed.keys(), batch.added)
+
+    def _withdraw_heads(self, batch: UnitOfWork, *, keeps: bool) -> None:
+        """Let loads read from the database what the commit that begins may change."""
+        if keeps:
+            self._logs.heads.withdraw(batch.changed)
+        else:
+            self._logs.heads.clear()
 
     def _lock(
         self, batch: UnitOfWork, changes: Sequence[QueuedChange], *, waits: bool

@@ -1,0 +1,110 @@
+"""Checkpoints in memory as their last saves left them: loads read them without the database.
+
+Somebody who has just saved a checkpoint often loads it next. What it takes to answer is kept here
+from one commit to the next that does more than save, such as a flush: so nothing here has to be
+compared with what others may have done to it, and nothing here is older than a flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...core.limits import KIB, MIB
+from ...core.model import CheckpointKey, Entry, Lineage, ThreadName, Value
+from .thread_rows import Place, StoredWrite, ThreadCacheEntry
+
+HEAD_BYTES = 64 * KIB
+"""Content above which a checkpoint is not kept."""
+
+_ALL_BYTES = 16 * MIB
+_MAX_WRITES = 64  # of a kept checkpoint: they are copied at each commit
+_VALUE_BYTES = 200  # estimate for a value, without its data
+
+Brought = Value | StoredWrite
+"""A value as it came, or as the packed data of a write."""
+
+
+class Head(NamedTuple):
+    """The latest checkpoint of a namespace, of which nothing is certified.
+
+    `writes` have no data: like those of the state, their values are found by their digests.
+    """
+
+    thread: int
+    place: Place
+    entry: Entry
+    state: bytes
+    writes: tuple[StoredWrite, ...]
+
+
+class Heads:
+    """The last saved checkpoint of each thread, where it is the latest of its namespace.
+
+    The writer's thread adds and withdraws; any thread reads. A head is withdrawn before a commit
+    that changes its thread begins, and is there again once that commit is durable. So what is read
+    here is what the last commit left, at the moment of the reading.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[ThreadName, Head] = {}
+        self._values: dict[ThreadName, dict[bytes, Brought]] = {}
+        self._size = 0
+
+    def bring(self, name: ThreadName, digest: bytes, value: Brought) -> None:
+        """Keep a value of a thread; a head that does not name it is answered all the same."""
+        data = value.data or b""
+        if len(data) <= HEAD_BYTES:
+            values = self._values.get(name)
+            if values is None:
+                values = self._values.setdefault(name, {})
+            if digest not in values:
+                values[digest] = value
+                self._size += _VALUE_BYTES + len(data)
+
+    def withdraw(self, names: Iterable[ThreadName]) -> None:
+        """Drop the heads of threads whose changes are about to be committed."""
+        for name in names:
+            self._heads.pop(name, None)
+        if self._size > _ALL_BYTES:
+            self.clear()
+
+    def clear(self) -> None:
+        """Drop all, values included."""
+        self._heads, self._values, self._size = {}, {}, 0
+
+    def add(self, log: ThreadCacheEntry, place: Place) -> None:
+        """Keep a checkpoint as it was committed, if it is the latest and all of it is known."""
+        row, known = log.row, log.known.get(place)
+        if known is None or known.pending is None or place[1] != log.greatest.get(place[0]):
+            return
+        if len(known.pending) > _MAX_WRITES:
+            return
+        writes = tuple(known.pending.values())
+        seqs = [known.seq, *(write.seq for write in writes)]
+        if row.deleted or known.held is not None or min(seqs) <= row.certified_seq:
+            return  # segments may hold some of it, and an answer names them
+        entry = Entry(
+            key=CheckpointKey(row.thread_id, *place),
+            parent_id=known.parent_id,
+            incarnation=row.incarnation,
+            seq=max(seqs),
+            certified=False,
+            created_us=known.created_us,
+            metadata=known.metadata,
+            label=known.label,
+            summary=known.summary,
+            lineage=Lineage(known.forked_from, known.rolled_back_from, known.adopted_from),
+            agent_id=row.agent_id,
+        )
+        self._heads[row.tenant, row.thread_id] = Head(row.number, place, entry, known.state, writes)
+
+    def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, Brought]] | None:
+        """Return a head, and values of its thread; an empty `checkpoint_id` means the latest."""
+        name = (tenant, key.thread_id)
+        head = self._heads.get(name)
+        if head is None or key.checkpoint_ns != head.place[0]:
+            return None
+        if key.checkpoint_id and key.checkpoint_id != head.place[1]:
+            return None
+        return head, self._values.get(name, {})

@@ -1,0 +1,59 @@
+"""Reading a checkpoint that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuskpoint.v1.checkpoint_pb2 import CheckpointState
+
+from ...core.model import CheckpointKey, NotHere, Value, Write, write_order
+from ...core.state import RawCheckpoint
+from ..database.heads import HEAD_BYTES, Brought, Head, Heads
+from ..database.thread_rows import StoredWrite
+from . import contents
+
+
+def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+    """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory."""
+    kept = heads.find(tenant, key)
+    if kept is None:
+        return None
+    head, brought = kept
+    state = CheckpointState.FromString(head.state)
+    channels = state.channels
+    size = len(head.state) + len(head.entry.metadata) + sum([each.size_bytes for each in channels])
+    if size + sum([write.size for write in head.writes]) > HEAD_BYTES:
+        return None
+    values: dict[bytes, Value] = {}
+    for channel in channels:
+        if digest := channel.digest:
+            value = _value(head, digest, brought)
+            if value is None:
+                return None
+            values[digest] = value
+    writes: list[Write] = []
+    for write in head.writes:
+        value = _value(head, write.digest, brought)
+        if value is None:
+            return None
+        place = (write.task_id, write.task_path, write.idx, write.channel)
+        writes.append(Write(*place, value, write.digest))
+    writes.sort(key=write_order)
+    return RawCheckpoint(head.entry, state, values, tuple(writes))
+
+
+def learn(heads: Heads, tenant: str, loaded: RawCheckpoint) -> None:
+    """Keep the values of a checkpoint that was read: the next one of its thread may name them."""
+    name = (tenant, loaded.entry.key.thread_id)
+    for digest, value in loaded.values.items():
+        heads.bring(name, digest, value)
+    for write in loaded.writes:
+        heads.bring(name, write.digest, write.value)
+
+
+def _value(head: Head, digest: bytes, brought: Mapping[bytes, Brought]) -> Value | None:
+    value = brought.get(digest)
+    if isinstance(value, StoredWrite):
+        kind, encoding = value.type, value.encoding
+        value = contents.stored_value(head.thread, digest, kind, value.size, encoding, value.data)
+    return None if isinstance(value, NotHere) else value
