@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy import Connection
 
 from bench.running.postgres import LeftOutError, newest_binaries, running_postgres
+from tests.kit.kept_connections import kept_connections
 from tuskpoint_server.journal.sql.journal_metadata import BOUND, GENERATION, JOURNAL_ID, OWN
 from tuskpoint_server.journal.sql.schema import journal_info, metadata
 
@@ -74,7 +75,8 @@ def in_postgres(dsn: str) -> Iterator[None]:
     global _postgres
     _postgres = dsn
     try:
-        yield
+        with kept_connections():
+            yield
     finally:
         _postgres = None
 
@@ -126,10 +128,16 @@ def place_of_new_journal(path: Path) -> Path | str:
 def _url_of(schema: str, statements: str) -> str:
     """Run statements in a schema, and return its URL."""
     assert _postgres is not None
-    url = f"{url_of(_postgres)}&options=-csearch_path%3D{schema}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statements.encode())
-    return url
+    _administrator(_postgres).execute(f"SET search_path = {schema}; {statements}".encode())
+    return f"{url_of(_postgres)}&options=-csearch_path%3D{schema}"
+
+
+@cache
+def _administrator(dsn: str) -> psycopg.Connection[tuple[object, ...]]:
+    """Return a connection that stays open: a new one would read the catalogs anew."""
+    connection = psycopg.connect(dsn, autocommit=True)
+    atexit.register(connection.close)
+    return connection
 
 
 def url_of(dsn: str) -> str:
