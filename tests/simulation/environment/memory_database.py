@@ -235,6 +235,7 @@ class MemoryDatabase(Database):
         self.waiters = Waiters()
         self.added, self.logs = [], ThreadCache()
         self.full, self.heads = self.logs.full, self.logs.heads
+        self.heads.now_s = lambda: 0.0
         self._closed = False
         self._reader = threading.local()
         self._connections = []

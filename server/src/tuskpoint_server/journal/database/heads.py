@@ -1,13 +1,14 @@
 """Checkpoints in memory as their last saves left them: loads read them without the database.
 
 Somebody who has just saved a checkpoint often loads it next. What it takes to answer is kept here
-from one commit to the next that does more than save, such as a flush: so nothing here has to be
-compared with what others may have done to it, and nothing here is older than a flush.
+for a second, or until something is committed that does more than save, such as a flush. Later loads
+read the database, and notice what somebody did to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...core.limits import KIB, MIB
@@ -17,6 +18,7 @@ from .thread_rows import Place, StoredWrite, ThreadCacheEntry
 HEAD_BYTES = 64 * KIB
 """Content above which a checkpoint is not kept."""
 
+_KEPT_S = 1.0
 _ALL_BYTES = 16 * MIB
 _MAX_WRITES = 64  # of a kept checkpoint: they are copied at each commit
 _VALUE_BYTES = 200  # estimate for a value, without its data
@@ -29,6 +31,7 @@ class Head(NamedTuple):
     """The latest checkpoint of a namespace, of which nothing is certified.
 
     `writes` have no data: like those of the state, their values are found by their digests.
+    `until_s`: when it is too old, by `Heads.now_s`.
     """
 
     thread: int
@@ -36,6 +39,7 @@ class Head(NamedTuple):
     entry: Entry
     state: bytes
     writes: tuple[StoredWrite, ...]
+    until_s: float
 
 
 class Heads:
@@ -44,9 +48,13 @@ class Heads:
     The writer's thread adds and withdraws; any thread reads. A head is withdrawn before a commit
     that changes its thread begins, and is there again once that commit is durable. So what is read
     here is what the last commit left, at the moment of the reading.
+
+    Args:
+        now_s: A clock that only goes on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = now_s
         self._heads: dict[ThreadName, Head] = {}
         self._values: dict[ThreadName, dict[bytes, Brought]] = {}
         self._size = 0
@@ -97,13 +105,15 @@ class Heads:
             lineage=Lineage(known.forked_from, known.rolled_back_from, known.adopted_from),
             agent_id=row.agent_id,
         )
-        self._heads[row.tenant, row.thread_id] = Head(row.number, place, entry, known.state, writes)
+        self._heads[row.tenant, row.thread_id] = Head(
+            row.number, place, entry, known.state, writes, self.now_s() + _KEPT_S
+        )
 
     def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, Brought]] | None:
         """Return a head, and values of its thread; an empty `checkpoint_id` means the latest."""
         name = (tenant, key.thread_id)
         head = self._heads.get(name)
-        if head is None or key.checkpoint_ns != head.place[0]:
+        if head is None or key.checkpoint_ns != head.place[0] or self.now_s() > head.until_s:
             return None
         if key.checkpoint_id and key.checkpoint_id != head.place[1]:
             return None
