@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from tests.console.asking_agent import Agent
 from tests.console.browser import FLAGS, Look, looking, one_page
@@ -41,19 +41,38 @@ class ConsoleServer(ServerProcess):
         self.address = f"http://{listen}"
 
 
+_open = ExitStack()
+_pages: list[Page] = []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Close the browser after the last of these tests, or before tests of another folder."""
+    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+        _close_browser()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Close the browser if the tests were interrupted."""
+    _close_browser()
+
+
+def _close_browser() -> None:
+    _pages.clear()
+    _open.close()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A browser. As long as it is open, no other event loop runs in this process."""
-    with sync_playwright() as playwright:
+def page() -> Page:
+    """The page of a browser. While it is open, no other event loop runs in this process."""
+    if not _pages:
+        playwright = _open.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
-    with one_page(browser) as page:
-        yield page
+        _open.callback(browser.close)
+        _pages.append(_open.enter_context(one_page(browser)))
+    _pages[0].context.clear_cookies()
+    return _pages[0]
 
 
 @pytest.fixture(scope="module")
