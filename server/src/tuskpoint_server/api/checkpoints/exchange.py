@@ -17,8 +17,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 
-import grpc
-
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...core.credentials import Presented
@@ -116,7 +114,7 @@ class Exchange:
 
     async def _read(self) -> None:
         read, usage, is_first = self._call.context.read, self._call.usage, True
-        while (raw := await read()) is not grpc.aio.EOF:
+        while isinstance(raw := await read(), bytes):  # `grpc.aio.EOF` is the end
             received_at = self._loop.time()
             request = await received(pb.ExchangeRequest, raw)
             usage.take(0, len(raw))

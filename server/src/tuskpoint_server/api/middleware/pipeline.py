@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf import message_factory
@@ -47,12 +47,13 @@ from .telemetry import Telemetry
 _COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds
 WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
 
-Fields = Mapping[str, Any]  # of an answer
+Fields = Mapping[str, object]  # of an answer
 Frames = AsyncIterator[Fields]
-Run = Callable[["Call", Any], Awaitable[Any]]
-Take = Callable[[Any], Any]  # checks a request, and returns the argument of its behavior
+Run = Callable[["Call", bytes], Awaitable[bytes | None]]
+Take = Callable[[Any], object]  # checks a request, and returns the argument of its behavior
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 MessageT = TypeVar("MessageT", bound=Message)
+Handler: TypeAlias = "grpc.RpcMethodHandler[object, bytes | None]"
 
 
 class Presenting(Protocol):
@@ -73,16 +74,16 @@ class Context(Presenting, Protocol):
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline; `None` if there is none."""
 
-    async def read(self) -> Any:
+    async def read(self) -> object:
         """Return the bytes of the next request of a stream, or `grpc.aio.EOF`."""
 
     async def write(self, message: bytes, /) -> None: ...
 
-    async def abort_with_status(self, status: Any, /) -> Any:
+    async def abort_with_status(self, status: grpc.Status, /) -> NoReturn:
         """End the call with this status; raises."""
 
 
-Handle = Callable[[Any, Context], Awaitable[Any]]
+Handle = Callable[[object, Context], Awaitable[bytes | None]]
 """Answers a call: takes the bytes of its request, which a stream of requests has not, and its
 context; returns the bytes of its answer, which a stream of answers has not. `UNREAD` in the place
 of the request is read from the context once the caller is admitted."""
@@ -107,7 +108,7 @@ class Call(Holder):
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     code: str = "OK"  # name of the status that it ends with, as far as is known
     ended: Refusal | None = None  # why the server ended it while it ran
-    task: asyncio.Task[Any] | None = None  # that runs its behavior
+    task: asyncio.Task[object] | None = None  # that runs its behavior
 
     @property
     def tenant(self) -> str:
@@ -189,7 +190,7 @@ class CallPipeline:
         self._draining = asyncio.Event()
         self._emptied = asyncio.Event()
 
-    async def handle(self, call: Call, run: Run, raw: Any, *, capped: bool) -> Any:
+    async def handle(self, call: Call, run: Run, raw: object, *, capped: bool) -> bytes | None:
         """Return the answer of a call, or end it with its status."""
         measured = self.telemetry.begin(call.method, call.context.invocation_metadata() or ())
         call.draining, call.task = self._draining, asyncio.current_task()
@@ -207,7 +208,7 @@ class CallPipeline:
                 if raw is grpc.aio.EOF:
                     raise invalid_field("request", "is missing")
             with _counted(call, raw):
-                return await run(call, raw)
+                return await run(call, raw if isinstance(raw, bytes) else b"")
         except asyncio.CancelledError:
             if call.ended is None or call.task is None:
                 call.code = measured.cancelled_code(call.context.time_remaining())
@@ -276,7 +277,7 @@ class CallPipeline:
 
 
 @contextmanager
-def _counted(call: Call, raw: Any) -> Iterator[None]:
+def _counted(call: Call, raw: object) -> Iterator[None]:
     """Count a call and its request against the quota of its tenant, or refuse it."""
     usage = call.usage
     usage.admit()
@@ -332,11 +333,15 @@ class _ServiceHandler(grpc.GenericRpcHandler):
     known callers are spared.
     """
 
-    def __init__(self, handlers: Mapping[str, tuple[Any, Any]], pipeline: CallPipeline) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, tuple[Handler, Handler]],
+        pipeline: CallPipeline,
+    ) -> None:
         self._handlers = handlers
         self._pipeline = pipeline
 
-    def service(self, details: Any) -> Any:
+    def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
         """Return what handles a call; `None`: the method is of another service."""
         found = self._handlers.get(details.method)
         if found is None:
@@ -346,7 +351,7 @@ class _ServiceHandler(grpc.GenericRpcHandler):
 
 
 def _reading_later(handle: Handle) -> Handle:
-    async def read_later(_: object, context: Context) -> Any:
+    async def read_later(_: object, context: Context) -> bytes | None:
         return await handle(UNREAD, context)
 
     return read_later
@@ -359,18 +364,18 @@ def _handle(
     capped = not (is_endless or method.client_streaming)
     streams = method.client_streaming or method.server_streaming
 
-    async def handle(raw: Any, context: Context) -> Any:
+    async def handle(raw: object, context: Context) -> bytes | None:
         call = Call(name, context, is_endless, streams)
         return await pipeline.handle(call, run, raw, capped=capped)
 
     return handle
 
 
-async def _not_built(call: Call, raw: Any) -> Any:
+async def _not_built(call: Call, raw: bytes) -> bytes | None:
     raise Refusal(Reason.NOT_IMPLEMENTED, method=call.method)
 
 
-def _checked(further: Check | None, request: Any) -> Any:
+def _checked(further: Check | None, request: Message) -> Message:
     check(request, further)
     return request
 
@@ -384,7 +389,7 @@ def _run(
     sides = (method.input_type, method.output_type)
     durable = all("durability" in side.fields_by_name for side in sides)
 
-    async def requested(raw: bytes, call: Call) -> Any:
+    async def requested(raw: bytes, call: Call) -> object:
         if len(raw) >= _COUNTED_BYTES:
             if call.memory.is_full:
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
@@ -397,7 +402,7 @@ def _run(
             call.wanted = Durability(request.durability)
         return taken
 
-    def answered(answer: Any) -> Any:
+    def answered(answer: Message | Fields) -> Any:  # a message of the answer's class
         return answer if isinstance(answer, Message) else answer_class(**answer)
 
     async def unary(call: Call, raw: bytes) -> bytes:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from connectrpc.code import Code
@@ -13,13 +21,14 @@ from connectrpc.errors import ConnectError, ErrorDetail
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import json_format, message_factory
+from google.protobuf import any_pb2, json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from protobuf import message_from_json_value
 from protobuf.wkt import Any as PackedDetail
 from protobuf.wkt import Struct
-from starlette.types import Scope
+from starlette.types import Message as AsgiMessage
+from starlette.types import Receive, Scope, Send
 
 from ...core.errors import Reason, Refusal
 from ...core.limits import KIB, LIMITS
@@ -32,7 +41,7 @@ from .requests import GRPC_WEB, STREAMS, UNARY, unfit
 HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
 BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
 
-Request = RequestContext[Any, Any]
+Request = RequestContext[bytes, bytes]
 Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
 
 _CODES = {
@@ -95,7 +104,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
             codecs=(_Bytes("proto", bytes), _Bytes("json", JsonText)),
         )
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = unfit(scope, self._kinds)
         if answer is not None:
             await answer(scope, receive, send)
@@ -116,7 +125,7 @@ class _Whole:
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
-    async def receive(self) -> Mapping[str, Any]:
+    async def receive(self) -> AsgiMessage:
         """Return the body; then wait, until the call has its answer and stops waiting for more."""
         if self._body is None:
             # To return here would keep the event loop for ever: a call that watches for the end of
@@ -149,7 +158,7 @@ class RequestBody(Holder):
     A stream of requests is neither: it may pause, and its messages are read one by one.
     """
 
-    def __init__(self, receive: Any, memory: CallMemory, *, bounded: bool) -> None:
+    def __init__(self, receive: Receive, memory: CallMemory, *, bounded: bool) -> None:
         super().__init__(memory=memory)
         self._receive = receive
         self._bounded = bounded
@@ -162,7 +171,7 @@ class RequestBody(Holder):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def receive(self) -> Any:
+    async def receive(self) -> AsgiMessage:
         """Return the next part, as ASGI has it, or end the call."""
         if not self._bounded:
             return await self._receive()
@@ -208,7 +217,7 @@ class HttpContext:
     def peer(self) -> str:
         return self._request.client_address or ""
 
-    async def read(self) -> Any:
+    async def read(self) -> object:
         if self._requests is None:
             return grpc.aio.EOF
         try:
@@ -223,7 +232,7 @@ class HttpContext:
         self._written.put_nowait((message, sent))
         await sent
 
-    async def abort_with_status(self, status: Any, /) -> Any:
+    async def abort_with_status(self, status: grpc.Status, /) -> NoReturn:
         packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
         raise _error(status_pb2.Status.FromString(packed))
 
@@ -250,7 +259,7 @@ class HttpContext:
 class _Detail(ErrorDetail):
     """A detail of an error that JSON also shows in words, as `debug`."""
 
-    def __init__(self, packed: Any) -> None:
+    def __init__(self, packed: any_pb2.Any) -> None:
         super().__init__(PackedDetail(type_url=packed.type_url, value=packed.value))
         message = getattr(error_details_pb2, packed.TypeName().rpartition(".")[2])()
         packed.Unpack(message)
@@ -266,13 +275,15 @@ def _error(refusal: Any) -> ConnectError:
     return ConnectError(_CODES[refusal.code], refusal.message, details)
 
 
-def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
+def _endpoint(
+    method: MethodDescriptor, handle: Handle
+) -> Any:  # whose class the library does not export
     """Return the endpoint of a method: the library calls it with the bytes of a request."""
     answer_class = message_factory.GetMessageClass(method.output_type)
     name = f"{method.containing_service.full_name}/{method.name}"
 
     @contextmanager
-    def masking() -> Any:
+    def masking() -> Iterator[None]:
         """Let refusals pass, and hide everything else: connectrpc would send its text."""
         try:
             yield
@@ -287,7 +298,8 @@ def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
 
     async def unary(raw: bytes, request: Request) -> bytes:
         with masking():
-            return await encoded(await handle(raw, HttpContext(request)), request)
+            answer = await handle(raw, HttpContext(request))
+            return await encoded(answer or b"", request)
 
     async def answers(raw: bytes, request: Request) -> AsyncIterator[bytes]:
         with masking():
@@ -308,7 +320,7 @@ def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
     return Endpoint.unary(_info(method, StreamType.UNARY), unary)
 
 
-def _info(method: MethodDescriptor, kind: StreamType) -> MethodInfo[Any, Any]:
+def _info(method: MethodDescriptor, kind: StreamType) -> MethodInfo[bytes, bytes]:
     return MethodInfo(
         name=method.name,
         service_name=method.containing_service.full_name,
