@@ -55,6 +55,20 @@ _NAMES = {
 }
 """What a row is known by, also if it was written again."""
 
+_BOUND = (
+    *(
+        "tenant",
+        "thread",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "seq",
+        "parent_id",
+        "state",
+        "metadata",
+    ),
+    *("run_id", "root_id", "delta_channels", "delta_base", "label", "summary", "forked_from"),
+    *("rolled_back_from", "adopted_from", "created_us"),
+)
 _THREAD = "SELECT {} FROM threads WHERE number = ?".format(", ".join(c.name for c in THREAD))
 
 
@@ -211,6 +225,9 @@ class Ledger:
             return False
         if edit.table == "threads":
             return self._is_damaged(there["number"])
+        if edit.table == "checkpoints":  # the server may have written the same as the edit
+            mac = self.binder().checkpoint(*(there[name] for name in _IN_MAC))
+            return bool(there["mac"] != mac)
         return edit.table != "contents" or not self.is_sound(there)
 
     def _is_missed(self, edit: Edit) -> bool:
