@@ -55,7 +55,7 @@ _NAMES = {
 }
 """What a row is known by, also if it was written again."""
 
-_BOUND = (
+_IN_MAC = (
     *(
         "tenant",
         "thread",
