@@ -94,6 +94,7 @@ class Losses:
             for sha256 in list(pack):
                 self._vault.lose(blob_id, sha256)
         if self._vault.epoch_s is None:
+            self._vault.outage = (0.0, 0.0)  # who does not answer says of no blob that it is lost
             await self._is_said(server)
 
     async def _is_said(self, server: Server) -> None:
