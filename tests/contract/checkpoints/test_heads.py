@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.kit.journal import Journal, save
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.state import RawCheckpoint
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.database import writer
+from tuskpoint_server.journal.database import heads, writer
 from tuskpoint_server.journal.database.heads import HEAD_BYTES
 from tuskpoint_server.journal.values.load_head import load_head
 
@@ -120,6 +121,34 @@ async def test_what_is_large_is_not_kept(journal: Journal) -> None:
     await save(journal, draft("b", "a", (channel("x", half), channel("y", half[::-1]))))
     assert await kept(journal) == []
     assert journal.load_inline(TENANT, [key("", "t")]) == [None]
+
+
+@pytest.mark.sqlite  # a shared journal has nothing in memory
+async def test_loads_alone_leave_nothing_in_memory(journal: Journal) -> None:
+    await save(journal, draft("a", "", (channel("x", b"1"),)))
+    await journal.database.transact(lambda _: None)
+    for _ in range(3):
+        [loaded] = journal.load_inline(TENANT, [key("", "t")])
+        assert loaded is not None
+    kept = journal.database.heads
+    assert (kept._heads, kept._values, kept._size) == ({}, {}, 0)
+
+
+@pytest.mark.sqlite  # a shared journal has nothing in memory
+async def test_memory_is_bounded_while_nothing_but_saves_is_committed(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "_ALL_BYTES", bound := 50_000)
+    sizes = []
+    for number in range(100):
+        value = (channel("x", b"%d" % number * 100),) if number % 2 else ()
+        await save(journal, draft(f"{number:03}", "", value, thread_id=f"t{number}"))
+        sizes.append(journal.database.heads._size)
+    assert max(sizes) <= bound
+    assert sum(after < before for before, after in pairwise(sizes)) > 1
+    assert len(journal.database.heads._heads) < 50
+    places = [(f"t{number}", "") for number in range(100)]
+    assert await check_heads(journal.database, TENANT, places)
 
 
 @pytest.mark.sqlite  # a shared journal has nothing in memory

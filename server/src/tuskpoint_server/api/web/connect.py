@@ -275,10 +275,11 @@ def _error(refusal: Any) -> ConnectError:
     return ConnectError(_CODES[refusal.code], refusal.message, details)
 
 
-def _endpoint(
-    method: MethodDescriptor, handle: Handle
-) -> Any:  # whose class the library does not export
-    """Return the endpoint of a method: the library calls it with the bytes of a request."""
+def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
+    """Return the endpoint of a method: the library calls it with the bytes of a request.
+
+    The library does not export the class of what it returns.
+    """
     answer_class = message_factory.GetMessageClass(method.output_type)
     name = f"{method.containing_service.full_name}/{method.name}"
 

@@ -22,6 +22,7 @@ _KEPT_S = 1.0
 _ALL_BYTES = 16 * MIB
 _MAX_WRITES = 64  # of a kept checkpoint: they are copied at each commit
 _VALUE_BYTES = 200  # estimate for a value, without its data
+_ENTRY_BYTES = 1000  # estimate for a head, without its state and metadata
 
 Brought = Value | StoredWrite
 """A value as it came, or as the packed data of a write."""
@@ -50,7 +51,7 @@ class Heads:
     here is what the last commit left, at the moment of the reading.
 
     Args:
-        now_s: A clock that only goes on.
+        now_s: A clock that never goes back.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +61,7 @@ class Heads:
         self._size = 0
 
     def bring(self, name: ThreadName, digest: bytes, value: Brought) -> None:
-        """Keep a value of a thread; a head that does not name it is answered all the same."""
+        """Keep a value of a thread, which its next head may name."""
         data = value.data or b""
         if len(data) <= HEAD_BYTES:
             values = self._values.get(name)
@@ -68,18 +69,20 @@ class Heads:
                 values = self._values.setdefault(name, {})
             if digest not in values:
                 values[digest] = value
-                self._size += _VALUE_BYTES + len(data)
+                self._grow(_VALUE_BYTES + len(data))
 
     def withdraw(self, names: Iterable[ThreadName]) -> None:
         """Drop the heads of threads whose changes are about to be committed."""
         for name in names:
             self._heads.pop(name, None)
-        if self._size > _ALL_BYTES:
-            self.clear()
 
     def clear(self) -> None:
         """Drop all, values included."""
         self._heads, self._values, self._size = {}, {}, 0
+
+    def has(self, name: ThreadName) -> bool:
+        """Return whether a checkpoint of a thread is here, with or without its values."""
+        return name in self._heads
 
     def add(self, log: ThreadCacheEntry, place: Place) -> None:
         """Keep a checkpoint as it was committed, if it is the latest and all of it is known."""
@@ -108,6 +111,8 @@ class Heads:
         self._heads[row.tenant, row.thread_id] = Head(
             row.number, place, entry, known.state, writes, self.now_s() + _KEPT_S
         )
+        # One that takes the place of another is counted, too: so all is dropped sooner, not later.
+        self._grow(_ENTRY_BYTES + len(known.state) + len(known.metadata))
 
     def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, Brought]] | None:
         """Return a head, and values of its thread; an empty `checkpoint_id` means the latest."""
@@ -118,3 +123,8 @@ class Heads:
         if key.checkpoint_id and key.checkpoint_id != head.place[1]:
             return None
         return head, self._values.get(name, {})
+
+    def _grow(self, size_bytes: int) -> None:
+        self._size += size_bytes
+        if self._size > _ALL_BYTES:
+            self.clear()

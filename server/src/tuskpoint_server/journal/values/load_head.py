@@ -43,8 +43,13 @@ def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | 
 
 
 def learn(heads: Heads, tenant: str, loaded: RawCheckpoint) -> None:
-    """Keep the values of a checkpoint that was read: the next one of its thread may name them."""
+    """Keep the values of a checkpoint that was read, where its thread is being saved to.
+
+    The next checkpoint of the thread may name them. Threads that are only read leave nothing.
+    """
     name = (tenant, loaded.entry.key.thread_id)
+    if not heads.has(name):
+        return
     for digest, value in loaded.values.items():
         heads.bring(name, digest, value)
     for write in loaded.writes:
