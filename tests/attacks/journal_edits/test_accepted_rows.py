@@ -35,12 +35,6 @@ def home(
         yield home
 
 
-@pytest.fixture
-def client(home: Home) -> Iterator[Client]:
-    with Client(home.server.target) as client:
-        yield client
-
-
 def test_the_latest_checkpoint_is_the_latest_that_is_there(home: Home, client: Client) -> None:
     *_, kept, _, _ = home.ids["shorter"]
     loaded = client.load("shorter")

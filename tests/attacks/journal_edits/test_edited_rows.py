@@ -152,12 +152,6 @@ def home(
         yield home
 
 
-@pytest.fixture
-def client(home: Home) -> Iterator[Client]:
-    with Client(home.server.target) as client:
-        yield client
-
-
 @pytest.mark.parametrize("name", ATTACKS)
 def test_reads_of_an_edited_thread_are_refused(home: Home, client: Client, name: str) -> None:
     """A verification of the thread says what is wrong."""

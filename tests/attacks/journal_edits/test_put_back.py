@@ -98,12 +98,6 @@ def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Ho
         yield home
 
 
-@pytest.fixture
-def client(home: Home) -> Iterator[Client]:
-    with Client(home.server.target) as client:
-        yield client
-
-
 READS: dict[str, Callable[[Client, str], object]] = {
     "load": lambda client, _: client.load("read"),
     "load-by-ID": lambda client, old: client.load("read", old),
