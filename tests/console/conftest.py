@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -45,11 +45,17 @@ _open = ExitStack()
 _pages: list[Page] = []
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """Close the browser after the last of these tests, or before tests of another folder."""
-    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
-        _close_browser()
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the browser after the last of these tests, or before tests of another folder.
+
+    Also where a teardown fails: with a browser open, no test with an event loop could run.
+    """
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+            _close_browser()
 
 
 @pytest.hookimpl(trylast=True)
