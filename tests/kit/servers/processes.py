@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
-import random
+import secrets
 import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -65,13 +66,27 @@ class ServerEndedError(Exception):
     """The server ended before it listened; the message is the end of its log."""
 
 
+def _ports() -> Iterator[int]:
+    """Yield the ports of this worker of pytest, again and again.
+
+    Servers listen seconds after their port was chosen: nobody else may choose it meanwhile.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw7")
+    own = range(20_000, 32_000)[int(worker.removeprefix("gw")) % 8 :: 8]
+    first = secrets.randbelow(len(own))
+    return cycle([*own[first:], *own[:first]])
+
+
+_PORTS = _ports()
+
+
 def unused_port() -> int:
-    """Return a free port below the ephemeral range.
+    """Return a free port below the ephemeral range, and not one that was returned lately.
 
     A client that keeps dialling a free ephemeral port on the loopback interface can be given
     that very port as its own, and so take it from the server that comes back.
     """
-    for port in random.sample(range(20_000, 32_000), 100):
+    for port in islice(_PORTS, 100):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
