@@ -52,6 +52,7 @@ class ScriptedRecall:
     known_dimension: int = 0
     owed: int = 0
     truncated: int = 0
+    unindexed: Sequence[Refusal] = ()
     asked: list[object] = field(default_factory=list)
     measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
 
@@ -102,6 +103,9 @@ class ScriptedRecall:
 
     async def standing(self, tenant: str) -> RecallStanding:
         return RecallStanding(IndexStanding(), "", None, None)
+
+    async def damaged(self, tenant: str) -> list[Refusal]:
+        return list(self.unindexed)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
         self.measured.append((mode, fell_back))
@@ -156,6 +160,15 @@ async def test_text_that_was_cut_is_looked_for_where_a_search_may_have_missed_it
     assert (await search(recall, vector=VECTOR_OF_QUERY)).cut == 0
     recall.is_sealed = True
     assert (await search(recall, text="the writer", mode=LEXICAL)).cut == 0
+
+
+async def test_threads_that_are_not_indexed_are_named_where_they_were_searched() -> None:
+    damage = Refusal(Reason.JOURNAL_DAMAGED, message="its row is damaged", thread_id="run-1")
+    recall = ScriptedRecall(unindexed=[damage])
+    assert (await search(recall, text="the writer")).damaged == (str(damage),)
+    of_thread, of_another = SearchScope(thread_id="run-1"), SearchScope(thread_id="run-2")
+    assert (await search(recall, text="the writer", scope=of_thread)).damaged == (str(damage),)
+    assert (await search(recall, text="the writer", scope=of_another)).damaged == ()
 
 
 async def test_checkpoints_without_a_vector_are_not_indexed_for_a_search_by_vectors() -> None:
