@@ -51,6 +51,25 @@ def save(client: Client, thread_id: str, _: Sequence[str]) -> None:
     client.save(thread_id, {"n": 1})
 
 
+def fork(client: Client, thread_id: str, ids: Sequence[str]) -> None:
+    client.fork(thread_id, ids[1])
+
+
+def rollback(client: Client, thread_id: str, ids: Sequence[str]) -> None:
+    client.rollback(thread_id, ids[1])
+
+
+def hand_off(client: Client, thread_id: str, ids: Sequence[str]) -> None:
+    client.handoff(thread_id, ids[1])
+
+
+def snapshot(client: Client, thread_id: str, _: Sequence[str]) -> None:
+    client.create_snapshot([thread_id])
+
+
+COPIES = (fork, rollback, hand_off, snapshot)
+
+
 def update(change: str, thread_id: str, checkpoint_id: str) -> str:
     """Return the statement that changes a row of a checkpoint."""
     place = f"{of(thread_id)} AND checkpoint_id = '{checkpoint_id}'"
@@ -110,7 +129,7 @@ ATTACKS = {
         (listing, replay, load_second),
     ),
     "deleted-tail": Attack(delete(-1, -2), (load, listing, replay)),
-    "deleted-middle": Attack(delete(STEPS // 2), (listing, replay)),
+    "deleted-middle": Attack(delete(STEPS // 2), (listing, replay, *COPIES)),
     "swapped": Attack(swap, (listing, replay, load_second)),
     "made-up": Attack(make_up, (load, listing, replay)),
     "of-another-thread": Attack(
@@ -123,7 +142,7 @@ ATTACKS = {
         lambda _, thread_id, ids: [
             update(copied(f"{CONTENT}, seq", thread_id, ids[0]), thread_id, ids[-1])
         ],
-        (load, listing, replay),
+        (load, listing, replay, *COPIES),
     ),
     "metadata": Attack(forge_metadata, (listing, replay)),
     "deleted-change": Attack(

@@ -46,6 +46,7 @@ from ...journal.sql.statements import LISTED, Statement, in_lists, same_checkpoi
 from ...journal.values import contents, segment_refs
 from ...journal.values.contents import referred
 from ...journal.values.delta_history import follow
+from ...journal.values.integrity import check_rows
 from ...journal.values.segment_refs import decode_held
 from ..checkpoints.missing_values import Supplied, ValuesDamaged, ValuesEvicted
 from .subgraphs import tied
@@ -108,6 +109,7 @@ def closure(
     place = named(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
         return None
+    check_rows(connection, thread)
     found = read(connection, closure_numbers(connection, thread.number, place))
     written = _give_bases(connection, thread.ref, found)
     of = CheckpointKey(key.thread_id, *place)
@@ -233,16 +235,19 @@ def _whole_bytes(one: StoredCheckpoint) -> int:
 
 
 def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: bool = False) -> None:
-    """Compare the values that a copy of a checkpoint shares with it with their digests.
+    """Check what a copy of a checkpoint would take over unread.
 
-    Copies share values, so making one reads few of them. `whole`: of the whole thread.
+    That is the rows of its thread, of which none may be older than the segment that holds the
+    checkpoint, and the values that the copy shares. `whole`: of the whole thread.
 
     Raises:
-        ValuesDamaged: One or more differ.
+        Refusal: `JOURNAL_DAMAGED`: rows of the thread were put back, deleted or added.
+        ValuesDamaged: One or more values differ from their digests.
     """
     thread = live(connection, tenant, key.thread_id)
     if thread is None:
         return
+    check_rows(connection, thread)
     if whole:
         numbers = all_numbers(connection, thread.number)
     else:
