@@ -300,5 +300,5 @@ def backlog(connection: Connection) -> list[IndexBacklog]:
 
 def reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
     """Return whether the index has threads, by number, up to these changes."""
-    indexed = dict(_INDEXED.run_listed(connection, wanted))
+    indexed: dict[int, int] = dict(_INDEXED.run_listed(connection, wanted))
     return all(indexed.get(thread, seq) >= seq for thread, seq in wanted.items())

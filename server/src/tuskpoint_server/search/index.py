@@ -244,7 +244,7 @@ class IndexRows:
 
         def work(connection: sa.Connection) -> list[Unembedded]:
             owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
-            seqs = dict([row for row in owed if tuple(row) not in but][:limit])
+            seqs: dict[int, int] = dict([row for row in owed if row not in but][:limit])
             rows = sorted(_STILL_OWED.run_listed(connection, seqs))
             return [Unembedded(row[0], seqs[row[0]], _embedded(row)) for row in rows]
 

@@ -271,7 +271,9 @@ def _sizes(
         needed[one.place] = _referred(one) - known
         known |= needed[one.place]
     digests = {digest for some in needed.values() for digest in some}
-    stored = dict(_STORED_SIZES.run_listed(connection, digests, of_family=thread.family))
+    stored: dict[bytes, int] = dict(
+        _STORED_SIZES.run_listed(connection, digests, of_family=thread.family)
+    )
     for place, some in needed.items():
         sizes[place] += sum(stored.get(digest) or 0 for digest in some)
     return sizes

@@ -197,22 +197,26 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
     of_tenant = members.c.tenant == tenant
     in_parts = (of_tenant, members.c.parts.is_not(None))
     with_parts = sa.select(members.c.sha256, members.c.parts).where(*in_parts)
-    owners = {
+    owners: dict[bytes, bytes] = {
         part: sha256
         for sha256, parts in connection.execute(with_parts)
         for part in split(parts, DIGEST_BYTES)
     }
+
+    def owner(sha256: bytes) -> bytes:
+        return owners.get(sha256, sha256)
+
     rows = list(_IN_BLOBS.run_listed(connection, blob_ids, of_tenant=tenant))
-    users, ended = _users(connection, tenant, {owners.get(row[0], row[0]) for row in rows})
+    users, ended = _users(connection, tenant, {owner(row[0]) for row in rows})
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
-    for *place, kind in rows:
-        owner = owners.get(place[0], place[0])
-        one = HeldMember(location_of(place), Kind(kind), owner in ended, owner)
+    for row in rows:
+        owned = owner(row[0])
+        one = HeldMember(location_of(row[:-1]), Kind(row[-1]), owned in ended, owned)
         held[one.location.blob_id].append(one)
     handed = sa.select(handoffs.c.sha256).where(handoffs.c.tenant == tenant)
     bundles = set(connection.execute(handed).scalars())
     needed = journal_needs(connection, tenant) | bundles
-    needed |= {part for part, owner in owners.items() if owner in bundles}
+    needed |= {part for part, sha256 in owners.items() if sha256 in bundles}
     return Facts(held, users, needed)
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, or_, select, tuple_
 
 from ...core.model import Entry
 from ...core.state import decode_channels
@@ -71,7 +71,7 @@ _REMOVED = Statement(
 )
 
 
-def _between(table: Any) -> Any:
+def _between(table: Table) -> ColumnElement[bool]:
     """Match the rows of a thread from one checkpoint to another, by namespace and ID."""
     place = tuple_(table.c.checkpoint_ns, table.c.checkpoint_id)
     return and_(
@@ -126,8 +126,8 @@ def _checkpoints(
     between = dict(zip(names, (*places[0], *places[-1]), strict=True))
     wanted = set(places)
     written: dict[Place, list[SqlRow]] = defaultdict(list)
-    for ns, id_, *write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
-        written[ns, id_].append(write)
+    for write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
+        written[write[:2]].append(write[2:])
     everywhere = holes.unstored(connection, of.tenant)
     unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.number}
     gone = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=of.family)}
@@ -276,9 +276,8 @@ class _Records:
             found.append(thread.setting(self._generation))
         return found + self._members()
 
-    def _of(self, statement: Statement) -> list[Any]:
-        cursor = statement.run(self._connection, of_thread=self._thread.number)
-        return list(cursor.fetchall())
+    def _of(self, statement: Statement) -> list[SqlRow]:
+        return statement.run(self._connection, of_thread=self._thread.number).fetchall()
 
     def _at(self, seq: int) -> tuple[str, int, int, int]:
         return self._thread.at(self._generation, seq)

@@ -86,7 +86,7 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
     [(uncertified,)] = _UNCERTIFIED.run(
         connection, of_thread=number, above=certified_seq
     ).fetchall()
-    heads = dict(_HEADS.run(connection, of_thread=number).fetchall())
+    heads: dict[str, str] = dict(_HEADS.run(connection, of_thread=number).fetchall())
     [(expire_us,)] = _EXPIRY.run(connection, of_thread=number).fetchall()
     return ThreadDetail(_thread(*columns), count, uncertified, heads, expire_us)
 

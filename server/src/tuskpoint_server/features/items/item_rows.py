@@ -147,7 +147,8 @@ class ItemRows:
         of = self._below(tenant, prefix)
 
         def work(connection: Connection) -> list[tuple[int, float | None]]:
-            more = dict(NUMBERS.run(connection, **of, max_rows=_ALL).fetchall())
+            rows = NUMBERS.run(connection, **of, max_rows=_ALL).fetchall()
+            more: dict[int, bool] = dict(rows)
             numbers = list(more)
             if admits is not None:
                 numbers = [number for number, _ in _some(connection, numbers, of, admits)]
@@ -265,7 +266,7 @@ def _some(
     """Yield those of the items with these numbers that live and are admitted, in their order."""
     now_us = of["now_us"]
     for some in in_lists(numbers):
-        sizes = dict(SIZES.run_listed(connection, some))
+        sizes: dict[int, int] = dict(SIZES.run_listed(connection, some))
         for few in _groups(some, sizes):
             rows = NUMBERED.run_listed(connection, few, now_us=now_us)
             found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}

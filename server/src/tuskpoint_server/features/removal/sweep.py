@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -26,6 +25,7 @@ from ...journal.sql.schema import (
     writes,
 )
 from ...journal.sql.statements import (
+    SqlRow,
     Statement,
     of_thread,
 )
@@ -111,9 +111,9 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
         of["after"] = rows[-1][0]
 
 
-def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def _at_once(rows: Iterable[SqlRow]) -> Iterator[list[SqlRow]]:
     """Yield number, tenant and name of threads, and up to where one transaction drops changes."""
-    some: list[tuple[Any, ...]] = []
+    some: list[SqlRow] = []
     room = ROWS_AT_ONCE
     for *thread, compacted_seq, through in rows:
         while compacted_seq < through:
@@ -127,7 +127,7 @@ def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
         yield some
 
 
-def _drop_changes(batch: UnitOfWork, some: Sequence[tuple[Any, ...]]) -> int:
+def _drop_changes(batch: UnitOfWork, some: Sequence[SqlRow]) -> int:
     batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in some)
     keys = []
     for number, tenant, thread_id, through in some:

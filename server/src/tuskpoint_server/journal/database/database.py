@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
@@ -21,7 +21,7 @@ from ..sql.backend import Backend
 from ..sql.journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
 from ..sql.notifications import KEEPING, POLL_S, Notices, Waiter, Waiters
 from ..sql.sealing import Seal, seal_of
-from ..sql.statements import Statement
+from ..sql.statements import SqlRow, Statement
 from .binding import Binder
 from .journal_keys import OpenKey, bind, in_the_clear, unseal
 from .thread_cache import ThreadCache
@@ -297,7 +297,7 @@ class Database:
         if self._notices is not None:
             self._notices.add(changed)
 
-    async def rows(self, statement: Statement, **values: object) -> Sequence[Any]:
+    async def rows(self, statement: Statement, **values: object) -> Sequence[SqlRow]:
         """Return the rows of one statement, as `query` does."""
         return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 

@@ -262,8 +262,8 @@ def row_of(found: SqlRow) -> ThreadRow:
 
 def log_of(binder: Binder, found: SqlRow) -> ThreadCacheEntry:
     """Return what the columns `ENTERED` say of a thread, compared with its MAC and segments."""
-    *columns, early, stored_through = found
-    row = row_of(columns)
+    early, stored_through = found[-2:]
+    row = row_of(found[:-2])
     row.written = _seldom(row)
     log = ThreadCacheEntry(row, new=False, early=bool(early))
     try:

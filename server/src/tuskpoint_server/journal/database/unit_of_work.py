@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -100,7 +99,7 @@ class UnitOfWork:
         self._new_threads: dict[int, ThreadRow] = {}
         self._threads: dict[int, ThreadRow] = {}
         self._checkpoints: dict[tuple[int, str, str], tuple[object, ...]] = {}
-        self._contents: dict[tuple[int, bytes], tuple[Any, ...]] = {}
+        self._contents: dict[tuple[int, bytes], SqlRow] = {}
         self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
         self._changes: list[tuple[object, ...]] = []
 

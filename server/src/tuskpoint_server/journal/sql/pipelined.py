@@ -27,6 +27,7 @@ _SECOND_MS = 1000
 _TEXT, _BINARY = 0, 1  # formats of parameters and answers
 _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 _OPEN = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+_Row = tuple[Any, ...]  # what PostgreSQL returns for the columns of a statement, in their order
 
 
 class PipelinedAnswer:
@@ -36,7 +37,7 @@ class PipelinedAnswer:
 
     def __init__(self, connection: PipelinedConnection) -> None:
         self._connection = connection
-        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._rows: Iterator[_Row] | None = None
         self.result: pq.abc.PGresult | None = None
 
     @property
@@ -44,15 +45,15 @@ class PipelinedAnswer:
         """How many rows the statement changed or found."""
         return self._received().command_tuples or 0
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[_Row]:
         """Return the rows that were not fetched yet."""
         return list(self._left())
 
-    def fetchone(self) -> tuple[Any, ...] | None:
+    def fetchone(self) -> _Row | None:
         """Return the next row, or `None` after the last one."""
         return next(self._left(), None)
 
-    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+    def fetchmany(self, size: int) -> list[_Row]:
         """Return so many of them."""
         return list(islice(self._left(), size))
 
@@ -60,7 +61,7 @@ class PipelinedAnswer:
         """Let go of the rows."""
         self._rows = iter(())
 
-    def _left(self) -> Iterator[tuple[Any, ...]]:
+    def _left(self) -> Iterator[_Row]:
         if self._rows is None:
             self._rows = iter(self._connection.rows_of(self._received()))
         return self._rows
@@ -201,7 +202,7 @@ class PipelinedConnection(psycopg.Connection[Any]):
         self.receive()
         return super().cursor(*args, **more)
 
-    def rows_of(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
+    def rows_of(self, result: pq.abc.PGresult) -> list[_Row]:
         """Return the rows of an answer."""
         if self._loading is None:
             self._loading = Transformer(self)
@@ -245,7 +246,7 @@ def _dump_text(text: str) -> bytes:
     return text.encode()
 
 
-def _dump_list(items: list[Any]) -> bytes:
+def _dump_list(items: list[object]) -> bytes:
     """Return a list as the text of an array, in which PostgreSQL finds the type of its items."""
     return b"{%b}" % b",".join(map(_dump_item, items))
 

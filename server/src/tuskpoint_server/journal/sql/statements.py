@@ -42,7 +42,7 @@ EMPTY: ColumnElement[str] = literal_column("''")
 IN_LIST = 500
 """Values that one `IN (...)` names; databases bound their number."""
 
-LISTED: BindParameter[Any] = bindparam("listed", expanding=True)
+LISTED: BindParameter[object] = bindparam("listed", expanding=True)
 """What `column.in_(LISTED)` compares with; `Statement.run_listed` says what it is."""
 
 _PARAMETERS = 4000
@@ -59,7 +59,7 @@ _DIALECTS: dict[str, Dialect] = {
 }
 
 
-SqlRow = Sequence[Any]
+SqlRow = tuple[Any, ...]
 """A row of an answer: what the driver returns for the columns of a statement, in their order.
 
 Types begin where a row becomes a named tuple or a dataclass.
@@ -73,13 +73,13 @@ class Answer(Protocol):
     def rowcount(self) -> int:
         """How many rows it changed."""
 
-    def fetchone(self) -> Any:
+    def fetchone(self) -> SqlRow | None:
         """Return the next row, or `None` after the last one."""
 
-    def fetchall(self) -> list[Any]:
+    def fetchall(self) -> list[SqlRow]:
         """Return the rows that were not fetched yet."""
 
-    def fetchmany(self, size: int) -> list[Any]:
+    def fetchmany(self, size: int) -> list[SqlRow]:
         """Return so many of them."""
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class Statement:
 
     def run_listed(
         self, connection: Connection, items: Iterable[object], **values: object
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Iterator[SqlRow]:
         """Send it at once; yield its rows where `LISTED` is each of the items.
 
         One `IN` takes a run of them, which is filled up to the next power of two, so that few
@@ -301,18 +301,18 @@ class _OpenedAnswer:
     def rowcount(self) -> int:
         return self._answer.rowcount
 
-    def fetchone(self) -> Any:
+    def fetchone(self) -> SqlRow | None:
         row = self._answer.fetchone()
         return None if row is None else _opened(self._seal, self._text, row)
 
-    def fetchall(self) -> list[Any]:
+    def fetchall(self) -> list[SqlRow]:
         return [_opened(self._seal, self._text, row) for row in self._answer.fetchall()]
 
-    def fetchmany(self, size: int) -> list[Any]:
+    def fetchmany(self, size: int) -> list[SqlRow]:
         return [_opened(self._seal, self._text, row) for row in self._answer.fetchmany(size)]
 
 
-def _opened(seal: Seal, text: Text, row: SqlRow) -> tuple[Any, ...]:
+def _opened(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
     changed = list(row[: text.width])
     for at, label, place in text.opened:
         if changed[at] is not None:
@@ -320,7 +320,7 @@ def _opened(seal: Seal, text: Text, row: SqlRow) -> tuple[Any, ...]:
     return tuple(changed)
 
 
-def _sealed(seal: Seal, text: Text, rows: Sequence[SqlRow]) -> list[list[Any]]:
+def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the parameters of rows, in which what goes to sealed columns is sealed."""
     sent = [list(row[: len(text.names)]) for row in rows]
     for parameters, row in zip(sent, rows, strict=True):

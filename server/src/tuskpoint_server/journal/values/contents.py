@@ -115,7 +115,7 @@ def damaged(
     connection: Connection, family: int, digests: Collection[bytes]
 ) -> Iterator[tuple[bytes, Damage]]:
     """Yield what is damaged of these values, or is not stored; an evicted one is sound."""
-    sizes = dict(_SIZES.run_listed(connection, digests, of_family=family))
+    sizes: dict[bytes, int] = dict(_SIZES.run_listed(connection, digests, of_family=family))
     yield from ((one, missing(family, one).damage) for one in digests if one not in sizes)
     some: list[bytes] = []
     for digest, size in sizes.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import Connection, and_, bindparam, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, select, tuple_
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -51,7 +51,9 @@ _MACS = tuple(
 )
 
 
-def _after(table: Any, key: tuple[str, ...], columns: tuple[Any, ...]) -> Statement:
+def _after(
+    table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[Any], ...]
+) -> Statement:
     """Return what reads columns of a thread's rows above a key, in its order."""
     named = [table.c[name] for name in key]
     above = tuple_(*named) > tuple_(*(bindparam(f"after_{name}") for name in key))

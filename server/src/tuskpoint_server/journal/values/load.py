@@ -487,8 +487,8 @@ def _of_rows(
         for at, some in ids.items()
     }
     for at, answer in answers.items():
-        for checkpoint_id, *columns in answer:
-            yield (*at, checkpoint_id), columns
+        for columns in answer:
+            yield (*at, columns[0]), columns[1:]
 
 
 def _write(thread: int, one: StoredWrite) -> Write:

@@ -270,7 +270,7 @@ def _segments(connection: Connection, wanted: Mapping[int, Sequence[int]]) -> di
     for thread, seqs in wanted.items():
         between = {"of_thread": thread, "lowest": min(seqs), "highest": max(seqs)}
         rows = _BETWEEN.run(connection, **between).fetchall()
-        found[thread] = [(first, last, location_of(place)) for first, last, *place in rows]
+        found[thread] = [(row[0], row[1], location_of(row[2:])) for row in rows]
     return found
 
 
