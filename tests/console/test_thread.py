@@ -84,7 +84,11 @@ def test_the_tree_shows_subgraphs_forks_and_hand_offs(
     expect(tree).to_have_attribute("aria-label", f"{len(roots)} checkpoints, newest first")
 
 
-def test_a_checkpoint_has_an_address_and_keys_move_on(look: Look, demo: Any) -> None:
+def test_a_checkpoint_has_an_address_and_keys_move_on(
+    look: Look, demo: Any, server: ConsoleServer
+) -> None:
+    with Client(server.target) as client:
+        count = len(list(client.list(demo.WAITING, view="entry")))
     look.open(f"/thread?id={demo.WAITING}")
     expect(rows(look).first).to_have_attribute("aria-selected", "true")
     look.page.get_by_role("listbox").focus()
@@ -95,7 +99,9 @@ def test_a_checkpoint_has_an_address_and_keys_move_on(look: Look, demo: Any) -> 
     title = third.locator(".tree-title").inner_text()
     look.page.reload()
     expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text(title)
-    look.page.get_by_role("listbox").focus()
+    tree = look.page.get_by_role("listbox")
+    expect(tree).to_have_attribute("aria-label", f"{count} checkpoints, newest first")
+    tree.focus()
     look.page.keyboard.press("End")
     expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text("input received")
 
