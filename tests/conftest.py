@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -38,6 +39,11 @@ if (
     and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES
 ):
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+
+# A shell ignores Ctrl-C for what it starts in the background, and programs pass that on to those
+# that they start: a test could interrupt none.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
