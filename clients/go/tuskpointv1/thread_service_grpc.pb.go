@@ -114,6 +114,8 @@ type ThreadServiceClient interface {
 	// and returns a signed receipt. Threads that do not exist are in the receipt
 	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
 	// were deleted before an error stay deleted, and a retry returns a receipt.
+	// `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+	// put back: nothing is deleted then. `DeleteThread` deletes such a thread.
 	EraseThreads(ctx context.Context, in *EraseThreadsRequest, opts ...grpc.CallOption) (*EraseThreadsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//
@@ -422,6 +424,8 @@ type ThreadServiceServer interface {
 	// and returns a signed receipt. Threads that do not exist are in the receipt
 	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
 	// were deleted before an error stay deleted, and a retry returns a receipt.
+	// `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+	// put back: nothing is deleted then. `DeleteThread` deletes such a thread.
 	EraseThreads(context.Context, *EraseThreadsRequest) (*EraseThreadsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//

@@ -177,8 +177,10 @@ def test_what_is_left_of_it_can_be_deleted_and_begins_again(client: Client) -> N
 
 
 def test_what_is_left_of_it_can_be_erased_once_it_is_deleted(client: Client) -> None:
+    client.save("beside", {"n": 1})
     with pytest.raises(DataLoss, match=OLDER):
-        client.erase("erased")
+        client.erase(["beside", "erased"])
+    assert client.load("beside").state == {"n": 1}
     assert client.delete("erased") == STEPS
     assert client.erase("erased").content
 

@@ -243,6 +243,8 @@ class ThreadServiceServicer(object):
         and returns a signed receipt. Threads that do not exist are in the receipt
         with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
         were deleted before an error stay deleted, and a retry returns a receipt.
+        `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+        put back: nothing is deleted then. `DeleteThread` deletes such a thread.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -115,6 +115,8 @@ class ThreadServiceStub:
     and returns a signed receipt. Threads that do not exist are in the receipt
     with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
     were deleted before an error stay deleted, and a retry returns a receipt.
+    `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+    put back: nothing is deleted then. `DeleteThread` deletes such a thread.
     """
     ForkThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]
     """Makes a new thread that begins with a checkpoint of another.
@@ -261,6 +263,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     and returns a signed receipt. Threads that do not exist are in the receipt
     with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
     were deleted before an error stay deleted, and a retry returns a receipt.
+    `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+    put back: nothing is deleted then. `DeleteThread` deletes such a thread.
     """
     ForkThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]  # type: ignore[assignment]
     """Makes a new thread that begins with a checkpoint of another.
@@ -464,6 +468,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         and returns a signed receipt. Threads that do not exist are in the receipt
         with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
         were deleted before an error stay deleted, and a retry returns a receipt.
+        `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+        put back: nothing is deleted then. `DeleteThread` deletes such a thread.
         """
 
     @_abc_1.abstractmethod

@@ -108,9 +108,10 @@ class Retention:
         wanted = dict.fromkeys(thread_ids)
         left = await self._left(tenant, wanted)
         families = await self._erasure.families(tenant, wanted)
+        # Nothing is deleted if one of them is damaged.
+        details = {name: await self._journal.thread(tenant, name) for name in wanted}
         erased = []
-        for name in wanted:
-            detail = await self._journal.thread(tenant, name)
+        for name, detail in details.items():
             incarnation = detail.thread.incarnation if detail is not None else None
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})

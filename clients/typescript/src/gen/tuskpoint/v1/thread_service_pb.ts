@@ -1762,6 +1762,8 @@ export const ThreadService: GenService<{
    * and returns a signed receipt. Threads that do not exist are in the receipt
    * with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
    * were deleted before an error stay deleted, and a retry returns a receipt.
+   * `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
+   * put back: nothing is deleted then. `DeleteThread` deletes such a thread.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.EraseThreads
    */
