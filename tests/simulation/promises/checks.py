@@ -10,7 +10,12 @@ from tests.kit.drafts import TENANT
 from tests.simulation.at_rest.damage import concerns, tainted
 from tests.simulation.environment.faulty_store import PlainStore
 from tests.simulation.environment.memory_database import Disk, MemoryDatabase, disk
-from tests.simulation.promises.committed_rows import Place, Thread, read_threads
+from tests.simulation.promises.committed_rows import (
+    NO_SETTINGS,
+    Place,
+    Thread,
+    read_threads,
+)
 from tests.simulation.promises.model import early_of, known_of
 from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server
@@ -230,7 +235,9 @@ def _compare(
             there_now = found.writes.get(key, ())
             check(there_now[1:] == row[1:], name, key, "is", there_now, row)
     if thread.settings_seq <= mark and not thread.deleted:
-        check(found.settings == thread.settings, name, "has settings", found.settings)
+        # A catalog that was rebuilt has none where the row of the thread was edited.
+        right = {thread.settings, *([NO_SETTINGS] if name in concerns(server) else [])}
+        check(found.settings in right, name, "has settings", found.settings)
     if thread.seq == mark and not holes:
         check(found.deleted == thread.deleted, name, "is deleted or not")
         check(found.deleted_through == thread.deleted_through, name, "was deleted through")

@@ -53,6 +53,10 @@ class Thread:
     early: dict[WriteKey, Row] = field(default_factory=dict)
 
 
+NO_SETTINGS: Row = ("", 0, 0)
+"""What a thread begins with: no agent, no retention of its own, and found by searches."""
+
+
 def read_threads(disk: Disk, names: Iterable[str] | None = None) -> dict[str, Thread]:
     """Return threads by name, without edits at rest; `None`: all."""
     with disk.ledger.truth():

@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from sqlalchemy import update
 
 from tests.contract.archive.renew.test_losses import metric
+from tests.contract.archive.test_damaged_keys import rebuild
 from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
@@ -127,3 +128,15 @@ async def test_another_damage_of_a_thread_is_told(
 async def failed(home: House) -> None:
     """Flush, which is refused because of a thread."""
     assert "is damaged" in str(await refused(home.flush(), Reason.CERTIFICATION_FAILED))
+
+
+async def test_a_rebuilt_catalog_has_no_settings_of_a_damaged_row(home: House) -> None:
+    """A retention that nobody set would delete what is recovered."""
+    await home.journal.save_checkpoint(TENANT, draft("1", thread_id="t1", agent_id="writer"))
+    await home.flush()
+    assert (await home.manifest("t1")).setting is not None
+    await damage(home, "t1", retention_s=60)
+    await rebuild(home)
+    found = await home.manifest("t1")
+    assert [place for _, place in found.entries] == ["1"]
+    assert found.setting is None

@@ -231,8 +231,10 @@ def _distrust(connection: Connection, thread: DirtyThread, stored_through: int |
     """Take from the segments of a thread what its damaged row may say wrongly.
 
     Otherwise a changed bit of the watermark, or of the mark that the thread was deleted, would take
-    certified checkpoints out of the catalog.
+    certified checkpoints out of the catalog. No segment has its agent and settings: these are not
+    recorded, because a retention that nobody set would delete what is recovered.
     """
+    thread.settings_seq = 0
     rows = _HELD.run(connection, of_thread=thread.number).fetchall()
     held = [decode_held(row[0]).seq for row in rows]
     thread.certified_seq = max(stored_through or 0, *held, 0)
