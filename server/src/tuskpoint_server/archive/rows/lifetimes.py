@@ -210,8 +210,8 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
     users, ended = _users(connection, tenant, {owner(row[0]) for row in rows})
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     for row in rows:
-        owned = owner(row[0])
-        one = HeldMember(location_of(row[:-1]), Kind(row[-1]), owned in ended, owned)
+        sha256 = owner(row[0])
+        one = HeldMember(location_of(row[:-1]), Kind(row[-1]), sha256 in ended, sha256)
         held[one.location.blob_id].append(one)
     handed = sa.select(handoffs.c.sha256).where(handoffs.c.tenant == tenant)
     bundles = set(connection.execute(handed).scalars())
