@@ -10,12 +10,7 @@ from tests.kit.drafts import TENANT
 from tests.simulation.at_rest.damage import concerns, tainted
 from tests.simulation.environment.faulty_store import PlainStore
 from tests.simulation.environment.memory_database import Disk, MemoryDatabase, disk
-from tests.simulation.promises.committed_rows import (
-    NO_SETTINGS,
-    Place,
-    Thread,
-    read_threads,
-)
+from tests.simulation.promises.committed_rows import NO_SETTINGS, Place, Thread, read_threads
 from tests.simulation.promises.model import early_of, known_of
 from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server

@@ -54,7 +54,7 @@ class Thread:
 
 
 NO_SETTINGS: Row = ("", 0, 0)
-"""What a thread begins with: no agent, no retention of its own, and found by searches."""
+"""Agent, retention in seconds and exclusion from search of a new thread."""
 
 
 def read_threads(disk: Disk, names: Iterable[str] | None = None) -> dict[str, Thread]:
