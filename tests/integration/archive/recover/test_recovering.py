@@ -20,6 +20,7 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import (
     TENANT,
     Reference,
+    as_loaded,
     channel,
     data_of,
     draft,
@@ -158,6 +159,29 @@ async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Pat
         # First answers are in no blob: a retry is a new request.
         again = LineageRows(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
         await refused(again, Reason.THREAD_EXISTS)
+
+
+async def test_a_write_that_a_copy_replaced_stays_replaced_in_copies_of_the_copy(
+    home: House, tmp_path: Path
+) -> None:
+    lineage = LineageRows(home.journal.database)
+    await grow(home, 3)
+    await home.journal.save_writes(TENANT, key("0002"), [write("r", b"first", idx=-1)])
+    await home.flush()
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    await home.flush()
+    copied = key("0002", "copy")
+    await home.journal.save_writes(TENANT, copied, [write("r", b"second", idx=-1)])
+    await home.flush()
+    await lineage.copy_thread(TENANT, "copy", "again", "")
+    await home.flush()
+    assert await check_certified(home) == 9
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 9
+        loaded = await second.journal.load(TENANT, key("0002", "again"), View.FULL)
+        assert loaded is not None
+        there = as_loaded(write("r", b"second", idx=-1), write("w", b"written 2"))
+        assert loaded.writes == there
 
 
 async def test_a_recovered_journal_is_another_one_without_changes(

@@ -302,7 +302,8 @@ def _find_segments(
 ) -> None:
     """Note of each checkpoint the segments that hold it already, that of its state first.
 
-    Only one of which everything is stored, late writes too, is held as it is.
+    Only one of which everything is stored, late writes too, is held as it is. A copy that got
+    writes of its own is not: nothing but its thread tells that these are newer than copied ones.
     """
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
     lost = holes.lost(connection, thread.tenant)
@@ -316,4 +317,8 @@ def _find_segments(
             before = decode_held(one.held)
             segments, stored = before.segments, max(some) <= before.seq
             one.state_only = before.state_only
-        one.segments = segments if stored and lost.keys().isdisjoint(segments) else ()
+        stored = stored and lost.keys().isdisjoint(segments)
+        if stored and one.held is not None and len(segments) > 1:
+            written = segments[1:] if one.state_only else segments
+            stored = segment_refs.are_of_one_log(connection, thread.tenant, written)
+        one.segments = segments if stored else ()

@@ -147,6 +147,11 @@ _BY_HASH = Statement(
         members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
     )
 )
+_LOGS = Statement(
+    select(members.c.thread, members.c.incarnation)
+    .where(members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED))
+    .distinct()
+)
 _SEGMENTS_OF = Statement(
     select(contents.c.segment).where(
         contents.c.family == bindparam("of_family"),
@@ -242,6 +247,11 @@ def by_hash(
         return {}
     rows = _BY_HASH.run_listed(connection, sorted(hashes), of_tenant=tenant)
     return {row[0]: location_of(row) for row in rows}
+
+
+def are_of_one_log(connection: Connection, tenant: str, hashes: Collection[bytes]) -> bool:
+    """Return whether all segments hold changes of the same incarnation of the same thread."""
+    return len({*_LOGS.run_listed(connection, sorted(hashes), of_tenant=tenant)}) <= 1
 
 
 def location_of(row: SqlRow) -> BlobLocation:
