@@ -87,7 +87,7 @@ class Starts:
         while True:
             lacks, is_older, may_be = self._lacks(server), *self._is_older(server)
             named = server.disk.pointer
-            kept = self.kept(server) if not named else []
+            kept = self.kept(server)
             lacks = lacks if lacks not in accepted["missing-blobs"] else ""
             is_older = is_older and named not in accepted["older-journal"]
             may_be = may_be and named not in accepted["older-journal"]
@@ -106,7 +106,22 @@ class Starts:
                 continue
             check(not lacks, server.name, "starts although the store lacks catalog", lacks)
             check(not is_older, server.name, "starts although", named, "is newer")
+            readable = [one for one in self.kept(server) if server.vault.pack(one)]
+            self._forget_unnamed(server, [named, *readable])
             return frozenset(accepted["missing-blobs"])
+
+    def _forget_unnamed(self, server: Server, named: list[str]) -> None:
+        """Forget the newest catalogs if neither journal nor files know them; both may be older.
+
+        A pointer file cannot be written while the disk is full, and of a catalog that was given up
+        and is not in the store, nobody knows the generation.
+        """
+        given, known = self.numbers.get(server.name, {}), checks.newest(server)
+        left = [number for number, (_, blob_id) in given.items() if blob_id in named]
+        if known is not None:
+            left.append((known.catalog.generation, known.catalog.number))
+        last = max(left, default=(0, 0))
+        self.numbers[server.name] = {one: at for one, at in given.items() if one <= last}
 
     def kept(self, server: Server) -> list[str]:
         """Return the catalogs that pointer files beside the present one name."""

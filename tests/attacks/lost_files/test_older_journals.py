@@ -100,6 +100,23 @@ def test_the_same_older_journal_twice_gives_new_numbers_each_time(
     assert len(list(home.pointer.parent.iterdir())) == 3
 
 
+def test_an_older_journal_that_was_accepted_is_refused_again_until_it_has_certified(
+    home: Home, tmp_path: Path
+) -> None:
+    """The pointer file names its own newest catalog by then."""
+    with home.serving() as client:
+        client.save("t", {"n": 1}, durability="certified")
+    shutil.copytree(home.data, tmp_path / "kept")
+    with home.serving() as client:
+        client.save("t", {"n": 2}, durability="certified")
+    newer = home.named
+    for _ in range(2):
+        home.roll_back(tmp_path / "kept")
+        assert newer in home.refused(process.EXIT_JOURNAL)
+        with home.serving(accept_older_journal=newer):
+            pass
+
+
 def test_a_pointer_that_is_behind_is_no_trouble(home: Home) -> None:
     """A crash came before it was written, or it could not be written for long."""
     with home.serving() as client:

@@ -213,8 +213,9 @@ class Ledger:
         return found[0] if found else None
 
     def incarnation(self, number: int) -> int:
-        """Return the incarnation of a thread that lives; 0 if it does not."""
-        found = self.rows("threads", "number = ? AND NOT deleted", [number])
+        """Return the incarnation of a thread that lives, without the edits; 0 if it does not."""
+        with self.truth():
+            found = self.rows("threads", "number = ? AND NOT deleted", [number])
         return int(found[0]["incarnation"]) if found else 0
 
     def _stands(self, edit: Edit) -> bool:

@@ -101,9 +101,9 @@ async def _compare(
     with starting():
         lacking = await compare_start.missing(left, store, time.time_ns() // 1000)
         given, unclear = await compare_start.newer(left, store, keys, is_shared=journal.is_shared)
-        given += await compare_start.again(left, store, keys, journal.generation)
+        again = await compare_start.again(left, store, keys, journal.generation)
     _refuse_missing(config, store, lacking)
-    _refuse_older(config, given)
+    _refuse_older(config, given or again, beside="" if given else "a file beside ")
     for blob_id, tenant in lacking.items():
         _log.error(
             "ACCEPTED: the blob store lacks catalog %s of tenant %s; what the journal and the "
@@ -111,12 +111,15 @@ async def _compare(
             blob_id,
             tenant,
         )
-    above = max((one.generation for one in given), default=0)  # the journal's own is at least 1
-    is_behind = journal.generation <= above or not all(one.generation for one in given)
+    generations = [one.generation for one in (*given, *again)]
+    above = max(generations, default=0)  # the journal's own is at least 1
+    is_behind = journal.generation <= above or not all(generations)
     if is_behind:
         await journal.close()
         await _begin_anew(config, above)
     pointer = Pointer(config.pointer)
+    for one in again if not given else ():
+        _log.error("tenant %s: ACCEPTED: %s", one.tenant, one.why)
     accepted = {one.tenant: f"ACCEPTED: {one.why}" for one in given}
     for tenant, why in {**accepted, **dict.fromkeys(unclear, "it cannot be compared")}.items():
         if tenant not in left.named:
@@ -143,7 +146,7 @@ def _refuse_missing(config: Config, store: BlobStore, lacking: Mapping[str, str]
     )
 
 
-def _refuse_older(config: Config, given: Sequence[Given]) -> None:
+def _refuse_older(config: Config, given: Sequence[Given], *, beside: str) -> None:
     refused = {one.blob_id: one for one in given if one.blob_id not in config.accept_older_journal}
     if not refused:
         return
@@ -151,7 +154,7 @@ def _refuse_older(config: Config, given: Sequence[Given]) -> None:
     tenants = {blob_id: one.tenant for blob_id, one in refused.items()}
     raise process.StartError(
         process.EXIT_JOURNAL,
-        f"the catalog pointer {config.pointer} names {_listed([*refused], tenants)}, and "
+        f"{beside}the catalog pointer {config.pointer} names {_listed([*refused], tenants)}, and "
         f"{first.why}: {config.journal_name} is older, or the journal of another server; bring "
         "the right one back, or recover from that catalog" + or_accept("older-journal", [*refused]),
     )

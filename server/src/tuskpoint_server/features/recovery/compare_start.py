@@ -36,9 +36,8 @@ _log = logging.getLogger(__name__)
 class Left:
     """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal.
 
-    `given_up`: those that were given up, of the default tenant if it has no pointer file. Until
-    the journal that was accepted then certifies a catalog, nothing else tells that journal from an
-    older one.
+    `given_up`: those of the default tenant that were given up. Until the journal that was accepted
+    then certifies a catalog, nothing else tells that journal from an older one.
     """
 
     named: Mapping[str, str]
@@ -88,8 +87,7 @@ async def left(pointer: Pointer, journal: Database) -> Left:
             continue
         if found is not None:
             known[tenant] = found
-    given_up = pointer.given_up(DEFAULT_TENANT) if DEFAULT_TENANT not in named else ()
-    return Left(named, known, damaged, given_up)
+    return Left(named, known, damaged, pointer.given_up(DEFAULT_TENANT))
 
 
 async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
