@@ -21,22 +21,26 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select, tuple_, update
 
 from ..core.failpoints import failpoint
+from ..core.threads import EventKind
 from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database
 from .database.thread_rows import (
     KNOWN,
     CachedCheckpoint,
+    Place,
     StoredWrite,
     ThreadCacheEntry,
     ThreadRow,
     greatest_id,
 )
 from .database.unit_of_work import UnitOfWork
+from .removal import deletion
 from .sql.journal_metadata import BOUND, read_finished, set_bound
 from .sql.schema import changes, checkpoints, threads, writes
 from .sql.schema import contents as values
 from .sql.statements import Statement, of_thread, updating
 from .values import contents
+from .values.lost_rows import lost_rows
 
 ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
 THREADS_AT_ONCE = 200  # of one transaction
@@ -217,11 +221,33 @@ def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tupl
         row.begin_after(log.stored_through)
         row.bound_rows, row.checkpoint_count = _bind_thread(batch, tenant, row.number)
         row.compacted_seq = _bind_changes(batch, row)
+        _accept_lost(batch, log)
         log.forget_checkpoints()
         if row.head_id:  # threads of items have none
             _choose_latest(batch, log)
         batch.store(log)
     return sorted(busy)
+
+
+def _accept_lost(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
+    """Log that checkpoints are what their rows are now, where changes that wait say otherwise.
+
+    Else no flush would store the thread: it would certify what is not there.
+    """
+    row = log.row
+    if row.deleted:
+        return
+    gone: list[Place] = []
+    for place, is_there in lost_rows(batch.connection, row, row.seq, row.seq):
+        known = batch.checkpoint(log, place) if is_there else None
+        if known is None:
+            gone.append(place)
+            continue
+        known.seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
+        batch.amend_checkpoint(log, place, known)
+    if gone:
+        seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(gone), indexed=True)
+        deletion.record(batch, log, seq, gone)
 
 
 def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:

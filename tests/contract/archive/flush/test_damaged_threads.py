@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from sqlalchemy import update
+from sqlalchemy import delete, insert, update
 
 from tests.contract.archive.renew.test_losses import metric
 from tests.contract.archive.test_damaged_keys import rebuild
+from tests.integration.archive.recover.recovered import newest, recover
 from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
@@ -21,7 +22,7 @@ from tuskpoint_server.archive.rows.damaged_threads import TOLD_AGAIN_S
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.sql.schema import threads
+from tuskpoint_server.journal.sql.schema import checkpoints, threads
 
 
 async def grow(home: House, *names: str) -> None:
@@ -140,3 +141,67 @@ async def test_a_rebuilt_catalog_has_no_settings_of_a_damaged_row(home: House) -
     found = await home.manifest("t1")
     assert [place for _, place in found.entries] == ["1"]
     assert found.setting is None
+
+
+async def row_of(home: House, checkpoint_id: str) -> dict[str, object]:
+    """Return the row of a checkpoint as it is stored."""
+    of = f"SELECT * FROM checkpoints WHERE checkpoint_id = '{checkpoint_id}'"
+    [row] = await home.ask(of)
+    return dict(zip([column.name for column in checkpoints.columns], row, strict=True))
+
+
+async def put(home: House, row: dict[str, object] | None, number: object = None) -> None:
+    """Put back a row of a checkpoint; without a row, delete the one with a number."""
+    old = checkpoints.c.number == (row or {"number": number})["number"]
+
+    def change(batch: UnitOfWork) -> None:
+        batch.connection.execute(delete(checkpoints).where(old))
+        if row is not None:
+            batch.connection.execute(insert(checkpoints).values(row))
+        batch.logs.clear()
+
+    home.journal.is_edited = True
+    await home.journal.database.transact(change)
+
+
+@pytest.mark.parametrize("edit", ["deleted", "older"])
+async def test_a_new_checkpoint_whose_row_is_gone_is_not_certified_as_if_it_never_was(
+    home: House, tmp_path: Path, edit: str
+) -> None:
+    await grow(home, "t1", "t2")
+    for number in range(3):
+        await home.journal.save_checkpoint(TENANT, draft(f"c{number}", "", {"x": b"%d" % number}))
+    older = await row_of(home, "c1")
+    await home.journal.save_checkpoint(TENANT, draft("c1", "", {"x": b"saved again"}))
+    newest_row = await row_of(home, "c1")
+    await put(home, older if edit == "older" else None, newest_row["number"])
+    await failed(home)
+    assert await certified(home) == {"t1", "t2"}
+    await put(home, newest_row)
+    await home.flush()
+    assert await certified(home) == {"t", "t1", "t2"}
+    second = await recover(tmp_path / "second", home.store, await newest(home), home.clock)
+    assert second.checkpoints == 5
+
+
+async def test_a_rebuilt_catalog_has_a_gap_where_a_row_was_put_back(
+    home: House, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The segment has another state than the row: no recovery could take both."""
+    for number in range(3):
+        await home.journal.save_checkpoint(TENANT, draft(f"{number}", "", {"x": b"%d" % number}))
+    older = await row_of(home, "1")
+    again = draft("1", "", {"x": b"saved again"}, label="again")
+    await home.journal.save_checkpoint(TENANT, again)
+    await home.flush()
+
+    await put(home, older)
+    await rebuild(home)
+    assert "others were put in their place" in caplog.text
+    manifest = await home.manifest()
+    assert sorted(name for _, name in manifest.entries) == ["0", "2"]
+    [gap] = manifest.gaps
+    assert (gap.checkpoint_id, "another state" in gap.reason) == ("1", True)
+    assert (await home.archive.status(TENANT)).holes == 1
+    second = await recover(tmp_path / "second", home.store, await newest(home), home.clock)
+    assert second.checkpoints == 2

@@ -17,10 +17,12 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.epochs import EPOCH_S, years
 from tests.kit.journal import Clock
+from tests.kit.verdicts import intact
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import VerdictKind
 
 
 def metric(reader: InMemoryMetricReader, name: str) -> float:
@@ -183,6 +185,33 @@ async def test_a_loss_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         await time.look()
         assert metric(reader, "tuskpoint.archive.losses") == 1
         assert len(time.store.puts) == puts
+
+
+async def test_a_lost_segment_that_comes_back_is_no_gap_any_more(tmp_path: Path) -> None:
+    async with years(tmp_path, epochs=4) as time:
+        await time.save("1", content=b"only copy")
+        await time.flush()
+        await time.save("2", "1", content=b"head")
+        await time.flush()
+        assert await time.evict() > 0
+        lost = await time.blob_of("1")
+        quilt = time.store.quilts[lost]
+        time.store.lose(lost)
+        time.advance(3)
+        assert (await time.look()).lost == 1
+        await time.flush()
+        assert (await intact(time.home))["1"] is VerdictKind.FAIL
+        time.store.quilts[lost] = quilt
+        # Nobody has looked for the segment, but it is there, and has what was saved.
+        assert (await intact(time.home))["1"] is VerdictKind.UNVERIFIED
+        await time.look()
+        assert (await time.home.archive.status(TENANT)).holes == 1, "it is not due yet"
+        time.advance(0.01)
+        await time.look()
+        assert (await time.home.archive.status(TENANT)).holes == 0
+        assert (await time.home.manifest()).gaps == ()
+        assert (await intact(time.home))["1"] is VerdictKind.PASS
+        assert await time.stored("1") == await time.load("1")
 
 
 async def test_a_lost_late_write_is_a_gap(tmp_path: Path) -> None:

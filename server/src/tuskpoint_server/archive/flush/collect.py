@@ -22,7 +22,13 @@ from ...journal.values import segment_refs
 from ...journal.values.contents import StoredValue, compared, referred, stored_value
 from ...journal.values.segment_refs import NOWHERE
 from ..rows import holes, status
-from ..rows.damaged_threads import DamagedThread, damaged, sound_threads
+from ..rows.damaged_threads import (
+    RANGE_CHANGES,
+    DamagedThread,
+    damaged,
+    lacking,
+    sound_threads,
+)
 from ..rows.dirty import (
     CHECKPOINT_COLUMNS,
     WRITE_COLUMNS,
@@ -132,6 +138,9 @@ def collect(
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
+        if damage := lacking(connection, thread):
+            found.damaged[thread.number] = damage
+            continue
         changed[thread.number] = thread
         one = read_range(connection, thread, left, standalone[thread.number], lost)
         found.ranges.append(one)
@@ -142,6 +151,8 @@ def collect(
             alone += _separate(connection, one)
     for hole in unstored:
         known = changed.get(hole.thread)
+        if hole.thread in found.damaged:
+            continue
         if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
             rows = _THREAD.run(connection, of_number=hole.thread).fetchall()
             known = next(iter(sound_threads(connection, rows, found.damaged)), None)
@@ -220,7 +231,7 @@ def read_range(
 
 def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> int | None:
     """Return the last change of a range; `None` if the log of the thread is damaged."""
-    most = _CHANGES_PER_CHECKPOINT * bounds.checkpoints
+    most = min(_CHANGES_PER_CHECKPOINT * bounds.checkpoints, RANGE_CHANGES)
     of = {"of_thread": thread.number, "after": thread.certified_seq}
     logged = CHANGES.run(connection, **of, most=most).fetchall()
     if not is_whole(connection, thread, logged, most):

@@ -25,10 +25,11 @@ from ..flush.flusher import FlushTrouble, TenantFlusher
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
 from ..read.read import DAMAGE, read_each, sliced
-from ..rows import lifetimes, losses, status
+from ..rows import holes, lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
 from ..telemetry import FlushInstruments
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
+from .lost_segments import look_again
 from .repair import Repair, Round, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Lifetime:
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
         self._lost: set[str] = set()
+        self._lacking: set[str] = set()  # tenants of which segments are lost
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
         # Half of the store's concurrent puts: flushes must get through.
@@ -158,6 +160,8 @@ class Lifetime:
         waits = self.failing.pauses_s()
         if self._damaged or self._lost:
             waits.append(FIRST_RETRY_S)
+        if self._lacking:
+            waits.append(holes.RETRY_US / 1e6)
         if self._epochs.length_us is not None:
             per_epoch_s = self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH
             waits += [self._settings.renew_interval_s, per_epoch_s]
@@ -182,6 +186,7 @@ class Lifetime:
                     if await self._replace_lost(tenant):
                         await self._lease.transact(partial(losses.forget, tenant=tenant))
                         self._lost.discard(tenant)
+                await self._look_for_lost(tenant)
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
@@ -199,6 +204,17 @@ class Lifetime:
             if not self.failing.pauses_s() and not done.waits:
                 self._fallen = None
             return done
+
+    async def _look_for_lost(self, tenant: str) -> None:
+        about = (self._flusher(tenant), self._database, self._lease, self._blobs)
+        try:
+            lacks = await look_again(*about, self._clock_us())
+        except Refusal as refusal:
+            if refusal.reason in _OF_JOURNAL:
+                raise
+            _log.warning("tenant %s: lost segments are not looked for yet: %s", tenant, refusal)
+            return
+        (self._lacking.add if lacks else self._lacking.discard)(tenant)
 
     async def _replace_lost(self, tenant: str) -> bool:
         """Read every needed member from the store, and store again what is not there.

@@ -7,6 +7,7 @@ record.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,12 +28,14 @@ from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner, grouped
 from ..formats.catalogs import read_threads
 from ..formats.manifests import Manifest, fold
-from ..formats.records import GapRecord, Record
+from ..formats.records import CheckpointRecord, GapRecord, MemberRecord, Record
 from ..formats.segments import SegmentValue
 from ..formats.stored_json import Kind
 from ..read.read import DAMAGE, Segments, placed, read_each, sliced
 from ..rows import holes, lifetimes, pinned_bundles, recorded, restore_values, status
 from ..rows.lifetimes import DueBlob, HeldMember
+from ..rows.plan import PlannedHole
+from ..rows.recorded import ReadRecords
 from ..rows.restore_values import Affected
 from ..rows.stored import stored_value
 from ..telemetry import FlushInstruments
@@ -189,6 +192,8 @@ class Repair:
             found.records.extend(some.records)
             found.holes.extend(some.holes)
             found.unopened.update(some.unopened)
+            found.put_back.update(some.put_back)
+        await self._compare_put_back(found)
         runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
         chores = Chores(found.records, dropped=runs, anew=True, holes=found.holes)
         await flusher.flush.record(chores)
@@ -200,6 +205,33 @@ class Repair:
             tenant,
             len(found.records),
         )
+
+    async def _compare_put_back(self, found: ReadRecords) -> None:
+        """Replace the record of each checkpoint by a gap if its segment has another state.
+
+        A row that was put back has its MAC, so only the segment tells that it is an older one.
+        """
+        members = [one for one in found.records if isinstance(one, MemberRecord)]
+        places = {(one.thread_id, one.sha256): one.location for one in members}
+        for index, one in enumerate(found.records):
+            number = found.put_back.get(one.thread_id)
+            if number is None or not isinstance(one, CheckpointRecord):
+                continue
+            try:
+                [stored] = await self._segments.read([places[one.thread_id, one.segment]])
+            except Refusal as refusal:
+                if refusal.reason not in DAMAGE:
+                    raise
+                continue  # a recovery says so
+            held_ns = one.checkpoint_ns if one.held_ns is None else one.held_ns
+            row = stored.checkpoints.get((held_ns, one.checkpoint_id))
+            if row is not None and hashlib.sha256(row.state).digest() == one.state_sha256:
+                continue
+            problem = f"the journal has another state of it than segment {one.segment.hex()}"
+            place = (one.checkpoint_ns, one.checkpoint_id)
+            of = (one.thread_id, one.incarnation, one.generation, one.seq)
+            found.records[index] = GapRecord(*of, problem, *place)
+            found.holes.append(PlannedHole(number, *place, one.seq, problem, 0))
 
     async def move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round

@@ -14,17 +14,21 @@ from ...journal.database.put_back import STORED_THROUGH
 from ...journal.database.thread_rows import THREAD
 from ...journal.sql.schema import threads
 from ...journal.sql.statements import LISTED, SqlRow, Statement
+from ...journal.values.lost_rows import lost_rows
 from .dirty import DirtyThread
 
 TOLD_AGAIN_S = 3600.0  # after which the log has a damage again that is still there
 
 _BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
 
+RANGE_CHANGES = 4096
+"""Changes of a thread that a flush stores at most; in so many, rows are looked for."""
+
 _log = logging.getLogger(__name__)
 
 
 class DamagedThread(NamedTuple):
-    """A thread whose row is not as the server wrote it last."""
+    """A thread whose row, or a row of a new checkpoint of it, is not as it was written last."""
 
     thread_id: str
     problem: str
@@ -62,10 +66,29 @@ def _problem(connection: Connection, thread: DirtyThread, stored_through: int | 
     return ""
 
 
+def lacking(connection: Connection, thread: DirtyThread) -> DamagedThread | None:
+    """Return the damage if a thread lacks the row of a checkpoint that is not certified yet.
+
+    A flush that missed the row would certify that the checkpoint never was.
+    """
+    if thread.deleted or not binder_of(connection).is_complete:
+        return None
+    through = thread.certified_seq + RANGE_CHANGES
+    lost = lost_rows(connection, thread, through, most=1)
+    if not lost:
+        return None
+    [(place, _)] = lost
+    problem = f"the row of checkpoint '{place[1]}' is missing, or is older than its last save"
+    return DamagedThread(thread.thread_id, problem)
+
+
 def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
-    """Return which of some threads no flush stores, because their rows are damaged, and why."""
+    """Return which of some threads no flush stores, because rows are damaged, and why."""
     found: dict[int, DamagedThread] = {}
-    sound_threads(connection, _BY_NUMBER.run_listed(connection, numbers), found)
+    rows = _BY_NUMBER.run_listed(connection, numbers)
+    for thread in sound_threads(connection, rows, found):
+        if damage := lacking(connection, thread):
+            found[thread.number] = damage
     return found
 
 

@@ -43,6 +43,7 @@ _HOLES = (
     .order_by(holes.c.number)
 )
 _UNSTORED = Statement(_HOLES.where(holes.c.segment.is_(None)))
+_LOST_SEGMENTS = Statement(_HOLES.where(holes.c.segment.is_not(None)))
 _FIRST = Statement(_HOLES.limit(bindparam("most")))
 _LOST = Statement(
     select(holes.c.segment, holes.c.reason).where(
@@ -62,6 +63,11 @@ _POSTPONE = Statement(
 def unstored(connection: Connection, tenant: str) -> list[Hole]:
     """Return the checkpoints of a tenant that are not stored; there are few."""
     return [Hole(*row) for row in _UNSTORED.run(connection, of_tenant=tenant).fetchall()]
+
+
+def lost_segments(connection: Connection, tenant: str) -> list[Hole]:
+    """Return the holes of a tenant that are segments which cannot be read any more."""
+    return [Hole(*row) for row in _LOST_SEGMENTS.run(connection, of_tenant=tenant).fetchall()]
 
 
 def lost(connection: Connection, tenant: str) -> dict[bytes, str]:
@@ -107,6 +113,6 @@ def forget(connection: Connection, numbers: Iterable[int]) -> None:
 
 
 def postpone(connection: Connection, failed: Iterable[tuple[int, str]], now_us: int) -> None:
-    """Record that holes could not be filled once more, by number and with the reason."""
+    """Record that holes could not be filled or read once more, by number and with the reason."""
     rows = [(reason, now_us + RETRY_US, number) for number, reason in failed]
     _POSTPONE.run_rows(connection, ("new_reason", "new_retry", "of_number"), rows)

@@ -20,6 +20,7 @@ from ...journal.database.thread_rows import THREAD, Place, ThreadRow, find_threa
 from ...journal.sql.schema import checkpoints, handoffs, removed, threads, writes
 from ...journal.sql.statements import EMPTY, SqlRow, Statement, of_thread
 from ...journal.values import segment_refs
+from ...journal.values.integrity import MISSING, has_its_rows
 from ...journal.values.load import entry_of
 from ...journal.values.segment_refs import ROW, ForeignSegments, Row, decode_held
 from ..formats import records as formats
@@ -44,7 +45,7 @@ class RecordedCheckpoint:
     seq: int  # the change that last wrote its row
     certified_seq: int  # the thread's watermark
     content: dict[str, bytes]  # digests of its parts, as `row_digests` names them
-    hole: str = ""  # why something of it cannot be read from the blob store, for people; else empty
+    hole: str = ""  # why it could not be stored, for people; else empty
     lost: bool = False  # some of its values were only in segments that cannot be read any more
 
 
@@ -141,19 +142,19 @@ def _checkpoints(
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
             place = row.place[1:]
             entry = entry_of(row, max(seqs), at.segments)
-            in_lost = [lost[one.sha256] for one in entry.segments if one.sha256 in lost]
-            hole = unstored.get(place) or next(filter(None, in_lost), "")
+            in_lost = any(one.sha256 in lost for one in entry.segments)
+            hole = unstored.get(place, "")
             lacks_write = any(is_evicted for *_, is_evicted in written[place])
             channels = decode_channels(row.state) if gone else ()
             lacks_value = any(one.digest in gone for one in channels)
             pending = [tuple(write[:5]) for write in written[place]]
             found[place] = RecordedCheckpoint(
-                replace(entry, metadata=b"", certified=entry.certified and not hole),
+                replace(entry, metadata=b"", certified=entry.certified and not (hole or in_lost)),
                 seq=row.seq,
                 certified_seq=row.certified_seq,
                 content=row_digests(row.state, entry.metadata, row.delta_base or b"", pending),
                 hole=hole,
-                lost=lacks_value or (bool(in_lost) and lacks_write),
+                lost=lacks_value or (in_lost and lacks_write),
             )
     return found
 
@@ -187,6 +188,7 @@ class ReadRecords(NamedTuple):
     records: list[formats.Record]
     holes: list[PlannedHole]  # checkpoints whose rows are damaged, or whose segments do not open
     unopened: set[bytes]  # segments whose keys do not open in the journal
+    put_back: dict[str, int]  # threads of which rows were put back, deleted or added; numbers
     last: str  # the name of the last thread; empty: there are no more
 
 
@@ -194,7 +196,7 @@ def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> ReadRecords:
     """Return the records of the next threads by name."""
-    found = ReadRecords([], [], set(), "")
+    found = ReadRecords([], [], set(), {}, "")
     lost = holes.lost(connection, tenant)
     unstored: dict[int, list[Hole]] = {}
     for hole in holes.unstored(connection, tenant):
@@ -208,6 +210,10 @@ def records(
             of = (thread.thread_id, tenant, damage)
             _log.error("thread %r of tenant %s is recorded as far as it is stored: %s", *of)
             _distrust(connection, thread, stored_through)
+        else:
+            if not has_its_rows(connection, thread):
+                found.put_back[thread.thread_id] = thread.number
+                _log.error("thread %r of tenant %s: %s", thread.thread_id, tenant, MISSING)
         some = unstored.get(thread.number, ())
         holders = Holders(connection, thread)
         ranges = [*holders.ranges(), *holders.unopened.values()]

@@ -271,8 +271,9 @@ class ThreadVerification:
                 await self._check(key, recorded, others)
         except MemberDamage as damage:
             at, reason = damage.location, standing.lost.get(damage.location.sha256)
-            if reason is not None and not recorded.lost:  # a hole that is known already
-                return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
+            if reason is not None and not damage.actual_sha256:  # a hole that is known already
+                kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
+                return Verdict(key, kind, at, detail=reason)
             return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
         holds = self._chain_holds
         problem = _contradiction(recorded, entry, self._manifest) if holds else ""

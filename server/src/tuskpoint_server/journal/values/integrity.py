@@ -146,9 +146,14 @@ def check_rows(connection: Connection, row: ThreadRow) -> None:
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
     """
-    is_bound = binder_of(connection).is_complete
-    if is_bound and hash_rows(connection, row.number) != row.bound_rows:
+    if not has_its_rows(connection, row):
         raise journal_damaged(row.thread_id, problem=MISSING)
+
+
+def has_its_rows(connection: Connection, row: ThreadRow) -> bool:
+    """Return whether a thread has its rows of checkpoints and writes, as `check_rows` checks."""
+    is_bound = binder_of(connection).is_complete
+    return not is_bound or hash_rows(connection, row.number) == row.bound_rows
 
 
 def hash_rows(connection: Connection, number: int) -> int:

@@ -1,0 +1,97 @@
+"""Lost segments that can be read again, as when a disk is mounted again or a bucket restored.
+
+Their holes are forgotten, and their gaps are recorded as closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+from ...blobs.api import BlobStore
+from ...blobs.cache import origin
+from ...core.errors import Refusal
+from ...core.model import BlobLocation
+from ...journal.database.database import Database
+from ...journal.lease import Lease
+from ...journal.values import segment_refs
+from ..flush.assembling import Chores
+from ..flush.flusher import TenantFlusher
+from ..formats.catalogs import read_threads
+from ..formats.manifests import fold
+from ..formats.records import GapRecord
+from ..read.read import DAMAGE, Segments, placed
+from ..rows import holes, status
+
+_log = logging.getLogger(__name__)
+
+_LOOKED_FOR = 256  # at a time
+
+
+async def look_again(
+    flusher: TenantFlusher, database: Database, lease: Lease, blobs: BlobStore, now_us: int
+) -> bool:
+    """Look for the lost segments of a tenant that are due; return whether some stay lost.
+
+    Raises:
+        Refusal: The journal or the blob store does not answer, or a run cannot be read.
+    """
+    tenant = flusher.tenant
+    lost = await database.query(partial(holes.lost_segments, tenant=tenant))
+    due = [hole for hole in lost if hole.retry_us <= now_us][:_LOOKED_FOR]
+    hashes = [hole.segment for hole in due if hole.segment]
+    known = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
+    segments = Segments(origin(blobs), 0, placed(database, tenant))
+    found: dict[bytes, int] = {}  # numbers of the holes by segment
+    failed: list[tuple[int, str]] = []
+    for hole in due:
+        location = known.get(hole.segment or b"")
+        problem = await _problem(segments, location) if location is not None else hole.reason
+        if problem:
+            failed.append((hole.number, problem))
+        elif location is not None:
+            found[location.sha256] = hole.number
+    if found:
+        async with flusher.turn:
+            await flusher.flush.settle()
+            closed = await _closed(database, segments, tenant, found)
+            if closed:
+                await flusher.flush.record(Chores(closed))
+        await lease.transact(lambda batch: holes.forget(batch.connection, found.values()))
+        _log.warning("tenant %s: %d lost segments can be read again", tenant, len(found))
+    if failed:
+        await lease.transact(lambda batch: holes.postpone(batch.connection, failed, batch.now_us))
+    return len(found) < len(lost)
+
+
+async def _problem(segments: Segments, location: BlobLocation) -> str:
+    """Return why a segment cannot be read; empty if it can be read."""
+    try:
+        await segments.read([location])
+    except Refusal as refusal:
+        if refusal.reason not in DAMAGE:
+            raise
+        return refusal.message
+    return ""
+
+
+async def _closed(
+    database: Database, segments: Segments, tenant: str, found: Collection[bytes]
+) -> list[GapRecord]:
+    """Return the recorded gaps of segments, closed."""
+    known = await database.query(partial(status.catalog, tenant=tenant))
+    if known is None:
+        return []
+
+    async def fetch(location: BlobLocation) -> bytes:
+        [data] = await segments.fetch([location])
+        return data
+
+    return [
+        replace(gap, reason="")
+        async for thread_id, records in read_threads(known.catalog.runs, fetch)
+        for gap in fold(thread_id, records).gaps
+        if gap.segment in found
+    ]
