@@ -34,6 +34,16 @@ async def is_refused(stage: Stage) -> None:
 
 
 @fixed()
+async def test_a_change_that_names_another_checkpoint_is_stored_all_the_same(stage: Stage) -> None:
+    """The checkpoint that a changed row of the log names lacks no row: it never was."""
+    await stage.save("01", x=b"one")
+    await stage.save("02", "01", x=b"two")
+    edit(stage, "changes", "seq = 2", checkpoint_id="03")
+    await stage.flush()
+    assert stage.recovered() == {"01", "02"}
+
+
+@fixed()
 async def test_a_change_that_left_the_log_is_stored_all_the_same(stage: Stage) -> None:
     """What the log does not name any more is not called certified without being stored."""
     await stage.save("01", x=b"one")

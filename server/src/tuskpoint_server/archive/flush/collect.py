@@ -23,9 +23,11 @@ from ...journal.values.contents import StoredValue, compared, referred, stored_v
 from ...journal.values.segment_refs import NOWHERE
 from ..rows import holes, status
 from ..rows.damaged_threads import (
+    CHANGES,
     RANGE_CHANGES,
     DamagedThread,
     damaged,
+    damaged_change,
     lacking,
     sound_threads,
 )
@@ -42,7 +44,7 @@ from ..rows.dirty import (
 from ..rows.holes import Hole
 from ..rows.segment_index import Holders, NeededValue, choose, used
 from ..rows.status import KnownCatalog
-from .ranges import CHANGES, LOGGED, SCANNED, Reading, in_range, is_whole
+from .ranges import LOGGED, SCANNED, Reading, in_range
 
 _log = logging.getLogger(__name__)
 
@@ -234,7 +236,13 @@ def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> 
     most = min(_CHANGES_PER_CHECKPOINT * bounds.checkpoints, RANGE_CHANGES)
     of = {"of_thread": thread.number, "after": thread.certified_seq}
     logged = CHANGES.run(connection, **of, most=most).fetchall()
-    if not is_whole(connection, thread, logged, most):
+    seq = damaged_change(connection, thread, logged, most)
+    if seq is not None:
+        _log.error(
+            "change %d of the log of thread '%s' of tenant %s is missing or was changed; what is "
+            "above the watermark is found by the rows themselves",
+            *(seq, thread.thread_id, thread.tenant),
+        )
         return None
     rows = [(row[2], row[5], row[6]) for row in logged]
     firsts: dict[Place, int] = {}

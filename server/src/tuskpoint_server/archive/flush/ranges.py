@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     FromClause,
     Table,
     and_,
@@ -18,23 +15,9 @@ from sqlalchemy import (
     union,
 )
 
-from ...journal.database.binding import binder_of, equal
 from ...journal.sql.schema import changes, checkpoints, writes
-from ...journal.sql.statements import EMPTY, SqlRow, Statement, of_thread, same_checkpoint
-from ..rows.dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS, DirtyThread
-
-_log = logging.getLogger(__name__)
-
-_BOUND_CHANGE = (
-    *("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted"),
-    "created_us",
-)
-CHANGES = Statement(
-    select(changes.c.mac, *(changes.c[name] for name in _BOUND_CHANGE))
-    .where(of_thread(changes), changes.c.seq > bindparam("after"))
-    .order_by(changes.c.seq)
-    .limit(bindparam("most"))
-)
+from ...journal.sql.statements import EMPTY, Statement, of_thread, same_checkpoint
+from ..rows.dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS
 
 
 def in_range(table: Table) -> ColumnElement[bool]:
@@ -86,27 +69,3 @@ SCANNED = reading_of(
     ).subquery()
 )
 """By the numbers of the rows, where the log is damaged: that looks at every row of the thread."""
-
-
-def is_whole(
-    connection: Connection, thread: DirtyThread, logged: Sequence[SqlRow], most: int
-) -> bool:
-    """Return whether the log has each change above the watermark, as the server wrote it."""
-    binder = binder_of(connection)
-    if not binder.is_complete:
-        return True
-    seq = thread.certified_seq
-    for mac, *columns in logged:
-        seq += 1
-        if columns[1] != seq or mac is None or not equal(mac, binder.change(*columns)):
-            break
-    else:
-        if len(logged) == most or seq == thread.seq:
-            return True
-        seq += 1
-    _log.error(
-        "change %d of the log of thread '%s' of tenant %s is missing or was changed; what is above "
-        "the watermark is found by the rows themselves",
-        *(seq, thread.thread_id, thread.tenant),
-    )
-    return False

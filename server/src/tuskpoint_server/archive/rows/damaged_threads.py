@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from ...journal.database import put_back
-from ...journal.database.binding import RowDamagedError, binder_of
+from ...journal.database.binding import RowDamagedError, binder_of, equal
 from ...journal.database.put_back import STORED_THROUGH
 from ...journal.database.thread_rows import THREAD
-from ...journal.sql.schema import threads
-from ...journal.sql.statements import LISTED, SqlRow, Statement
+from ...journal.sql.schema import changes, threads
+from ...journal.sql.statements import LISTED, SqlRow, Statement, of_thread
 from ...journal.values.lost_rows import lost_rows
 from .dirty import DirtyThread
 
@@ -23,6 +23,17 @@ _BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in
 
 RANGE_CHANGES = 4096
 """Changes of a thread that a flush stores at most; in so many, rows are looked for."""
+
+_BOUND_CHANGE = (
+    *("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted"),
+    "created_us",
+)
+CHANGES = Statement(
+    select(changes.c.mac, *(changes.c[name] for name in _BOUND_CHANGE))
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
+    .order_by(changes.c.seq)
+    .limit(bindparam("most"))
+)
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +80,8 @@ def _problem(connection: Connection, thread: DirtyThread, stored_through: int | 
 def lacking(connection: Connection, thread: DirtyThread) -> DamagedThread | None:
     """Return the damage if a thread lacks the row of a checkpoint that is not certified yet.
 
-    A flush that missed the row would certify that the checkpoint never was.
+    A flush that missed the row would certify that the checkpoint never was. A damaged log says
+    nothing about rows.
     """
     if thread.deleted or not binder_of(connection).is_complete:
         return None
@@ -77,9 +89,31 @@ def lacking(connection: Connection, thread: DirtyThread) -> DamagedThread | None
     lost = lost_rows(connection, thread, through, most=1)
     if not lost:
         return None
+    after = thread.certified_seq
+    of = {"of_thread": thread.number, "after": after, "most": RANGE_CHANGES}
+    if damaged_change(connection, thread, CHANGES.run(connection, **of).fetchall(), RANGE_CHANGES):
+        return None
     [(place, _)] = lost
     problem = f"the row of checkpoint '{place[1]}' is missing, or is older than its last save"
     return DamagedThread(thread.thread_id, problem)
+
+
+def damaged_change(
+    connection: Connection, thread: DirtyThread, logged: Sequence[SqlRow], most: int
+) -> int | None:
+    """Return the first change above the watermark that is not as the server wrote it, or is gone.
+
+    `logged` are the rows of `CHANGES`, of which `most` were asked for.
+    """
+    binder = binder_of(connection)
+    if not binder.is_complete:
+        return None
+    seq = thread.certified_seq
+    for mac, *columns in logged:
+        seq += 1
+        if columns[1] != seq or mac is None or not equal(mac, binder.change(*columns)):
+            return seq
+    return None if len(logged) == most or seq == thread.seq else seq + 1
 
 
 def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
