@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Table, delete, select, update
 
-from tests.kit.databases import place, place_of_new_journal
+from tests.kit.databases import ask, place, place_of_new_journal
 from tests.kit.drafts import TENANT
 from tuskpoint_server.config.composition import row_key
 from tuskpoint_server.config.settings import Config
@@ -252,3 +252,19 @@ class JournalWorld(World):
         self.journal: Journal = self.enter(
             opened(self.directory, self.clock, self._entropy, checked=self._checked)
         )
+
+
+class Ticks:
+    """The seconds of a server's own clock, which a test moves: the server may have been stopped."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def expire(database: Database) -> None:
+    """Let the time of the lease be over, by the database's clock."""
+    statement = "UPDATE leases SET until_us = 0 RETURNING fence"
+    await database.write_past_batches(lambda connection: ask(connection, statement))

@@ -13,8 +13,7 @@ import pytest
 from tests.kit.archives import EAGER, House, check_certified, grow, house
 from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, draft, refused
-from tests.kit.journal import Clock
-from tests.kit.leases import Ticks, expire
+from tests.kit.journal import Clock, Ticks, expire
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey
 from tuskpoint_server.journal.database.database import Database

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.drafts import draft
-from tests.kit.journal import Clock, Journal, opened, save
-from tests.kit.leases import Ticks, expire
+from tests.kit.journal import Clock, Journal, Ticks, expire, opened, save
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.lease import (
     SIGNERS,

@@ -11,8 +11,7 @@ import pytest
 from tests.contract.search.kit import look, save
 from tests.contract.search.test_tasks import SETTINGS, Letters, until_embedded
 from tests.kit.drafts import TENANT, key
-from tests.kit.journal import Clock, Journal, opened
-from tests.kit.leases import Ticks, expire
+from tests.kit.journal import Clock, Journal, Ticks, expire, opened
 from tuskpoint_server.core.search import Metric, SearchScope
 from tuskpoint_server.journal.lease import Lease
 from tuskpoint_server.search.search import SearchEngine

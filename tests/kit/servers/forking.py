@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Self
 
-from tuskpoint_server.core import failpoints
+from tuskpoint_server.journal import failpoints
 
 Main = Callable[[Sequence[str]], int]
 """Takes arguments and returns an exit code; a function of a module."""

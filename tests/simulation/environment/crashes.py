@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tuskpoint_server.core import failpoints
+from tuskpoint_server.journal import failpoints
 
 
 class Crash(BaseException):

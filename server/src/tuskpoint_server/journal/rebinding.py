@@ -20,7 +20,6 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, or_, select, tuple_, update
 
-from ..core.failpoints import failpoint
 from ..core.threads import EventKind
 from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database
@@ -34,6 +33,7 @@ from .database.thread_rows import (
     greatest_id,
 )
 from .database.unit_of_work import UnitOfWork
+from .failpoints import failpoint
 from .removal import deletion
 from .sql.journal_metadata import BOUND, read_finished, set_bound
 from .sql.schema import changes, checkpoints, threads, writes

@@ -19,11 +19,11 @@ from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
 
-from ..core.failpoints import failpoint
 from ..core.limits import MIB
 from ..core.values import Unopened
 from .database.database import Connection, Database
 from .database.unit_of_work import UnitOfWork
+from .failpoints import failpoint
 from .sql.journal_metadata import SEALING, read_finished, set_sealing
 from .sql.schema import SEALED
 from .sql.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of

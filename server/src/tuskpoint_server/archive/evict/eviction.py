@@ -18,12 +18,12 @@ from functools import partial
 import sqlalchemy as sa
 
 from ...core.errors import Refusal
-from ...core.failpoints import failpoint
 from ...core.limits import MIB
 from ...core.values import PREFIX_BYTES, Unopened, split
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import KNOWN
 from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.failpoints import failpoint
 from ...journal.removal.garbage_collection import (
     Sized,
     Taken,

@@ -18,12 +18,12 @@ from opentelemetry.trace import Link
 
 from ...blobs.api import BlobMember, BlobStore
 from ...core.errors import Reason, Refusal
-from ...core.failpoints import failpoint
 from ...core.limits import MIB
 from ...core.model import BlobLocation, CheckpointKey, Value
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import Place
 from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.failpoints import failpoint
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
 from ..formats.sealing import Sealer

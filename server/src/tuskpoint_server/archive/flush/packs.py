@@ -26,11 +26,11 @@ from ...blobs.api import BlobMember, BlobStore, PutReceipt, StoreLimits
 from ...blobs.packs import NotAPackError, pack_pieces, read_index, reader
 from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Reason, Refusal
-from ...core.failpoints import failpoint
 from ...core.model import BlobLocation
 from ...core.process import sync
 from ...core.values import blob_digest
 from ...journal.database.database import Database
+from ...journal.failpoints import failpoint
 from ...journal.lease import Lease
 from ..read.standalone import GONE
 from ..rows.lifetimes import Expiry, record_blobs

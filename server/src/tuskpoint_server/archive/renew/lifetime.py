@@ -17,9 +17,9 @@ from functools import partial
 from ...blobs.api import BlobStore, every
 from ...blobs.cache import origin
 from ...core.errors import Reason, Refusal
-from ...core.failpoints import failpoint
 from ...core.pacing import pause
 from ...journal.database.database import Database
+from ...journal.failpoints import failpoint
 from ...journal.lease import Lease, LeaseLostError
 from ..flush.flusher import FlushTrouble, TenantFlusher
 from ..flush.one_flush import ArchiveSettings

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from ...core.errors import Reason, Refusal
-from ...core.failpoints import failpoint
 from ...core.model import ThreadName
+from ..failpoints import failpoint
 from ..sql.backend import Backend, Numbers, OutcomeUnknownError
 from ..sql.journal_metadata import follow_sealing
 from ..sql.sealing import seal_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from ...core.failpoints import failpoint
+from ..failpoints import failpoint
 from ..sql.backend import Backend
 from ..sql.journal_metadata import (
     CLOCK,

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, create_engine, delete, func, select
 from sqlalchemy.pool import NullPool
 
-from ...core.failpoints import failpoint
 from ...core.process import sync
+from ..failpoints import failpoint
 from ..migrations import FIRST
 from ..sql.backend import Backend
 from ..sql.journal_metadata import GENERATION, layout_of, read_finished, renew, unbind

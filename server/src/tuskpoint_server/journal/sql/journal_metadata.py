@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, update
 
-from ...core.failpoints import failpoint
+from ..failpoints import failpoint
 from ..migrations import FIRST, LATEST, Migration, after
 from .backend import Backend
 from .schema import catalogs, checkpoints, journal_info, packs, threads, writes
