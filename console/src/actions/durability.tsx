@@ -1,6 +1,6 @@
 /** How safe a change must be before the console says that it is done. */
 import { Durability } from "@contract/checkpoint_pb.js";
-import { Field } from "../parts/small.tsx";
+import { Field } from "../parts/fields.tsx";
 
 interface DurabilityFieldProps {
   value: Durability;

@@ -1,7 +1,7 @@
 /** What a checkpoint is: its summary, and its place among the others. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { checkpointLink } from "../links.ts";
-import { Badge, Identifier, When } from "../parts/small.tsx";
+import { Badge, Identifier, When } from "../parts/labels.tsx";
 import { oneLine } from "../words.ts";
 import { metadataOf, originsOf, titleOf } from "./describe.ts";
 

@@ -1,8 +1,8 @@
 /** What tasks wrote after a checkpoint, task by task, in order. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
+import { Identifier } from "../parts/labels.tsx";
 import { Empty } from "../parts/problem.tsx";
-import { Identifier } from "../parts/small.tsx";
 import { count, counted, oneLine } from "../words.ts";
 import { meaningOf, type Task, tasksOf } from "./describe.ts";
 import { ValueRow } from "./value_row.tsx";

@@ -1,7 +1,7 @@
 /** What waits for certification, and what a lost server is rebuilt from. */
 import type { GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
 import { Command } from "../parts/command.tsx";
-import { Identifier, When } from "../parts/small.tsx";
+import { Identifier, When } from "../parts/labels.tsx";
 import { recover } from "../proof/commands.ts";
 import { bytes, count, counted, hex, moment, visible } from "../words.ts";
 

@@ -1,7 +1,7 @@
 /** What the blob store bills, and when blobs expire. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
-import { Badge, When } from "../parts/small.tsx";
+import { Badge, When } from "../parts/labels.tsx";
 import { bytes, count, counted, moment } from "../words.ts";
 import { wal } from "./figures.ts";
 import { EXPIRES_SOON_MS } from "./findings.ts";

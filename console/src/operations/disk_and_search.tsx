@@ -5,7 +5,7 @@ import type {
   MemWalStatus,
   SearchStatus,
 } from "@contract/admin_service_pb.js";
-import { Badge, When } from "../parts/small.tsx";
+import { Badge, When } from "../parts/labels.tsx";
 import { modeText } from "../search/answer.ts";
 import { bytes, count, counted, visible } from "../words.ts";
 

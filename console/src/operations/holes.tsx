@@ -1,7 +1,7 @@
 /** What cannot be stored, or was lost: the first hundred. */
 import type { GetArchiveStatusResponse, Hole } from "@contract/admin_service_pb.js";
 import { checkpointLink, proofLink, threadLink } from "../links.ts";
-import { Identifier, When } from "../parts/small.tsx";
+import { Identifier, When } from "../parts/labels.tsx";
 import { count, hex, oneLine } from "../words.ts";
 
 export function Holes({ status }: { status: GetArchiveStatusResponse }) {

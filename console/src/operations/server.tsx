@@ -1,6 +1,6 @@
 /** The server: version, backends, keys, limits, methods. */
 import type { GetServerInfoResponse } from "@contract/admin_service_pb.js";
-import { Copy, Identifier, When } from "../parts/small.tsx";
+import { Copy, Identifier, When } from "../parts/labels.tsx";
 import { counted } from "../words.ts";
 import { limitsOf } from "./figures.ts";
 

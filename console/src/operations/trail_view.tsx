@@ -1,9 +1,9 @@
 /** The audit trail: who called what, the latest last, and whether its chain of hashes holds. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { threadLink } from "../links.ts";
+import { Badge } from "../parts/labels.tsx";
 import { Pager } from "../parts/pager.tsx";
 import { Empty, ProblemNote } from "../parts/problem.tsx";
-import { Badge } from "../parts/small.tsx";
 import { admin } from "../server/calls.ts";
 import { type Problem, problemOf } from "../server/problems.ts";
 import { counted, hex, oneLine } from "../words.ts";

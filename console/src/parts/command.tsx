@@ -1,6 +1,6 @@
 /** A command line to copy. */
 import { visible } from "../words.ts";
-import { Copy } from "./small.tsx";
+import { Copy } from "./labels.tsx";
 
 export function Command({ text, what }: { text: string; what: string }) {
   return (

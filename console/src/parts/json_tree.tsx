@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { count, visible } from "../words.ts";
 import { type Branch, type Json, plain, preview, type Reading, ranges, viewed } from "./json.ts";
+import { Copy } from "./labels.tsx";
 import { moved } from "./list_keys.ts";
-import { Copy } from "./small.tsx";
 
 export type { Json } from "./json.ts";
 

@@ -2,8 +2,8 @@
 import type { ManifestEntry } from "@contract/manifest_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink } from "../links.ts";
+import { Identifier } from "../parts/labels.tsx";
 import { Pager } from "../parts/pager.tsx";
-import { Identifier } from "../parts/small.tsx";
 import { count, hex, oneLine } from "../words.ts";
 
 const PAGE = 25;

@@ -1,6 +1,6 @@
 /** The report of a verification: to read here, and to keep as a file. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Copy } from "../parts/small.tsx";
+import { Copy } from "../parts/labels.tsx";
 import { type ReportSources, reportOf, textOf } from "./report.ts";
 
 export function ReportView({ sources }: { sources: ReportSources }) {

@@ -2,8 +2,9 @@
 import { type CheckpointVerdict, Verdict } from "@contract/thread_service_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink } from "../links.ts";
+import { Field } from "../parts/fields.tsx";
+import { Badge, Identifier } from "../parts/labels.tsx";
 import { Pager } from "../parts/pager.tsx";
-import { Badge, Field, Identifier } from "../parts/small.tsx";
 import { count, hex, oneLine } from "../words.ts";
 import { KIND_WORDS, KINDS, type Kind } from "./verdicts.ts";
 import type { Run } from "./verifying.ts";

@@ -1,7 +1,7 @@
 /** The form of the search: words, filters, mode and limit. */
 import type { SearchMode } from "@contract/search_service_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Field, TextField } from "../parts/small.tsx";
+import { Field, TextField } from "../parts/fields.tsx";
 import { LIMITS, MODES, objection, type Question } from "./asking.ts";
 
 interface SearchFormProps {

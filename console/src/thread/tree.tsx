@@ -2,8 +2,8 @@
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Badge } from "../parts/labels.tsx";
 import { moved } from "../parts/list_keys.ts";
-import { Badge } from "../parts/small.tsx";
 import { count, moment, oneLine, timeOfDay } from "../words.ts";
 import { type LaneRow, lanesOf } from "./lanes.ts";
 import type { Entry } from "./log.ts";

@@ -2,9 +2,10 @@
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { Ask } from "../../parts/ask.tsx";
+import { Field } from "../../parts/fields.tsx";
 import { type Json, JsonTree } from "../../parts/json_tree.tsx";
+import { Copy } from "../../parts/labels.tsx";
 import { say } from "../../parts/notices.tsx";
-import { Copy, Field } from "../../parts/small.tsx";
 import { checkpoints } from "../../server/calls.ts";
 import { visible } from "../../words.ts";
 import { continueCode, linkTo, named, placeOf } from "../checkpoint_names.ts";

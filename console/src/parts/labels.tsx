@@ -1,9 +1,9 @@
-/** Small things that many views show: times, identifiers, states, fields. */
+/** What views show of a fact: times, identifiers, states, badges. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { ThreadState } from "@contract/thread_pb.js";
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { ago, moment, oneLine, short } from "../words.ts";
 
 const CLOCK_MS = 10_000;
@@ -69,54 +69,4 @@ export function State({ state }: { state: ThreadState }) {
 
 export function Badge({ kind = "", children }: { kind?: string; children: ComponentChildren }) {
   return <span class={`badge ${kind}`}>{children}</span>;
-}
-
-interface FieldProps {
-  label: string;
-  /** Said below the field. */
-  hint?: string;
-  children: (id: string, described: string | undefined) => ComponentChildren;
-}
-
-/** A labelled field of a form. */
-export function Field({ label, hint, children }: FieldProps) {
-  const id = useId();
-  const described = hint ? `${id}-hint` : undefined;
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      {children(id, described)}
-      {hint && (
-        <p id={described} class="hint">
-          {hint}
-        </p>
-      )}
-    </div>
-  );
-}
-
-interface TextFieldProps {
-  label: string;
-  value: string;
-  onInput: (text: string) => void;
-  hint?: string;
-  placeholder?: string;
-  required?: boolean;
-}
-
-export function TextField({ label, value, onInput, hint, placeholder, required }: TextFieldProps) {
-  return (
-    <Field label={label} {...(hint ? { hint } : {})}>
-      {(id, described) => (
-        <input
-          id={id}
-          value={value}
-          placeholder={placeholder}
-          required={required}
-          aria-describedby={described}
-          onInput={(event) => onInput(event.currentTarget.value)}
-        />
-      )}
-    </Field>
-  );
 }
