@@ -212,11 +212,11 @@ class IndexRows:
         return thread in self._damaged and self._damaged[thread].seq == seq
 
     async def damaged(self, tenant: str) -> list[Refusal]:
-        """Return the damages of the threads of a tenant that the index is behind of."""
+        """Return the damages of the threads of a tenant that the index is behind of, in order."""
         behind = await self.now(tenant) if self._damaged else {}
         return [
             self._damaged[thread].damage
-            for thread, seq in behind.items()
+            for thread, seq in sorted(behind.items())
             if self.is_damaged(thread, seq)
         ]
 
