@@ -189,15 +189,15 @@ def filtering(wanted: Mapping[str, object]) -> Admits | None:
     return admits
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def ordered(one: Any, other: Any) -> bool:
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
+    def ordered(one: object, other: object) -> bool:
         kinds = {type(one), type(other)}
         return (kinds == {str} or kinds <= {int, float}) and compare(one, other)
 
     return ordered
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+_OPERATORS: dict[str, Callable[[object, object], bool]] = {
     "$eq": equal_typed,
     "$ne": lambda one, other: not equal_typed(one, other),
     "$gt": _ordered(operator.gt),
@@ -226,7 +226,7 @@ def _check(values: Iterable[object], depth: int) -> None:
             _check(one, depth - 1)
 
 
-def _meets(value: Any, wanted: Any) -> bool:
+def _meets(value: object, wanted: object) -> bool:
     if isinstance(wanted, dict):
         if _operators(wanted):
             return all(_OPERATORS[name](value, one) for name, one in wanted.items())
@@ -234,8 +234,9 @@ def _meets(value: Any, wanted: Any) -> bool:
             _meets(value.get(key), one) for key, one in wanted.items()
         )
     if isinstance(wanted, list):
-        same = isinstance(value, list) and len(value) == len(wanted)
-        return same and all(map(_meets, value, wanted))
+        if not isinstance(value, list) or len(value) != len(wanted):
+            return False
+        return all(map(_meets, value, wanted))
     return equal_typed(value, wanted)
 
 
@@ -261,7 +262,7 @@ def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(text for part in used if (text := _text(part))))
 
 
-def _text(part: Any) -> str:
+def _text(part: object) -> str:
     lines: list[str] = []
     size = 0
     for line in _lines(part):
@@ -274,7 +275,7 @@ def _text(part: Any) -> str:
     return cut.decode(errors="ignore").strip()
 
 
-def _at(value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[Any]:
+def _at(value: object, steps: Sequence[tuple[str, str]]) -> Iterator[object]:
     if not steps:
         yield value
         return
@@ -287,7 +288,7 @@ def _at(value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[Any]:
                 yield from _at(value[number], rest)
 
 
-def _lines(value: Any, name: str = "") -> Iterator[str]:
+def _lines(value: object, name: str = "") -> Iterator[str]:
     """Yield the leaves of a value, each with the name of the member that has it."""
     if isinstance(value, dict):
         for key, one in value.items():

@@ -13,7 +13,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, literal_column, select
 
@@ -32,7 +32,7 @@ from ..journal.database.thread_rows import StoredWrite, ThreadRef
 from ..journal.sql.schema import checkpoints, writes
 from ..journal.sql.sealing import seal_of
 from ..journal.sql.statements import LISTED, Statement
-from ..journal.values.delta_history import PathWrite, delta_write, follow, read_values
+from ..journal.values.delta_history import PathWrite, ValueKey, delta_write, follow, read_values
 from .searchable import ASKS, PLAN, head_of, is_internal
 
 _log = logging.getLogger(__name__)
@@ -232,9 +232,11 @@ def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterato
         yield _Channel(name, min(size, MAX_VALUES_BYTES), digest, writes=writes, whole=whole)
 
 
-def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mapping[Any, Value]:
+def _values(
+    connection: Connection, family: int, keys: Collection[ValueKey]
+) -> Mapping[ValueKey, Value]:
     """Return values; damaged ones are left out."""
-    found: dict[Any, Value] = {}
+    found: dict[ValueKey, Value] = {}
     for key, value in read_values(connection, family, keys).items():
         if isinstance(value, DamagedValue):
             digest, problem = value.damage.digest.hex(), value.damage.problem
@@ -245,7 +247,7 @@ def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mappi
 
 
 def _due(
-    due: Document, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
+    due: Document, channels: Sequence[_Channel], values: Mapping[ValueKey, Value], *, left_out: bool
 ) -> Document:
     found = [(one.name, *_new(one, values)) for one in channels]
     lacking = {name for name, _, whole in found if not whole}
@@ -263,7 +265,7 @@ def _due(
     )
 
 
-def _new(channel: _Channel, values: Mapping[Any, Value]) -> tuple[Value | None, bool]:
+def _new(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | None, bool]:
     """Return what is new of a channel, if it is here, and whether that is all of it."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import Connection, select
 
@@ -67,6 +67,10 @@ def delta_write(stored: StoredWrite) -> DeltaWrite:
     return DeltaWrite(*_of_delta(stored))
 
 
+ValueKey: TypeAlias = bytes | int
+"""What a value is found by: its digest, or the number of the row of the write that has it."""
+
+
 class PathWrite(NamedTuple):
     """A write on the path, and the checkpoint that holds it, pending or in its `delta_base`.
 
@@ -78,7 +82,7 @@ class PathWrite(NamedTuple):
     number: int | None
 
     @property
-    def key(self) -> int | bytes:
+    def key(self) -> ValueKey:
         """Key by which its value is found."""
         return self.write.digest if self.number is None else self.number
 
@@ -221,23 +225,28 @@ def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
 
 def _values(
     connection: Connection, family: int, paths: Collection[DeltaPath]
-) -> Mapping[Any, Value]:
-    keys: set[Any] = {one.key for path in paths for one in path.newest_first}
+) -> Mapping[ValueKey, Value]:
+    keys: set[ValueKey] = {one.key for path in paths for one in path.newest_first}
     keys |= {path.seed.digest for path in paths if path.seed is not None}
     found = read_values(connection, family, keys)
     for key in keys - found.keys():
-        found[key] = contents.missing(family, key)
+        if isinstance(key, bytes):  # the row of a write was read with its number
+            found[key] = contents.missing(family, key)
     return found
 
 
-def read_values(connection: Connection, family: int, keys: Collection[Any]) -> dict[Any, Value]:
+def read_values(
+    connection: Connection, family: int, keys: Collection[ValueKey]
+) -> dict[ValueKey, Value]:
     """Return values of the family by digest, and of writes by the number of their row.
 
     Each is as `contents.read` has it.
     """
     digests = {key for key in keys if isinstance(key, bytes)}
-    found: dict[Any, Value] = {**contents.read(connection, family, digests)}
-    for number, *row in _VALUES.run_listed(connection, sorted({*keys} - digests)):
+    numbers = sorted(key for key in keys if isinstance(key, int))
+    found: dict[ValueKey, Value] = {}
+    found.update(contents.read(connection, family, digests).items())
+    for number, *row in _VALUES.run_listed(connection, numbers):
         found[number] = contents.stored_value(*row)
     return found
 
@@ -248,7 +257,7 @@ def _sources(
     family: int,
     key: CheckpointKey,
     path: DeltaPath,
-    values: Mapping[Any, Value],
+    values: Mapping[ValueKey, Value],
 ) -> tuple[BlobLocation, ...]:
     """Return the segments that hold the evicted values of a path."""
     lacking = (one for one in path.newest_first if values[one.key] is EVICTED)

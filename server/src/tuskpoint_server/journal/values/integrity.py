@@ -227,7 +227,7 @@ def check_some(
     return Checked(tuple(found), following, size)
 
 
-def _look_at_thread(connection: Connection, row: ThreadRow, _: Any, __: set[bytes]) -> _Looked:
+def _look_at_thread(connection: Connection, row: ThreadRow, _: object, __: set[bytes]) -> _Looked:
     found: list[Problem] = []
     count = 0
     if binder_of(connection).is_complete:
