@@ -65,67 +65,6 @@ def test_a_server_that_is_down_is_waited_for(
     assert reported == []
 
 
-def test_a_lost_answer_saves_nothing_twice(saver: BackgroundSaver, service: Service) -> None:
-    lost = {1, 3}
-
-    def lose(request: SaveCheckpointRequest) -> None:
-        step = json.loads(request.checkpoint.metadata_json)["step"]
-        if step in lost:
-            lost.remove(step)
-            raise unavailable()
-
-    service.after = lose
-    for number in range(5):
-        saver.handle_agent_step(event(number))
-    saver.flush()
-    history = service.history("t")
-    sent = {request.SerializeToString(deterministic=True) for request in service.requests}
-    assert (len(service.requests), len(sent)) == (7, 5)
-    assert service.steps("t") == list(range(5))
-    assert parents(history) == line_of(history)
-
-
-def test_a_refusal_is_reported_and_the_thread_goes_on(
-    saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
-) -> None:
-    def refuse(request: SaveCheckpointRequest) -> None:
-        if json.loads(request.checkpoint.metadata_json)["step"] == 1:
-            raise REFUSED
-
-    service.before = refuse
-    for number in range(3):
-        saver.handle_agent_step(event(number))
-    saver.flush()
-    assert [(step.thread_id, step.step, step.state, error) for step, error in reported] == [
-        ("t", 1, {"n": 1}, REFUSED)
-    ]
-    history = service.history("t")
-    assert service.steps("t") == [0, 2]
-    assert parents(history) == line_of(history)
-
-
-def test_late_steps_do_not_bring_a_deleted_thread_back(
-    saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
-) -> None:
-    def refuse_orphans(request: SaveCheckpointRequest) -> None:
-        parent = request.checkpoint.parent_checkpoint_id
-        if parent and parent not in service.stored["t"]:
-            raise errors.ThreadDeleted("deleted", reason="THREAD_DELETED")
-
-    service.before = refuse_orphans
-    saver.handle_agent_step(event(1))
-    saver.flush()
-    service.stored["t"].clear()
-    saver.handle_agent_step(event(2))
-    saver.handle_agent_step(event(3))
-    saver.flush()
-    assert [step.step for step, _ in reported] == [2, 3]
-    saver.forget("t")
-    saver.handle_agent_step(event(0))
-    saver.flush()
-    assert parents(service.history("t")) == [""]
-
-
 def test_a_defect_is_reported_too(
     saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
@@ -283,30 +222,6 @@ def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) ->
     free.set()
     patient.join(10)
     assert service.steps("t") == [0]
-
-
-def test_a_save_on_its_way_when_the_time_is_up_is_not_lost(
-    service: Service, reported: list[tuple[AgentStep, Exception]]
-) -> None:
-    gate = service.before = Gate()
-    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
-    saver.start()
-    saver.handle_agent_step(event(1))
-    saver.handle_agent_step(event(2))
-    workers = list(saver._threads)
-    assert gate.reached.wait(WAIT_S)
-    with pytest.raises(StepsNotSaved):
-        saver.stop(timeout_s=0)
-    # The calls are closed under the save, which then fails for a reason of no meaning.
-    gate.opened.set()
-    for one in workers:
-        one.join(WAIT_S)
-    saver.start()
-    saver.stop()
-    assert service.steps("t") == [1, 2]
-    assert reported == []
-    ids = [one.checkpoint.ref.checkpoint_id for one in service.requests]
-    assert ids[0] == ids[1]
 
 
 class Hasty(BackgroundSaver):

@@ -189,16 +189,6 @@ def test_the_switch_works_while_the_saver_runs(saver: BackgroundSaver, service: 
         saver.auto_checkpoint = "off"  # type: ignore[assignment]
 
 
-def test_the_first_step_follows_the_head_of_the_thread(
-    saver: BackgroundSaver, service: Service
-) -> None:
-    kept = "1f0e0000-0000-6000-8000-000000000000"
-    service.stored["t"][kept] = Checkpoint(ref=CheckpointRef(thread_id="t", checkpoint_id=kept))
-    saver.handle_agent_step(event(1))
-    saver.flush()
-    assert service.history("t")[-1].parent_checkpoint_id == kept
-
-
 def test_a_step_follows_the_one_before_whatever_others_save(
     saver: BackgroundSaver, service: Service
 ) -> None:
@@ -233,21 +223,6 @@ def test_a_thread_forgotten_while_a_step_is_on_its_way_stays_forgotten(
         saver.handle_agent_step(event(step))
     saver.flush()
     assert [one.checkpoint.parent_checkpoint_id for one in service.requests] == ["", other]
-
-
-def test_a_state_that_changes_later_is_saved_as_it_was(
-    saver: BackgroundSaver, service: Service
-) -> None:
-    gate = service.before = Gate()
-    state: dict[str, Any] = {"items": [1], "more": {}}
-    saver.handle_agent_step({**FIELDS, "state": state})
-    assert gate.reached.wait(WAIT_S)
-    state["items"].append(2)
-    state["more"] = None
-    gate.opened.set()
-    saver.flush()
-    (saved,) = service.history("t")
-    assert [one.value.data for one in saved.state.channels] == [b"[1]", b"{}"]
 
 
 def test_threads_go_side_by_side_and_each_in_order(

@@ -170,23 +170,6 @@ def test_the_session_is_the_same_on_each_stream_and_another_in_each_lane() -> No
     assert small.open().session == session != large.open().session
 
 
-def test_a_save_without_an_id_is_not_sent_again_unless_it_was_not_begun() -> None:
-    def minted() -> Call:
-        return save_call(checkpoint_id="", tried=attempts(Repeat.UNSAFE))
-
-    lane = Lane()
-    lane.open()
-    sent, waiting = minted(), minted()
-    lane.push(sent)
-    sent_by(lane)
-    lane.push(waiting)
-    assert lane.end(BROKEN, 0.0) == [sent]
-    assert isinstance(sent.error, Unavailable)
-    assert lane.calls == [waiting]
-    sent_by(lane)
-    assert lane.end(DRAINING, 0.0) == []
-
-
 @pytest.mark.parametrize("failure", [BROKEN, DRAINING])
 def test_a_save_whose_id_was_minted_is_sent_again_with_it(failure: Unavailable) -> None:
     lane = Lane()
@@ -214,18 +197,6 @@ def test_a_final_error_ends_only_the_calls_that_were_sent() -> None:
     assert lane.end(refused, 0.0) == [sent]
     assert lane.calls == [waiting]
     assert lane.end(refused, 0.0) == [waiting], "nothing was sent: it refused the stream"
-
-
-def test_a_token_that_was_replaced_gives_another_chance() -> None:
-    unknown = TuskPointError("who?", status="UNAUTHENTICATED", reason="CREDENTIAL_INVALID")
-    lane = Lane()
-    lane.open()
-    call = save_call()
-    lane.push(call)
-    sent_by(lane)
-    assert lane.end(unknown, 0.0, renewed=True) == []
-    sent_by(lane)
-    assert lane.end(unknown, 0.0) == [call]
 
 
 def test_callers_that_share_a_failure_get_errors_of_their_own() -> None:
