@@ -12,26 +12,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt
 
-from tests.unit.core.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
+from tests.unit.core.json_view.kit import VALUES, as_json, extension_bytes, packed, stored
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.search.searchable import MAX_SHOWN, SearchableBody, body_of, head_of
 
-SERDE = JsonPlusSerializer()
 NOTHING: frozenset[str] = frozenset()
 ROOM = 8192
-
-
-def stored(thing: Any) -> Value:
-    """Return a value as LangGraph's savers write it."""
-    return Value(*SERDE.dumps_typed(thing))
-
-
-def as_json(thing: Any) -> Value:
-    """Return a value as agents of any language write it."""
-    return Value("json", json.dumps(thing).encode())
 
 
 def body(*, excluded: frozenset[str] = NOTHING, room: int = ROOM, **channels: Any) -> str:
@@ -335,16 +323,6 @@ def test_text_that_does_not_fit_is_reported(channels: dict[str, Any], truncated:
 
 # --- any bytes -------------------------------------------------------------------------------
 
-VALUES = st.one_of(
-    JSON_LIKE.map(as_json),
-    MSGPACK_LIKE.map(lambda thing: Value("msgpack", packed(thing))),
-    st.builds(
-        lambda code, thing: Value("msgpack", extension_bytes(code, packed(thing))),
-        st.integers(-2, 8),
-        MSGPACK_LIKE,
-    ),
-    st.builds(Value, st.sampled_from(["json", "msgpack", "bytes", "null", "pickle"]), st.binary()),
-)
 NAMES = st.sampled_from(["current_plan", "a", "b", "$x", "__c", "é"]) | st.text(max_size=5)
 
 

@@ -8,10 +8,23 @@ from typing import Any
 
 import ormsgpack
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from tuskpoint_server.core.json_view.escapes import MAX_TEXT
 from tuskpoint_server.core.json_view.views import Shown, ViewRoom
 from tuskpoint_server.core.model import Value
+
+SERDE = JsonPlusSerializer()
+
+
+def stored(thing: Any) -> Value:
+    """Return a value as LangGraph's savers write it."""
+    return Value(*SERDE.dumps_typed(thing))
+
+
+def as_json(thing: Any) -> Value:
+    """Return a value as agents of any language write it."""
+    return Value("json", json.dumps(thing).encode())
 
 
 def show(value: Value, left: int = MAX_TEXT) -> Shown:
@@ -69,3 +82,14 @@ MSGPACK_LIKE = st.recursive(
     ),
     max_leaves=20,
 )
+VALUES = st.one_of(
+    JSON_LIKE.map(as_json),
+    MSGPACK_LIKE.map(lambda thing: Value("msgpack", packed(thing))),
+    st.builds(
+        lambda code, thing: Value("msgpack", extension_bytes(code, packed(thing))),
+        st.integers(-2, 8),
+        MSGPACK_LIKE,
+    ),
+    st.builds(Value, st.sampled_from(["json", "msgpack", "bytes", "null", "pickle"]), st.binary()),
+)
+"""Values of any type, whole and damaged."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.unit.core.json_view.kit import as_json
 from tuskpoint_server.core.json_view import differences
 from tuskpoint_server.core.json_view.differences import (
     MAX_TEXT,
@@ -31,10 +32,6 @@ ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANG
 
 def stored(name: str, value: Value | None) -> Channel:
     return Channel(name, "1", value_digest(value) if value is not None else None, 0, value)
-
-
-def as_json(thing: Any) -> Value:
-    return Value("json", json.dumps(thing).encode())
 
 
 def side(values: Mapping[str, Any]) -> Side:

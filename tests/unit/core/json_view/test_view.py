@@ -20,7 +20,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 from pydantic import BaseModel
@@ -28,20 +27,20 @@ from pydantic import BaseModel
 from tests.unit.core.json_view.kit import (
     JSON_LIKE,
     MSGPACK_LIKE,
+    SERDE,
     extension,
     extension_bytes,
     packed,
+    stored,
     value_view,
     view,
 )
 from tuskpoint_server.core.json_view.escapes import MAX_EXACT
 from tuskpoint_server.core.model import Value
 
-SERDE = JsonPlusSerializer()
-
 
 def view_of(thing: Any) -> Any:
-    return view(Value(*SERDE.dumps_typed(thing)))
+    return view(stored(thing))
 
 
 # --- what JSON can and cannot say ------------------------------------------------------------

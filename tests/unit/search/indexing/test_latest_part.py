@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tests.unit.core.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed, show
+from tests.unit.core.json_view.kit import VALUES, as_json, extension_bytes, packed, show, stored
 from tuskpoint_server.core.json_view.excerpts import joined, latest_part, shares
 from tuskpoint_server.core.model import Value
-
-SERDE = JsonPlusSerializer()
-
-
-def stored(thing: Any) -> Value:
-    """Return a value as LangGraph's savers write it."""
-    return Value(*SERDE.dumps_typed(thing))
-
-
-def as_json(thing: Any) -> Value:
-    return Value("json", json.dumps(thing).encode())
 
 
 def kept(value: Value, maximum: int) -> Any:
@@ -105,18 +92,6 @@ def test_messages_of_langchain_stay_messages() -> None:
 )
 def test_a_value_that_cannot_be_shortened_has_no_latest_part(value: Value) -> None:
     assert latest_part(value, 50) is None
-
-
-VALUES = st.one_of(
-    JSON_LIKE.map(as_json),
-    MSGPACK_LIKE.map(lambda thing: Value("msgpack", packed(thing))),
-    st.builds(
-        lambda code, thing: Value("msgpack", extension_bytes(code, packed(thing))),
-        st.integers(-2, 8),
-        MSGPACK_LIKE,
-    ),
-    st.builds(Value, st.sampled_from(["json", "msgpack", "bytes", "null", "pickle"]), st.binary()),
-)
 
 
 @given(VALUES, st.integers(0, 100))

@@ -9,23 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tests.unit.core.json_view.kit import show
+from tests.unit.core.json_view.kit import as_json, show, stored
 from tuskpoint_server.core.json_view.excerpts import new_part
 from tuskpoint_server.core.model import Value
-
-SERDE = JsonPlusSerializer()
-
-
-def stored(thing: Any) -> Value:
-    """Return a value as LangGraph's savers write it."""
-    return Value(*SERDE.dumps_typed(thing))
-
-
-def as_json(thing: Any) -> Value:
-    return Value("json", json.dumps(thing).encode())
-
 
 KINDS = pytest.mark.parametrize("kind", [stored, as_json])
 
