@@ -13,24 +13,10 @@ import pytest
 from tuskpoint import (
     AlreadyExists,
     AsyncClient,
-    CheckpointRecord,
     Client,
-    Conflict,
-    InvalidRequest,
     NotFound,
     PreconditionFailed,
-    UnreadableValue,
 )
-from tuskpoint._async.calls import AsyncCalls
-from tuskpoint._sync.calls import SyncCalls
-from tuskpoint._transport.settings.options import Options
-from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
-from tuskpoint.v1.checkpoint_service_pb2 import (
-    GetDeltaHistoryRequest,
-    SaveCheckpointRequest,
-    SaveWritesRequest,
-)
-from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
@@ -82,20 +68,6 @@ async def test_a_state_comes_back_as_it_was_saved(client: AsyncClient) -> None:
     assert record.writes == ()
 
 
-async def test_a_checkpoint_is_found_by_its_id_alone(client: AsyncClient) -> None:
-    first = await client.save("t", {"n": 1})
-    await client.save("t", {"n": 2})
-    await client.fork("t", first, "fork")
-
-    async def having(*arguments: Any, **named: Any) -> list[tuple[str, str]]:
-        listed = client.list(*arguments, **named)
-        return [(one.thread_id, one.checkpoint_id) async for one in listed]
-
-    assert await having(checkpoint_id=first) == [("fork", first), ("t", first)]
-    assert await having("t", checkpoint_id=first) == [("t", first)]
-    assert await having(checkpoint_id=first[:-1]) == []
-
-
 async def test_records_carry_the_agent_of_their_thread(client: AsyncClient) -> None:
     await client.save("t", {"n": 1}, agent_id="planner")
     await client.save("nobody", {"n": 1})
@@ -125,19 +97,6 @@ async def test_each_save_follows_the_last(client: AsyncClient) -> None:
     assert all(one.channels == {} for one in entries)
 
 
-async def test_two_clients_on_one_thread_make_one_line(target: str) -> None:
-    async with AsyncClient(target) as mine, AsyncClient(target) as theirs:
-        for number in range(3):
-            await mine.save("t", {"mine": number})
-            await theirs.save("t", {"theirs": number})
-        history = [one async for one in mine.history("t")]
-    assert len(history) == 6
-    assert [one.parent_checkpoint_id for one in history] == [
-        "",
-        *[one.checkpoint_id for one in history[:-1]],
-    ]
-
-
 async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) -> None:
     """Each follows the latest, whatever it knows of the thread and whatever its clock says."""
     many = 64
@@ -153,14 +112,6 @@ async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) 
     assert [one.parent_checkpoint_id for one in history] == ["", *ids[:-1]]
     assert [one.channels["n"].version for one in history] == list(range(1, many + 2))
     assert {one.channels["same"].version for one in history} == {1}
-
-
-async def test_an_expected_head_that_moved_is_a_conflict(client: AsyncClient) -> None:
-    first = await client.save("t", {"a": 1}, expected_head="")
-    await client.save("t", {"a": 2}, expected_head=first)
-    with pytest.raises(Conflict) as caught:
-        await client.save("t", {"a": 3}, expected_head=first)
-    assert caught.value.reason == "HEAD_MOVED"
 
 
 async def test_a_certified_save_names_its_location_and_loads_from_it(
@@ -184,21 +135,6 @@ async def test_a_certified_save_names_its_location_and_loads_from_it(
     status = await client.status()
     assert (status.backlog_checkpoints, status.last_error) == (0, "")
     assert status.catalog is not None
-
-
-async def test_a_thread_is_deleted_and_begins_again(client: AsyncClient, target: str) -> None:
-    async with AsyncClient(target) as other:
-        await client.save("t", {"a": 1})
-        await client.save("t", {"a": 2})
-        assert await other.delete("t") == 2
-        assert await other.delete("t") == 0
-        with pytest.raises(NotFound):
-            await client.load("t")
-        assert [one async for one in client.list("t")] == []
-        again = await client.save("t", {"a": 3})
-    record = await client.load("t")
-    assert (record.checkpoint_id, record.parent_checkpoint_id) == (again, "")
-    assert (await client.thread("t")).incarnation == 2
 
 
 async def test_threads_are_copied_listed_labelled_and_pruned(client: AsyncClient) -> None:
@@ -259,85 +195,6 @@ async def test_the_blocking_client_does_the_same(target: str) -> None:
     await blocking(target, work)
 
 
-async def test_a_value_of_any_size_goes_both_ways(client: AsyncClient, target: str) -> None:
-    text = "0123456789abcdef" * (20 * 1024 * 1024 // 16)  # some messages, many chunks
-    saved = await client.save("t", {"text": text, "small": 1})
-    assert (await client.load("t")).state == {"text": text, "small": 1}
-    found = [one async for one in client.list("t", full=True)]
-    assert [one.state["text"] == text for one in found] == [True]
-    await client.save("t", {"text": text, "small": 2})
-
-    def work(blocking_client: Client) -> None:
-        record: CheckpointRecord = blocking_client.load("t", saved)
-        assert record.state == {"text": text, "small": 1}
-        blocking_client.save("u", {"text": text})
-        assert blocking_client.load("u").state == {"text": text}
-
-    await blocking(target, work)
-
-
-async def test_a_state_of_another_framework_is_not_guessed_at(target: str) -> None:
-    calls = AsyncCalls(Options(target))
-    value = Value(type="msgpack", data=b"\x81\xa1a\x01")
-    channel = Channel(name="a", version=Version(text="1"), value=value)
-    ref = CheckpointRef(thread_id="t", checkpoint_id="1")
-    writes = [PendingWrite(task_id="x", channel="a", value=value)]
-    await calls.save_checkpoint(
-        SaveCheckpointRequest(
-            checkpoint=Checkpoint(ref=ref, state=CheckpointState(channels=[channel])),
-            writes=writes,
-        )
-    )
-    await calls.aclose()
-    async with AsyncClient(target) as client:
-        record = await client.load("t")
-    with pytest.raises(UnreadableValue, match="'a' is of type 'msgpack'"):
-        _ = record.state
-    assert (record.channels["a"].type, record.channels["a"].data) == ("msgpack", value.data)
-    assert [(one.task_id, one.idx, one.data) for one in record.writes] == [("x", 0, value.data)]
-
-
-async def test_large_writes_and_delta_histories_are_streamed(target: str) -> None:
-    calls = AsyncCalls(Options(target))
-    large = Value(type="bytes", data=b"w" * (3 << 20))
-    root, leaf = (CheckpointRef(thread_id="t", checkpoint_id=one) for one in "12")
-    channel = Channel(name="log", version=Version(integer=1), value=Value(type="b", data=b"seed"))
-    state = CheckpointState(channels=[channel], delta_channels=["log"])
-    await calls.save_checkpoint(SaveCheckpointRequest(checkpoint=Checkpoint(ref=root, state=state)))
-    writes = [PendingWrite(task_id="x", channel="log", value=large)]
-    await calls.save_writes(SaveWritesRequest(ref=root, writes=writes))
-    await calls.save_checkpoint(
-        SaveCheckpointRequest(
-            checkpoint=Checkpoint(
-                ref=leaf,
-                parent_checkpoint_id="1",
-                state=CheckpointState(delta_channels=["log"]),
-            )
-        )
-    )
-    request = GetDeltaHistoryRequest(ref=leaf, channels=["log"])
-    (history,) = await calls.get_delta_history(request)
-    await calls.aclose()
-    assert history.seed.value.data == b"seed"
-    assert [one.value for one in history.writes] == [large]
-
-    def work() -> list[Value]:
-        sync = SyncCalls(Options(target))
-        (found,) = sync.get_delta_history(request)
-        sync.close()
-        return [one.value for one in found.writes]
-
-    assert await asyncio.to_thread(work) == [large]
-
-
-async def test_refusals_name_the_field(client: AsyncClient) -> None:
-    with pytest.raises(InvalidRequest, match="thread_id") as caught:
-        await client.save("", {"a": 1})
-    assert caught.value.reason == "INVALID_FIELD"
-    with pytest.raises(InvalidRequest, match="durability: it must be"):
-        await client.save("t", {"a": 1}, durability="sometimes")  # type: ignore[arg-type]
-
-
 async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
     async with serve.running(config) as server:
         target = f"127.0.0.1:{server.port}"
@@ -349,30 +206,3 @@ async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
         second = await saving
         assert (await loading).state == {"a": 1}
         assert [one.checkpoint_id async for one in client.list("t")] == [second, first]
-
-
-async def test_a_guarded_save_whose_answer_was_lost_may_be_sent_again(target: str) -> None:
-    calls = AsyncCalls(Options(target))
-    one, two = (CheckpointRef(thread_id="t", checkpoint_id=number) for number in "12")
-    state = CheckpointState()
-    await calls.save_checkpoint(SaveCheckpointRequest(checkpoint=Checkpoint(ref=one, state=state)))
-    guarded = SaveCheckpointRequest(
-        checkpoint=Checkpoint(ref=two, parent_checkpoint_id="1", state=state), expected_head="1"
-    )
-    first = await calls.save_checkpoint(guarded)
-    again = await calls.save_checkpoint(guarded)
-    await calls.aclose()
-    assert (first.seq, again.seq) == (2, 2)
-
-
-async def test_threads_that_share_a_client_and_a_thread_make_one_line(target: str) -> None:
-    with Client(target) as client:
-
-        def save_some(name: str) -> list[str]:
-            return [client.save("t", {name: number}) for number in range(5)]
-
-        saved = await asyncio.gather(*(asyncio.to_thread(save_some, name) for name in "abcd"))
-        history = await asyncio.to_thread(lambda: list(client.history("t")))
-    assert {one.checkpoint_id for one in history} == {one for ids in saved for one in ids}
-    parents = [one.parent_checkpoint_id for one in history]
-    assert parents == ["", *[one.checkpoint_id for one in history[:-1]]]
