@@ -13,7 +13,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tests.unit.client.faces import Face
 from tests.unit.client.scripted_services import Hold, Refuse, ScriptedServices, serving
 from tuskpoint import (
-    CursorCompacted,
     InvalidRequest,
     NotFound,
     ServerError,
@@ -32,10 +31,7 @@ from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2 import GetServerInfoRequest
 from tuskpoint.v1.checkpoint_pb2 import (
-    SOURCE_BLOB,
-    VIEW_ENTRY,
     VIEW_FULL,
-    VIEW_JSON,
     Checkpoint,
     CheckpointRef,
     CheckpointState,
@@ -73,31 +69,6 @@ def event(
 
 def watch_chunk(data: bytes, offset: int = 0) -> pb.WatchThreadResponse:
     return pb.WatchThreadResponse(chunk=ValueChunk(offset=offset, data=data))
-
-
-async def test_a_replay_sends_its_arguments(services: ScriptedServices, face: Face) -> None:
-    services.on("ReplayThread", checkpoint("2"))
-    found = await face.take(
-        "replay",
-        9,
-        "t",
-        checkpoint_ns="",
-        from_checkpoint_id="1",
-        to_checkpoint_id="3",
-        view="json",
-        source="blob",
-    )
-    assert [one.checkpoint_id for one in found] == ["2"]
-    assert services.requests == [
-        pb.ReplayThreadRequest(
-            thread_id="t",
-            checkpoint_ns="",
-            from_checkpoint_id="1",
-            to_checkpoint_id="3",
-            view=VIEW_JSON,
-            source=SOURCE_BLOB,
-        )
-    ]
 
 
 @pytest.mark.parametrize("end", [GONE, DROPPED], ids=["draining", "dropped"])
@@ -157,35 +128,14 @@ async def test_a_thread_that_is_gone_ends_a_replay(services: ScriptedServices, f
         await face.take("replay", 99, "t")
 
 
-async def test_a_watch_sends_its_arguments(services: ScriptedServices, face: Face) -> None:
-    hold = Hold()
-    services.on("WatchThread", event(8), hold)
-    found = await face.take(
-        "watch",
-        1,
-        "t",
-        cursor=b"c7",
-        kinds=["checkpoint_saved", "certified"],
-        view="entry",
-        progress_s=1.5,
-    )
-    assert [one.cursor for one in found] == [b"c8"]
-    (asked,) = services.requests
-    assert (asked.thread_id, asked.cursor, asked.view) == ("t", b"c7", VIEW_ENTRY)
-    assert list(asked.kinds) == [pb.EVENT_KIND_CHECKPOINT_SAVED, pb.EVENT_KIND_CERTIFIED]
-    assert asked.progress_interval.ToMilliseconds() == 1500
-    assert await asyncio.to_thread(hold.left.wait, 10), "leaving the watch ends its call"
-
-
-async def test_a_watch_asks_for_everything_by_default(
+async def test_a_watch_asks_for_everything_by_default_and_ends_when_it_is_left(
     services: ScriptedServices, face: Face
 ) -> None:
-    services.on("WatchThread", event(1), Hold())
-    (found,) = await face.take("watch", 1, "t")
+    hold = Hold()
+    services.on("WatchThread", event(1), hold)
+    assert len(await face.take("watch", 1, "t")) == 1
     assert services.requests == [pb.WatchThreadRequest(thread_id="t", view=VIEW_FULL)]
-    assert (found.kind, found.seq, found.incarnation) == ("checkpoint_saved", 1, 1)
-    assert found.checkpoint.checkpoint_id == "1"
-    assert found.time.timestamp() == 1
+    assert await asyncio.to_thread(hold.left.wait, 10)
 
 
 @pytest.mark.parametrize("end", [(GONE,), (DROPPED,), ()], ids=["draining", "dropped", "ended"])
@@ -215,7 +165,8 @@ async def test_progress_moves_the_cursor_and_is_reported_only_if_asked_for(
     (found,) = await face.take("watch", 1, "t")
     assert (found.kind, found.checkpoint) == ("label_set", None)
     assert services.requests[1].cursor == b"c6"
-    found = await face.take("watch", 2, "t", progress_s=1)
+    found = await face.take("watch", 2, "t", progress_s=1.5)
+    assert services.requests[-1].progress_interval.ToMilliseconds() == 1500
     assert [one.kind for one in found] == ["progress", "label_set"]
     assert [one.is_progress for one in found] == [True, False]
 
@@ -226,18 +177,6 @@ async def test_a_kind_that_this_client_does_not_know_is_reported_by_its_number(
     services.on("WatchThread", event(1, 99), Hold())  # type: ignore[arg-type]
     (found,) = await face.take("watch", 1, "t")
     assert found.kind == "99"
-
-
-async def test_a_cursor_that_is_too_old_names_the_oldest(
-    services: ScriptedServices, face: Face
-) -> None:
-    services.on(
-        "WatchThread",
-        Refuse(grpc.StatusCode.OUT_OF_RANGE, "CURSOR_COMPACTED", {"oldest_cursor": "AQL/"}),
-    )
-    with pytest.raises(CursorCompacted) as caught:
-        await face.take("watch", 1, "t", cursor=b"old")
-    assert caught.value.oldest_cursor == b"\x01\x02\xff"
 
 
 @pytest.mark.parametrize(

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import logging
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import Default
-from langgraph.checkpoint.base import empty_checkpoint
 
 from tests.unit.client.recorded import Recorded
-from tests.unit.client.scripted_services import METHODS, Refuse, ScriptedServices, refuse, serving
+from tests.unit.client.scripted_services import METHODS, Refuse, refuse
 from tuskpoint import (
-    AsyncClient,
     BackgroundSaver,
     Client,
-    PermissionDenied,
     StepsNotSaved,
-    TuskPointSaver,
     Unauthenticated,
 )
 from tuskpoint._async.calls import AsyncCalls
 from tuskpoint._sync.calls import SyncCalls
 from tuskpoint._transport.settings.options import Options
-from tuskpoint.v1 import history_service_pb2 as history
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
-from tuskpoint.v1.history_service_pb2 import ThreadEvent, WatchThreadResponse
 from tuskpoint.v1.value_pb2 import Channel, Value
 
 TOKEN = "tusk_" + "k" * 43
@@ -163,22 +154,6 @@ def test_telemetry_contains_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TOKEN not in "".join(span.to_json() for span in spans)
 
 
-async def test_a_saver_and_its_copies_show_the_token() -> None:
-    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-    with guarded() as (keeper, target):
-        saver = TuskPointSaver(target, token=TOKEN)
-        for one in (saver, copy.copy(saver)):
-            with pytest.raises(Unauthenticated):
-                await asyncio.to_thread(one.put, config, empty_checkpoint(), {}, {})
-            with pytest.raises(Unauthenticated):
-                await one.aget_tuple(config)
-        await saver.aclose()
-        assert {tuple(one) for shown in keeper.shown.values() for one in shown} == {
-            (f"Bearer {TOKEN}",)
-        }
-        assert len(keeper.shown) == 1
-
-
 async def test_background_saving_shows_the_token_and_waits_while_it_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -209,79 +184,3 @@ async def test_clients_with_different_tokens_share_a_channel_and_not_a_token() -
         (shown,) = keeper.shown.values()
         bearers = ["Bearer first", "Bearer first", "Bearer second"]
         assert shown == [*([one] for one in bearers), [], ["Bearer first"]]
-
-
-def event(seq: int) -> WatchThreadResponse:
-    return WatchThreadResponse(
-        event=ThreadEvent(cursor=bytes([seq]), seq=seq, kind=history.EVENT_KIND_THREAD_DELETED)
-    )
-
-
-class Recording(grpc.ServerInterceptor):
-    """Remembers what calls showed, and does something before the next one is answered."""
-
-    def __init__(self, *between: Callable[[], object]) -> None:
-        self.shown: list[str] = []
-        self._between = [*between]
-
-    def intercept_service(self, continuation: Any, details: Any) -> Any:
-        self.shown += [value for name, value in details.invocation_metadata if name[:6] == "author"]
-        if self._between:
-            self._between.pop(0)()
-        return continuation(details)
-
-
-@pytest.mark.parametrize("face", ["sync", "aio"])
-async def test_a_watch_goes_on_with_the_token_that_is_in_its_file_by_then(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, face: str
-) -> None:
-    path = tmp_path / "token"
-
-    def rotate(text: str) -> None:
-        (tmp_path / "next").write_text(text)
-        os.replace(tmp_path / "next", path)
-
-    rotate("first")
-    monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", str(path))
-    services = ScriptedServices()
-    services.on("WatchThread", event(1), Refuse(grpc.StatusCode.UNAVAILABLE, "DRAINING"))
-    services.on("WatchThread", event(2), REFUSALS[1])  # cut off: the old token is gone
-    services.on("WatchThread", REFUSALS[1])
-    recording = Recording(lambda: None, lambda: rotate("second"))
-    with serving(services, recording) as target:
-        client = Client(target) if face == "sync" else AsyncClient(target)
-        seen: list[int] = []
-        with pytest.raises(Unauthenticated):
-            await watch_to_the_end(client, seen)
-        assert seen == [1, 2]
-        assert recording.shown == ["Bearer first", "Bearer first", "Bearer second"]
-        await client.aclose() if isinstance(client, AsyncClient) else client.close()
-
-
-async def watch_to_the_end(client: Client | AsyncClient, seen: list[int]) -> None:
-    """Note the events of a watch until it fails."""
-    if isinstance(client, AsyncClient):
-        async for one in client.watch("t"):
-            seen.append(one.seq)  # noqa: PERF401 - what was seen before a failure counts
-        return
-
-    def watch() -> None:
-        for one in client.watch("t"):
-            seen.append(one.seq)  # noqa: PERF401 - see above
-
-    await asyncio.to_thread(watch)
-
-
-def test_a_refused_scope_is_named() -> None:
-    services = ScriptedServices()
-    denied = {"scope": "write", "method": "/tuskpoint.v1.ThreadService/DeleteThread"}
-    services.on("DeleteThread", Refuse(grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING", denied))
-    with (
-        serving(services) as target,
-        Client(target, token=TOKEN) as client,
-        pytest.raises(PermissionDenied) as caught,
-    ):
-        client.delete("t")
-    assert (caught.value.scope, caught.value.metadata) == ("write", denied)
-    assert (caught.value.status, caught.value.reason) == ("PERMISSION_DENIED", "SCOPE_MISSING")
-    assert PermissionDenied("m").scope == ""

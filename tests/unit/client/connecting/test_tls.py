@@ -38,16 +38,6 @@ def services() -> ScriptedServices:
     return made
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_trusted_server_is_called_over_tls(
-    services: ScriptedServices, us: Party, kind: str
-) -> None:
-    with serving(services, credentials=us.server()) as target:
-        face = Face(kind, target, ca_file=us.ca_file, token="t")
-        assert (await face.call("info")).version == "9.9"
-        await face.aclose()
-
-
 async def test_two_authorities_never_share_a_channel(
     services: ScriptedServices, us: Party, others: Party
 ) -> None:

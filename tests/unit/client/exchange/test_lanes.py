@@ -75,9 +75,15 @@ def receive(lane: Lane, *answers: pb.Answer, draining: bool = False) -> list[Cal
     return finished
 
 
-def test_all_that_waits_goes_into_the_next_message_and_two_are_under_way() -> None:
-    lane = Lane()
-    lane.open()
+@pytest.fixture
+def lane() -> Lane:
+    """A lane whose first stream is open."""
+    made = Lane()
+    made.open()
+    return made
+
+
+def test_all_that_waits_goes_into_the_next_message_and_two_are_under_way(lane: Lane) -> None:
     for number in range(5):
         lane.push(save_call(checkpoint_id=str(number)))
     first = sent_by(lane)
@@ -93,9 +99,7 @@ def test_all_that_waits_goes_into_the_next_message_and_two_are_under_way() -> No
     assert [one.id for one in sent_by(lane)] == [7]
 
 
-def test_loads_go_though_two_messages_with_saves_are_under_way() -> None:
-    lane = Lane()
-    lane.open()
+def test_loads_go_though_two_messages_with_saves_are_under_way(lane: Lane) -> None:
     for _ in range(2):
         lane.push(save_call())
         sent_by(lane)
@@ -104,9 +108,7 @@ def test_loads_go_though_two_messages_with_saves_are_under_way() -> None:
     assert [one.WhichOneof("call") for one in sent_by(lane)] == ["get"]
 
 
-def test_a_journaled_save_that_waits_for_its_certificate_holds_nothing_up() -> None:
-    lane = Lane()
-    lane.open()
+def test_a_journaled_save_that_waits_for_its_certificate_holds_nothing_up(lane: Lane) -> None:
     slow = [save_call(durability=DURABILITY_CERTIFIED) for _ in range(2)]
     for call in slow:
         lane.push(call)
@@ -117,9 +119,7 @@ def test_a_journaled_save_that_waits_for_its_certificate_holds_nothing_up() -> N
     assert lane.calls[:2] == slow
 
 
-def test_a_message_holds_four_mebibytes_and_a_stream_256_frames() -> None:
-    lane = Lane()
-    lane.open()
+def test_a_message_holds_four_mebibytes_and_a_stream_256_frames(lane: Lane) -> None:
     for _ in range(5):
         lane.push(save_call(size=1024 * 1024))
     assert len(sent_by(lane)) == 3
@@ -131,9 +131,7 @@ def test_a_message_holds_four_mebibytes_and_a_stream_256_frames() -> None:
     assert not crowd.is_ready
 
 
-def test_unanswered_bytes_are_bounded_but_one_call_may_have_more() -> None:
-    lane = Lane()
-    lane.open()
+def test_unanswered_bytes_are_bounded_but_one_call_may_have_more(lane: Lane) -> None:
     for size_mib in (40, 20, 20):
         request = pb.SaveWritesRequest(
             ref=CheckpointRef(thread_id="t", checkpoint_id="1"),
@@ -171,9 +169,7 @@ def test_the_session_is_the_same_on_each_stream_and_another_in_each_lane() -> No
 
 
 @pytest.mark.parametrize("failure", [BROKEN, DRAINING])
-def test_a_save_whose_id_was_minted_is_sent_again_with_it(failure: Unavailable) -> None:
-    lane = Lane()
-    lane.open()
+def test_a_save_whose_id_was_minted_is_sent_again_with_it(lane: Lane, failure: Unavailable) -> None:
     call = save_call(
         checkpoint_id="", durability=DURABILITY_CERTIFIED, tried=attempts(Repeat.UNSAFE)
     )
@@ -186,10 +182,8 @@ def test_a_save_whose_id_was_minted_is_sent_again_with_it(failure: Unavailable) 
     assert [one.save.checkpoint.ref for one in sent_by(lane)] == [ref]
 
 
-def test_a_final_error_ends_only_the_calls_that_were_sent() -> None:
+def test_a_final_error_ends_only_the_calls_that_were_sent(lane: Lane) -> None:
     refused = TuskPointError("no", status="INVALID_ARGUMENT")
-    lane = Lane()
-    lane.open()
     sent, waiting = save_call(), save_call()
     lane.push(sent)
     sent_by(lane)
@@ -199,9 +193,7 @@ def test_a_final_error_ends_only_the_calls_that_were_sent() -> None:
     assert lane.end(refused, 0.0) == [waiting], "nothing was sent: it refused the stream"
 
 
-def test_callers_that_share_a_failure_get_errors_of_their_own() -> None:
-    lane = Lane()
-    lane.open()
+def test_callers_that_share_a_failure_get_errors_of_their_own(lane: Lane) -> None:
     calls = [save_call(), save_call()]
     for call in calls:
         lane.push(call)
@@ -213,9 +205,7 @@ def test_callers_that_share_a_failure_get_errors_of_their_own() -> None:
     assert (str(first), first.status, first.reason) == ("no", "INTERNAL", "INTERNAL_ERROR")
 
 
-def test_a_draining_server_is_sent_nothing_more() -> None:
-    lane = Lane()
-    lane.open()
+def test_a_draining_server_is_sent_nothing_more(lane: Lane) -> None:
     lane.push(save_call())
     (frame,) = sent_by(lane)
     lane.push(save_call())
@@ -226,9 +216,7 @@ def test_a_draining_server_is_sent_nothing_more() -> None:
     assert len(sent_by(lane)) == 1
 
 
-def test_the_answer_to_a_call_that_was_left_is_dropped() -> None:
-    lane = Lane()
-    lane.open()
+def test_the_answer_to_a_call_that_was_left_is_dropped(lane: Lane) -> None:
     left, waiting = save_call(), save_call(checkpoint_id="2")
     lane.push(left)
     (frame,) = sent_by(lane)
@@ -240,9 +228,7 @@ def test_the_answer_to_a_call_that_was_left_is_dropped() -> None:
     assert lane.take(0.0) == []
 
 
-def test_an_answer_that_nobody_asked_for_breaks_the_contract() -> None:
-    lane = Lane()
-    lane.open()
+def test_an_answer_that_nobody_asked_for_breaks_the_contract(lane: Lane) -> None:
     lane.push(save_call())
     (frame,) = sent_by(lane)
     finished: list[Call] = []
@@ -263,9 +249,9 @@ def test_an_answer_that_nobody_asked_for_breaks_the_contract() -> None:
     ],
     ids=["empty", "of another kind", "less than asked"],
 )
-def test_a_last_answer_of_another_kind_or_durability_is_an_error(answer: pb.Answer) -> None:
-    lane = Lane()
-    lane.open()
+def test_a_last_answer_of_another_kind_or_durability_is_an_error(
+    lane: Lane, answer: pb.Answer
+) -> None:
     call = save_call(durability=DURABILITY_CERTIFIED)
     lane.push(call)
     sent_by(lane)
