@@ -116,15 +116,6 @@ async def refused(house: House, reason: Reason) -> Refusal:
     return caught.value
 
 
-async def test_only_a_certified_adoption_waits_for_its_certification() -> None:
-    house = House(closure())
-    await adopt(house)
-    assert house.asked == ["fetch", "adopt", "certify new: 7"]
-    house = House(closure())
-    await adopt(house, JOURNALED)
-    assert house.asked == ["fetch", "adopt"]
-
-
 async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
     house = House(closure(), answered=SAVED, full=True)
     [step] = await adopt(house)
@@ -153,15 +144,6 @@ async def test_a_blob_that_is_not_there_is_the_callers_and_a_part_is_not() -> No
     house.fails = Refusal(Reason.BLOB_NOT_FOUND, blob_id="a-part")
     reported = await refused(house, Reason.BLOB_NOT_FOUND)
     assert reported.status is Status.DATA_LOSS
-
-
-@pytest.mark.parametrize("fields", [{"thread_id": "u"}, {"checkpoint_id": "2"}])
-async def test_another_checkpoint_is_not_adopted(fields: dict[str, str]) -> None:
-    house = House(closure())
-    with pytest.raises(Refusal) as caught:
-        await adopt(house, CERTIFIED, **fields)
-    assert caught.value.reason is Reason.DESCRIPTOR_MISMATCH
-    assert house.asked == ["fetch"]
 
 
 async def test_a_caller_that_leaves_ends_the_fetch() -> None:

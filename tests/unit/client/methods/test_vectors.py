@@ -91,23 +91,6 @@ def test_an_invalid_vector_is_refused_in_one_sentence(vector: Any, reported: str
 # --- saves ----------------------------------------------------------------------------
 
 
-async def test_a_save_sends_its_vector_and_whether_search_finds_the_thread(
-    services: ScriptedServices, face: Face
-) -> None:
-    given: list[dict[str, Any]] = [
-        {"vector": np.array([1, 0.5]), "searchable": True},
-        {"searchable": False},
-        {},
-    ]
-    for named in given:
-        services.on("SaveCheckpoint", SAVED)
-        await face.call("save", "t", {"n": 1}, parent="", **named)
-    assert [
-        ([*one.vector], one.searchable if one.HasField("searchable") else None)
-        for one in services.requests
-    ] == [([1, 0.5], True), ([], False), ([], None)]
-
-
 @pytest.mark.parametrize("named", [{"vector": []}, {"vector": "no"}, {"searchable": "no"}])
 async def test_a_save_refuses_an_invalid_vector_or_setting(
     services: ScriptedServices, face: Face, named: dict[str, Any]
@@ -180,15 +163,6 @@ async def test_the_config_gives_the_vector_before_the_callable(save: Save) -> No
     assert ([*sent.vector], seen) == ([0.5, 1], [({"plan": "write"}, METADATA)])
     assert [*(await save(at(), vectorize=lambda *_: None)).vector] == []
     assert [*(await save(at())).vector] == []
-
-
-@pytest.mark.parametrize("vector", [[1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0])])
-async def test_a_vector_in_the_config_stays_out_of_the_metadata(save: Save, vector: Any) -> None:
-    config = at(tuskpoint_vector=vector)
-    config["metadata"] = {"tuskpoint_vector": vector}
-    sent = await save(config)
-    assert [*sent.vector] == [1, 2]
-    assert b"tuskpoint_vector" not in sent.SerializeToString()
 
 
 async def test_errors_of_the_callable_are_the_callers(

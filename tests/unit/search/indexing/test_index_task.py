@@ -118,16 +118,6 @@ async def test_a_backlog_is_indexed_in_order_and_in_small_batches() -> None:
     assert kit.rows.watermarks == {1: 100}
 
 
-async def test_a_commit_is_indexed() -> None:
-    kit = Kit()
-    async with kit.running():
-        await kit.rows.until(lambda: kit.rows.takes > 0)
-        for number in (1, 2, 3):
-            kit.commit(number)
-            await kit.rows.until(lambda: not kit.rows.waiting)
-    assert indexed(kit.rows) == [1, 2, 3]
-
-
 async def test_changes_are_gathered_unless_a_search_waits() -> None:
     kit = Kit()
     async with kit.running(PATIENT, hold=True) as task:
@@ -172,29 +162,6 @@ async def test_a_search_waits_only_for_changes_logged_before_it() -> None:
         await asyncio.wait_for(kit.paused.wait(), 30)
         assert kit.rows.waiting
     assert kit.pauses.count(3.0) >= 1
-
-
-async def test_a_search_waits_no_longer_than_it_may() -> None:
-    kit = kit_of(1)
-    held, begun = asyncio.Event(), asyncio.Event()
-
-    async def hang(documents: Sequence[Document]) -> None:
-        begun.set()
-        await held.wait()
-
-    store = kit.rows.store
-
-    async def hanging(*arguments: object, **named: object) -> int:
-        await hang(())
-        return await store(*arguments, **named)  # type: ignore[arg-type]
-
-    kit.rows.store = hanging  # type: ignore[method-assign]
-    async with kit.running(IndexSettings(catch_up_s=0.01)) as task:
-        await begun.wait()
-        assert await task.catch_up(TENANT) == 1
-        held.set()
-        await kit.rows.until(lambda: not kit.rows.waiting)
-        assert await task.catch_up(TENANT) == 0
 
 
 async def test_a_batch_that_ends_while_a_search_asks_how_far_the_logs_are_counts() -> None:

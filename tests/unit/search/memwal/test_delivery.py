@@ -77,17 +77,6 @@ async def test_many_go_in_batches_of_twenty_as_the_budget_allows() -> None:
 
 
 @virtually
-async def test_more_than_an_hour_lets_through_keeps_within_it() -> None:
-    house = House()
-    house.remember(*named(1100))
-    await house.until(3 * HOUR_S)
-    spent = [(call.at, call.points) for call in house.relayer.calls]
-    assert most(spent, MINUTE_S) <= SETTINGS.points_per_minute
-    assert most(spent, HOUR_S) <= SETTINGS.points_per_hour
-    assert house.states() == {DELIVERED: 1100}
-
-
-@virtually
 async def test_a_job_is_asked_for_after_as_long_as_it_ran_already() -> None:
     house = House()
     house.relayer.job_s = 1500

@@ -76,17 +76,6 @@ async def test_a_batch_without_answer_is_sent_one_by_one_under_keys(carried: Car
 
 
 @virtually
-async def test_one_memory_that_is_never_answered_is_stored_once() -> None:
-    house = House()
-    house.remember("one")
-    house.relayer.fault_of = faults(*[hangs(Carried.ALL)] * 5)
-    await house.until(HOUR_S)
-    assert [call.name for call in sends(house)] == ["remember"] * 6
-    assert len({call.key for call in sends(house)}) == 1
-    once_each(house, ["one"])
-
-
-@virtually
 async def test_a_batch_lost_after_it_was_accepted_is_sent_again() -> None:
     house = House()
     summaries = named(3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -115,8 +115,8 @@ class Kit:
         return caught.value
 
 
-@contextmanager
-def kit(settings: MemWalSettings = SETTINGS) -> Iterator[Kit]:
+@asynccontextmanager
+async def kit(settings: MemWalSettings = SETTINGS) -> AsyncIterator[Kit]:
     loop = asyncio.get_running_loop()
     relayer = ScriptedRelayer()
     memwal = MemWal(
@@ -126,12 +126,13 @@ def kit(settings: MemWalSettings = SETTINGS) -> Iterator[Kit]:
         opener=lambda settings, count: relayer,
     )
     yield Kit(memwal, relayer)
+    await memwal.stop()
     assert relayer.closed
 
 
 @virtually
 async def test_memories_of_this_servers_form_come_back() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         ours = memory_text("the writer starts", POINTER)
         forged = [
@@ -151,12 +152,11 @@ async def test_memories_of_this_servers_form_come_back() -> None:
         assert recalled == [Recalled(POINTER, "the writer starts", 0.1)]
         assert (returned, dropped) == (6, 3)
         assert it.relayer.asked[-1] == ("space/acme", "when did it start?", 7)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None:
-    with kit() as it:
+    async with kit() as it:
         assert it.health.last_answer_us is None
         await it.warm()
         assert it.relayer.asked == [("space", "checkpoint", 1)]
@@ -168,15 +168,13 @@ async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None
         await asyncio.sleep(2)
         assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what", "checkpoint"]
         assert it.health.last_answer_us == pytest.approx((2 * SETTINGS.check_s - 1) * 1e6, abs=1e4)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_first_searches_wait_for_the_first_check() -> None:
-    with kit() as it:
+    async with kit() as it:
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
         assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what"]
-        await it.lookup.stop()
 
 
 # --- deadlines and those who go --------------------------------------------------------
@@ -190,7 +188,7 @@ async def hanging(query: str) -> Recollection:
 
 @virtually
 async def test_deadline_counts_the_time_in_the_queue() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
 
         async def slow(query: str) -> Recollection:
@@ -212,12 +210,11 @@ async def test_deadline_counts_the_time_in_the_queue() -> None:
         await asyncio.sleep(3)
         assert it.health.healthy
         assert await it.lookup.recall("default", "again", 5) == ([], 0, 0)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_hanging_call_costs_one_deadline_and_then_nothing() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         it.relayer.answer = hanging
         began = it.loop.time()
@@ -227,12 +224,11 @@ async def test_hanging_call_costs_one_deadline_and_then_nothing() -> None:
         assert ended - began == pytest.approx(SETTINGS.recall_timeout_s)
         assert "suspended" in str(await it.problem())
         assert it.loop.time() == pytest.approx(ended)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_callers_that_go_disturb_no_call() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         going = asyncio.Event()
 
@@ -255,12 +251,11 @@ async def test_callers_that_go_disturb_no_call() -> None:
         assert [memory.summary for memory in recollected[0]] == ["stays"]
         assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "gone", "stays"]
         assert it.health.healthy
-        await it.lookup.stop()
 
 
 @virtually
 async def test_full_queue_refuses_at_once() -> None:
-    with kit(replace(SETTINGS, points_per_minute=1000)) as it:
+    async with kit(replace(SETTINGS, points_per_minute=1000)) as it:
         await it.warm()
         it.relayer.answer = hanging
         waiting = [asyncio.create_task(it.problem()) for _ in range(MOST_WAITING)]
@@ -276,7 +271,6 @@ async def test_full_queue_refuses_at_once() -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         assert "too many" not in str(await it.problem())
-        await it.lookup.stop()
 
 
 # --- the breaker -----------------------------------------------------------------------
@@ -284,7 +278,7 @@ async def test_full_queue_refuses_at_once() -> None:
 
 @virtually
 async def test_failure_stops_searches_until_a_check_succeeds() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         assert str(await it.problem()) == "no what"
@@ -304,12 +298,11 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
         assert [query for _, query, _ in it.relayer.asked[asked:]] == ["checkpoint"]
         assert (it.health.healthy, it.health.last_error) == (True, "")
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_queued_searches_fail_together_with_the_one_that_failed() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
 
         async def late(query: str) -> Recollection:
@@ -324,12 +317,11 @@ async def test_queued_searches_fail_together_with_the_one_that_failed() -> None:
             (RelayerTrouble.DENIED, "no what")
         }
         assert len(it.relayer.asked) == 2
-        await it.lookup.stop()
 
 
 @virtually
 async def test_pauses_double_up_to_a_bound() -> None:
-    with kit() as it:
+    async with kit() as it:
         it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         await asyncio.sleep(3600)
         times = it.relayer.times
@@ -339,12 +331,11 @@ async def test_pauses_double_up_to_a_bound() -> None:
             assert longest / 2 <= pause <= longest + 0.01
         assert len(pauses) > 12
         assert max(pauses) > SETTINGS.longest_retry_s / 2
-        await it.lookup.stop()
 
 
 @virtually
 async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         it.relayer.answer = fails(RelayerTrouble.LIMITED, 1800.0)
         assert (await it.problem()).trouble is RelayerTrouble.LIMITED
@@ -358,24 +349,22 @@ async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
         assert problem.retry_after_s == pytest.approx(1, abs=0.01)
         await asyncio.sleep(2)
         assert it.health.healthy
-        await it.lookup.stop()
 
 
 @virtually
 async def test_refused_query_is_about_that_query() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         it.relayer.answer = fails(RelayerTrouble.REFUSED)
         assert (await it.problem()).trouble is RelayerTrouble.REFUSED
         assert it.health.healthy
         it.relayer.answer = nothing
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_exhausted_budget_refuses_at_once_and_breaks_nothing() -> None:
-    with kit(replace(SETTINGS, points_per_minute=5)) as it:
+    async with kit(replace(SETTINGS, points_per_minute=5)) as it:
         await it.warm()
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
@@ -386,12 +375,11 @@ async def test_exhausted_budget_refuses_at_once_and_breaks_nothing() -> None:
         assert it.health.healthy
         await asyncio.sleep(problem.retry_after_s + 0.1)
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
-        await it.lookup.stop()
 
 
 @virtually
 async def test_check_waits_for_points() -> None:
-    with kit(replace(SETTINGS, check_s=10.0, points_per_minute=5)) as it:
+    async with kit(replace(SETTINGS, check_s=10.0, points_per_minute=5)) as it:
         await it.warm()
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
@@ -399,12 +387,11 @@ async def test_check_waits_for_points() -> None:
         assert len(it.relayer.asked) == 10
         await asyncio.sleep(35)
         assert it.relayer.asked[10:] == [("space", "checkpoint", 1)]
-        await it.lookup.stop()
 
 
 @virtually
 async def test_defect_is_logged_and_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
 
         async def broken(query: str) -> Recollection:
@@ -416,7 +403,6 @@ async def test_defect_is_logged_and_does_not_end_it(caplog: pytest.LogCaptureFix
         it.relayer.answer = nothing
         await asyncio.sleep(SETTINGS.first_retry_s + 0.1)
         assert it.health.healthy
-        await it.lookup.stop()
 
 
 # --- its life --------------------------------------------------------------------------
@@ -424,7 +410,7 @@ async def test_defect_is_logged_and_does_not_end_it(caplog: pytest.LogCaptureFix
 
 @virtually
 async def test_waiting_searches_are_answered_at_the_end() -> None:
-    with kit() as it:
+    async with kit() as it:
         await it.warm()
         it.relayer.answer = hanging
         waiting = [asyncio.create_task(it.problem()) for _ in range(2)]
@@ -441,7 +427,7 @@ async def test_it_reports_when_its_state_changes_and_not_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    with kit() as it:
+    async with kit() as it:
         it.relayer.answer = fails(RelayerTrouble.DENIED)
         await asyncio.sleep(1000)
         it.relayer.answer = nothing
@@ -450,7 +436,6 @@ async def test_it_reports_when_its_state_changes_and_not_each_time(
         await asyncio.sleep(1000)
         it.relayer.answer = nothing
         await asyncio.sleep(1000)
-        await it.lookup.stop()
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("ERROR", "MemWal is not used, saves and searches continue without it: no checkpoint"),
         ("INFO", "MemWal works: memories are recalled"),
