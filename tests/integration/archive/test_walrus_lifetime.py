@@ -68,26 +68,6 @@ async def test_live_thread_outlasts_many_epochs(
         assert status.billed_bytes >= 3 * 66_034_000
 
 
-async def test_quilts_of_many_flushes_become_one(
-    tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
-) -> None:
-    async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
-        for number in range(6):
-            await time.save("1", thread_id=f"t{number}")
-            await time.flush()
-        assert len(await time.blobs()) == 6
-        await time.delete("t0")
-        emulator.ledger.advance()
-        time.advance(1.5)
-        await time.look()
-        assert len(await time.blobs()) == 2  # what was moved, and the catalog that says so
-        for _ in range(4):
-            emulator.ledger.advance()
-            time.advance(1)
-            await time.look()
-        assert await check_certified(time.home) == 5
-
-
 async def test_unrenewed_blob_is_stored_again_once_the_publisher_answers(
     tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
 ) -> None:

@@ -1,4 +1,4 @@
-"""Hand-offs, states of any encoding and verification through both clients."""
+"""Hand-offs and states of any encoding through both clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tuskpoint import (
     Adoption,
     AdoptProgress,
     AlreadyExists,
-    CheckpointVerdict,
     DescriptorMismatch,
     HashMismatch,
     NotFound,
@@ -141,24 +140,3 @@ async def test_a_handoff_that_was_changed_is_refused(face: Face, config: Config)
     assert damaged.value.actual not in ("", descriptor.blob_sha256)
     with pytest.raises(NotFound):
         await face.call("load", "n")
-
-
-async def test_a_verification_proves_the_stored_bytes(face: Face, config: Config) -> None:
-    for number in range(3):
-        await face.call("save", "t", {"n": number})
-    before = await face.call("verify", "t")
-    assert (before.ok, before.passed, before.unverified) == (False, 0, 3)
-    await face.call("flush")
-    reported: list[CheckpointVerdict] = []
-    proven = await face.call("verify", "t", reported.append)
-    assert (proven.ok, proven.passed, proven.failed, proven.unverified) == (True, 3, 0, 0)
-    assert [one.verdict for one in reported] == ["pass"] * 3
-    assert all(one.location.sha256 == one.actual_sha256 for one in reported if one.location)
-    assert config.blob_dir is not None
-    assert tamper(config.blob_dir) > 0
-    damaged = await face.call("verify", "t")
-    assert not damaged.ok
-    assert damaged.failed or damaged.chain_detail
-    assert len(damaged.failures) == damaged.failed
-    with pytest.raises(NotFound):
-        await face.call("verify", "nobody")

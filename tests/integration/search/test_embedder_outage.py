@@ -19,8 +19,6 @@ from tuskpoint import AsyncClient
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
-pytestmark = pytest.mark.usefixtures("database")
-
 
 def vector_of(text: str) -> list[float]:
     return [1.0, float(len(text))]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from emulators.tests.memwal.peer import NOON, until
-from tuskpoint_emulators.memwal.access.limits import RateLimits
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.memwal.server import MemWalEmulator
@@ -109,24 +108,6 @@ async def test_calls_are_counted_by_outcome() -> None:
     assert calls == [("recall", "ok"), ("remember", "ok"), ("remember", "refused")]
 
 
-async def test_failed_job_has_a_reason() -> None:
-    async with relaying() as it, it.client() as relayer:
-        it.fault(Operation.BULK, FaultKind.FAIL_JOBS, message="no WAL left", positions=(1,))
-        jobs = await relayer.jobs(await relayer.remember_batch(SPACE, ["one", "two"]))
-        assert [(job.state, job.error) for job in jobs] == [
-            (JobState.DONE, ""),
-            (JobState.FAILED, "no WAL left"),
-        ]
-
-
-async def test_matches_that_cannot_be_returned_are_counted() -> None:
-    async with relaying() as it, it.client() as relayer:
-        await relayer.remember_batch(SPACE, ["one step", "another step"])
-        it.emulator.ledger.expire(None, None)
-        recollection = await relayer.recall(SPACE, "step", 5)
-        assert (recollection.memories, recollection.dropped) == ((), 2)
-
-
 async def test_limit_is_cut_to_the_most_that_a_relayer_returns() -> None:
     async with relaying() as it, it.client() as relayer:
         forged = tuple(f"forged {number}" for number in range(120))
@@ -170,30 +151,7 @@ async def test_wrong_clock_is_named(ahead_s: float) -> None:
         await relayer.recall(SPACE, "step", 5)
 
 
-async def test_credentials_that_cannot_be_checked_are_not_wrong() -> None:
-    async with relaying() as it, it.client() as relayer:
-        it.fault(
-            Operation.REMEMBER,
-            FaultKind.REFUSE,
-            status=503,
-            auth_error="AUTH_UPSTREAM_UNAVAILABLE",
-        )
-        problem = await failing(relayer.remember(SPACE, "text", "key"))
-        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
-
-
 # --- refusals --------------------------------------------------------------------------
-
-
-async def test_rate_limit_names_the_time_to_wait() -> None:
-    limits = RateLimits(delegate_key=10)
-    async with relaying(RelayerSettings(limits=limits)) as it, it.client() as relayer:
-        await relayer.remember_batch(SPACE, ["text"])
-        problem = await failing(relayer.remember_batch(SPACE, ["more"]))
-        assert (problem.trouble, problem.unsure) == (RelayerTrouble.LIMITED, False)
-        assert problem.retry_after_s == 60.0
-        it.emulator.clock.advance(60.0)
-        await relayer.remember_batch(SPACE, ["more"])
 
 
 async def test_refusals_of_the_relayer() -> None:
@@ -205,14 +163,6 @@ async def test_refusals_of_the_relayer() -> None:
         assert (full.trouble, full.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         long = await failing(relayer.remember("n" * 300, "text", "a third key"))
         assert (long.trouble, long.unsure) == (RelayerTrouble.REFUSED, False)
-
-
-async def test_relayer_for_other_sdks_is_reported() -> None:
-    async with relaying() as it, it.client() as relayer:
-        it.fault(Operation.RECALL, FaultKind.REFUSE, status=426, message="upgrade")
-        problem = await failing(relayer.recall(SPACE, "step", 5))
-        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
-        assert "SDK" in str(problem)
 
 
 # --- what may have been carried out ----------------------------------------------------
@@ -257,16 +207,6 @@ async def test_failures_before_sending_are_sure(operation: Operation, how: dict[
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
         assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         assert len(await relayer.remember_batch(SPACE, ["one"])) == 1
-
-
-async def test_relayer_that_hangs_is_left_in_time() -> None:
-    async with relaying() as it, it.client(send_timeout_s=SHORT_S) as relayer:
-        await relayer.recall(SPACE, "warm up", 1)
-        it.fault(Operation.BULK, FaultKind.HOLD)
-        problem = await failing(relayer.remember_batch(SPACE, ["one"]))
-        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, True)
-        assert "no answer within" in str(problem)
-        it.emulator.faults.release()
 
 
 @pytest.mark.parametrize("operation", [Operation.VERSION, Operation.CONFIG, Operation.SUI])

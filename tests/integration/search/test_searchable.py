@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 

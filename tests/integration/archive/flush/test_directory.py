@@ -7,14 +7,12 @@ import random
 from functools import partial
 from pathlib import Path
 
-import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.kit.archives import EAGER, check_certified, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
-from tuskpoint_server.archive.archive import StoreChangedError
 from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason
@@ -121,21 +119,6 @@ async def test_waits_end_with_the_server(tmp_path: Path) -> None:
         await stopping
 
 
-async def test_the_backlog_warns_then_refuses(tmp_path: Path) -> None:
-    store = MemoryStore()
-    async with house(tmp_path, store, soft_limit_bytes=1000, hard_limit_bytes=2000) as home:
-        data = random.Random(1).randbytes(1500)
-        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
-        home.archive.backlog(TENANT).admit()
-        assert home.archive.backlog(TENANT).warning()
-        await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": data[::-1]}))
-        with pytest.raises(Exception, match="wait for certification"):
-            home.archive.backlog(TENANT).admit()
-        await home.flush()
-        home.archive.backlog(TENANT).admit()
-        assert not home.archive.backlog(TENANT).warning()
-
-
 async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "blobs")
     async with house(tmp_path, store) as home:
@@ -176,15 +159,6 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
         await home.flush()
         assert await check_certified(home) == 6
         assert (await home.archive.status(TENANT)).evicted_bytes > 0
-
-
-async def test_blobs_of_another_kind_of_store_are_not_mixed(tmp_path: Path) -> None:
-    async with house(tmp_path, DirectoryStore(tmp_path / "blobs")) as home:
-        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
-        await home.flush()
-    with pytest.raises(StoreChangedError, match="directory"):
-        async with house(tmp_path, MemoryStore()):
-            pass
 
 
 async def test_flushes_and_failures_are_measured(tmp_path: Path) -> None:

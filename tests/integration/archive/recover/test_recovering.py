@@ -15,7 +15,7 @@ from tests.integration.archive.recover.recovered import (
     recover,
     recovered_house,
 )
-from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import (
     TENANT,
@@ -118,30 +118,6 @@ async def test_only_heads_keep_their_values_in_the_journal(home: House, tmp_path
         assert written(head) == [("", "task", 0, "w", b"written 3")]
 
 
-async def test_removed_checkpoints_stay_removed(home: House, tmp_path: Path) -> None:
-    removal = RemovalRows(home.journal.database)
-    await grow(home, 3)
-    await grow(home, 2, "gone")
-    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    await removal.delete_thread(TENANT, "gone")
-    await home.journal.save_writes(TENANT, key("9999"), [write("early", b"before")])
-    await home.flush()
-    async with recovered_house(tmp_path / "second", home) as second:
-        assert await compare(home, second) == 1
-        assert await keys_of(second, "t") == [key("0002")]
-        assert await second.ask("SELECT task_id FROM writes WHERE checkpoint_id = '9999'") == []
-        late = draft("0002", "0001", {"a": b"late"}, thread_id="gone")
-        await refused(second.journal.save_checkpoint(TENANT, late), Reason.THREAD_DELETED)
-        again = draft("0005", "", {"a": b"again"}, thread_id="gone")
-        await second.journal.save_checkpoint(TENANT, again)
-        await second.flush()
-        async with recovered_house(tmp_path / "third", second) as third:
-            assert await compare(second, third) == 2
-            assert await third.ask(
-                "SELECT incarnation, deleted_through FROM threads WHERE thread_id = 'gone'"
-            ) == [(2, "0001")]
-
-
 async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Path) -> None:
     lineage = LineageRows(home.journal.database)
     await grow(home, 3)
@@ -197,16 +173,6 @@ async def test_a_recovered_journal_is_another_one_without_changes(
         assert seq == begun == compacted
         assert indexed == 0
         assert unindexed is not None
-
-
-async def test_an_identical_save_changes_nothing(home: House, tmp_path: Path) -> None:
-    once = draft("1", "", {"x": b"1", "y": b""}, writes=(write("w", b"w"),))
-    saved = await home.journal.save_checkpoint(TENANT, once)
-    await home.flush()
-    async with recovered_house(tmp_path / "second", home) as second:
-        again = await second.journal.save_checkpoint(TENANT, once)
-        assert again.seq == saved.seq
-        assert await second.flush() == 0
 
 
 async def test_many_flushes_come_back_over_merged_runs(home: House, tmp_path: Path) -> None:

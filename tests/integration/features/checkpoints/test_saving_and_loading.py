@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import uuid
 from typing import TYPE_CHECKING
 
 import grpc
@@ -105,17 +103,6 @@ async def test_a_state_without_anything_is_a_state(
     request.checkpoint.state.SetInParent()
     await checkpoints.SaveCheckpoint(request)
     assert (await checkpoints.GetCheckpoint(get())).checkpoint.HasField("state")
-
-
-async def test_the_server_mints_rising_ids(checkpoints: CheckpointServiceAsyncStub) -> None:
-    minted = []
-    for _ in range(5):
-        saved = await checkpoints.SaveCheckpoint(save_request(""))
-        minted.append(saved.ref.checkpoint_id)
-    assert minted == sorted(set(minted))
-    assert {uuid.UUID(each).version for each in minted} == {6}
-    latest = await checkpoints.GetCheckpoint(get(""))
-    assert latest.checkpoint.ref.checkpoint_id == minted[-1]
 
 
 async def test_the_entry_view_has_no_state(checkpoints: CheckpointServiceAsyncStub) -> None:
@@ -289,21 +276,6 @@ async def test_large_values_go_both_ways_byte_for_byte(
         assert loaded[0].writes[0].value.data == medium
 
 
-async def test_many_values_of_medium_size_do_not_outgrow_a_message(
-    checkpoints: CheckpointServiceAsyncStub,
-) -> None:
-    values = [bytes([number]) * (200 * 1024) for number in range(60)]
-    for start in range(0, 60, 20):
-        writes = [
-            write(f"{start + n:02}", value=value_pb2.Value(type="b", data=values[start + n]))
-            for n in range(20)
-        ]
-        await checkpoints.SaveWrites(pb.SaveWritesRequest(ref=ref(FIRST), writes=writes))
-    await checkpoints.SaveCheckpoint(save_request())
-    [loaded] = await collect(checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(FIRST))))
-    assert [each.value.data for each in loaded.writes] == values
-
-
 async def test_a_client_that_hangs_up_does_not_undo_its_saves(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
@@ -319,15 +291,3 @@ async def test_a_client_that_hangs_up_does_not_undo_its_saves(
     stored = [each.ref.checkpoint_id for each in listed][:0:-1]
     assert stored == [f"{number:04}" for number in range(1, len(stored) + 1)], "without gaps"
     assert stored
-
-
-async def test_concurrent_saves_of_many_threads_all_land(
-    checkpoints: CheckpointServiceAsyncStub,
-) -> None:
-    async def agent(number: int) -> None:
-        for _ in range(5):
-            await checkpoints.SaveCheckpoint(save_request("", thread_id=f"t{number}"))
-
-    await asyncio.gather(*(agent(number) for number in range(16)))
-    listed = await collect(checkpoints.ListCheckpoints(pb.ListCheckpointsRequest()))
-    assert len(listed) == 80

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.store_service_pb2_grpc import StoreServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 DAY = {"seconds": 86_400}

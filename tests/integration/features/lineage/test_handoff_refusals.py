@@ -152,17 +152,6 @@ async def test_a_changed_byte_is_refused_with_both_hashes(giver: Side, taker: Si
     assert reported.metadata["blob_id"] == descriptor.blob_id
 
 
-async def test_another_hash_than_the_blobs_is_refused(giver: Side, taker: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    reported = await taker.refuses(changed(descriptor, blob_sha256=HASH))
-    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
-    assert (reported.metadata["expected"], reported.metadata["actual"]) == (
-        HASH,
-        descriptor.blob_sha256,
-    )
-
-
 async def test_no_local_copy_is_asked(tmp_path: Path) -> None:
     """The giver itself adopts: its cache has the bytes, and the store has lost them."""
     async with side(tmp_path / "data") as giver:
@@ -188,19 +177,6 @@ async def test_a_blob_that_is_not_there_may_be_in_another_store(
         assert "'directory'" in reported.message
         reported = await apart.refuses(changed(descriptor, blob_id="../../etc/passwd"))
         assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
-
-
-@pytest.mark.parametrize("field", ["thread_id", "checkpoint_id"])
-async def test_a_descriptor_of_another_checkpoint_is_refused(
-    giver: Side, taker: Side, field: str
-) -> None:
-    await save_run(giver)
-    descriptor = changed(await giver.hand_off(), **{field: "other"})
-    descriptor.source = f"{descriptor.thread_id}:{descriptor.checkpoint_id}"
-    reported = await taker.refuses(descriptor)
-    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
-    found = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
-    assert reported.metadata == {"field": field, "claimed": "other", "found": found}
 
 
 Change = Callable[[Segment], Segment]
@@ -313,15 +289,6 @@ async def test_any_other_blob_of_the_store_is_refused(giver: Side, taker: Side) 
     for data in [one.read_bytes() for one in others] + packs:
         reported = await taker.refuses(naming(giver, descriptor, data))
         assert reported.reason == "BLOB_MALFORMED"
-
-
-async def test_a_file_that_is_longer_than_any_blob_is_not_read(giver: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    with blob_file(giver, descriptor.blob_id).open("r+b") as file:
-        file.truncate(1 << 40)
-    reported = await giver.refuses(descriptor)
-    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
 
 
 async def test_a_bundle_that_is_too_large_is_not_made(

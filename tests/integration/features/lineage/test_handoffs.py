@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import uuid
 from pathlib import Path
@@ -21,21 +20,17 @@ from tests.integration.features.lineage.handoff_kit import (
     ZEROTH,
     Side,
     blob_file,
-    bundle_of,
     changed,
     content,
-    kept,
     save_run,
     saving,
 )
 from tests.integration.features.lineage.handoff_servers import side
-from tests.kit.messages import FIRST, SECOND, THREAD, channel, incompressible, ref, refused, write
+from tests.kit.messages import FIRST, SECOND, THREAD, channel, ref, refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
-
-pytestmark = pytest.mark.usefixtures("database")
 
 FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
 VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
@@ -124,14 +119,6 @@ async def test_nobody_need_wait_for_certification(giver: Side, taker: Side) -> N
     assert content(await taker.load("", "adopted")) == content(await giver.load(SECOND))
 
 
-async def test_a_thread_that_nobody_named_gets_a_name(giver: Side, taker: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    names = [(await taker.adopt(descriptor, ""))[-1].adoption.new_thread_id for _ in range(2)]
-    assert len({*names, ""}) == 3
-    assert [each.ref.thread_id for each in await taker.listed(names[0])] == [names[0]] * 2
-
-
 async def test_evicted_values_are_handed_off(tmp_path: Path, taker: Side) -> None:
     async with side(
         tmp_path / "lean",
@@ -187,33 +174,6 @@ async def test_where_nobody_wrote_a_summary_one_is_made(
     assert (await giver.hand_off(FIRST)).summary == summary
 
 
-async def test_without_an_id_the_latest_is_handed_off(giver: Side) -> None:
-    await save_run(giver)
-    assert await giver.hand_off("") == await giver.hand_off(SECOND)
-
-
-async def test_the_same_checkpoint_gives_the_same_blob_until_it_changes(giver: Side) -> None:
-    await save_run(giver)
-    first = await giver.hand_off()
-    await giver.flush()
-    assert await giver.hand_off() == first
-    await giver.checkpoints.SaveWrites(cpb.SaveWritesRequest(ref=ref(SECOND), writes=[write("x")]))
-    second = await giver.hand_off()
-    assert second.blob_id != first.blob_id
-    assert blob_file(giver, first.blob_id).exists()
-    assert len(bundle_of(giver, second).checkpoints) == len(bundle_of(giver, first).checkpoints)
-
-
-async def test_a_bundle_holds_the_closure_and_no_more(giver: Side) -> None:
-    await save_run(giver)
-    await giver.checkpoints.SaveCheckpoint(saving("1f0a", [channel("a")], thread_id="unrelated"))
-    bundle = bundle_of(giver, await giver.hand_off())
-    assert not bundle.members
-    found = {(one.checkpoint_ns, one.checkpoint_id): one for one in bundle.checkpoints}
-    assert found.keys() == {("", SECOND), (SUBGRAPH, SUBGRAPH_ID)}
-    assert found["", SECOND].delta_base, "what its delta channels are rebuilt from came along"
-
-
 # --- progress --------------------------------------------------------------------------
 
 
@@ -232,29 +192,6 @@ async def test_progress_is_reported_stage_by_stage(giver: Side, taker: Side) -> 
     assert [frame.durability for frame in frames[:-1]] == [0, 0, 0]
 
 
-async def test_bytes_are_reported_as_they_arrive(giver: Side, taker: Side) -> None:
-    await save_run(giver, (5 << 20) + 17)
-    descriptor = await giver.hand_off()
-    frames = await taker.adopt(descriptor)
-    counts = [frame.fetched_bytes for frame in frames if frame.stage == FETCHING]
-    assert counts == [number << 20 for number in range(6)]
-    size = blob_file(giver, descriptor.blob_id).stat().st_size
-    assert {frame.fetched_bytes for frame in frames[len(counts) :]} == {size}
-    [large] = [
-        each for each in (await taker.load("", "adopted")).state.channels if each.name == "large"
-    ]
-    assert large.value.data == incompressible((5 << 20) + 17)
-
-
-async def test_bundles_are_kept_as_long_as_their_thread_lives(giver: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    assert await giver.hand_off() == descriptor
-    assert kept(giver) == [bytes.fromhex(descriptor.blob_sha256)]
-    await giver.threads.DeleteThread(tpb.DeleteThreadRequest(thread_id=THREAD))
-    assert kept(giver) == []
-
-
 # --- retries ---------------------------------------------------------------------------
 
 
@@ -269,12 +206,6 @@ async def test_a_hand_off_that_is_asked_for_again_gets_the_first_answer(giver: S
     for fields in ({"to_agent": "other"}, {"to_agent": "writer", "ref": ref(SECOND)}):
         reported = await refused(giver.hand_off("", request_id="r", **fields))
         assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-
-
-async def test_two_that_ask_at_once_get_one_answer(giver: Side) -> None:
-    await save_run(giver)
-    answers = await asyncio.gather(*(giver.hand_off(request_id="r") for _ in range(5)))
-    assert all(answer == answers[0] for answer in answers)
 
 
 @pytest.mark.parametrize("target", ["adopted", ""])
@@ -294,23 +225,6 @@ async def test_an_adoption_that_is_asked_for_again_gets_the_first_answer(
     assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
     reported = await taker.refuses(changed(descriptor, blob_sha256="0" * 64), target, **asked)
     assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-
-
-async def test_an_adoption_without_a_request_id_is_not_repeated(giver: Side, taker: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    await taker.adopt(descriptor)
-    reported = await taker.refuses(descriptor)
-    assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
-
-
-async def test_a_name_that_is_free_again_can_be_adopted_to(giver: Side, taker: Side) -> None:
-    await save_run(giver)
-    descriptor = await giver.hand_off()
-    for _ in range(2):
-        await taker.adopt(descriptor)
-        assert content(await taker.load("", "adopted")) == content(await giver.load(SECOND))
-        await taker.threads.DeleteThread(tpb.DeleteThreadRequest(thread_id="adopted"))
 
 
 async def test_a_client_that_goes_away_leaves_a_whole_thread_or_none(

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import grpc
-import pytest
 
 from tests.kit.databases import rows_of_server
 from tests.kit.messages import (
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 JOURNALED = checkpoint_pb2.DURABILITY_JOURNALED
@@ -164,49 +162,6 @@ async def test_rollbacks_that_are_refused(
     nowhere = tpb.RollbackThreadRequest(ref=ref(FIRST, "nowhere"))
     answer = await refused(threads.RollbackThread(nowhere))
     assert (answer.code, answer.reason) == (grpc.StatusCode.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
-
-
-async def test_delta_channels_of_forks_and_rollbacks_are_rebuilt(
-    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
-) -> None:
-    ids = [FIRST[:-1] + str(number) for number in range(4)]
-    for number, (checkpoint_id, parent) in enumerate(zip(ids, ["", *ids], strict=False)):
-        request = save_request(checkpoint_id, parent=parent)
-        request.checkpoint.state.delta_channels.append("log")
-        if number == 0:
-            request.checkpoint.state.channels.append(channel("log", b"seed"))
-        await checkpoints.SaveCheckpoint(request)
-        value = value_pb2.Value(type="bytes", data=b"%d" % number)
-        writes = [value_pb2.PendingWrite(task_id="t", channel="log", value=value)]
-        await checkpoints.SaveWrites(pb.SaveWritesRequest(ref=ref(checkpoint_id), writes=writes))
-
-    async def history(reference: checkpoint_pb2.CheckpointRef) -> tuple[bytes, list[bytes]]:
-        request = pb.GetDeltaHistoryRequest(ref=reference, channels=["log"])
-        [frame] = [frame async for frame in checkpoints.GetDeltaHistory(request)]
-        found = frame.history
-        return found.seed.value.data, [each.value.data for each in found.writes]
-
-    expected = (b"seed", [b"0", b"1"])
-    assert await history(ref(ids[2])) == expected
-    fork = await threads.ForkThread(
-        tpb.ForkThreadRequest(ref=ref(ids[2]), new_thread_id="fork", durability=CERTIFIED)
-    )
-    assert await history(fork.ref) == expected
-    rollback = await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(ids[2])))
-    assert await history(rollback.ref) == expected
-    await threads.DeleteThread(tpb.DeleteThreadRequest(thread_id=THREAD))
-    assert await history(fork.ref) == expected
-    listed = await collect(checkpoints.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="fork")))
-    assert [each.ref.checkpoint_id for each in listed] == [ids[2]]
-
-
-async def test_a_thread_whose_longest_id_cannot_be_followed_is_not_rolled_back(
-    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
-) -> None:
-    longest = "z" * 128
-    await checkpoints.SaveCheckpoint(save_request(longest))
-    answer = await refused(threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(longest))))
-    assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("ref.checkpoint_id",))
 
 
 async def test_lineage_is_returned_in_both_directions(

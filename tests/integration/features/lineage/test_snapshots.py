@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 NEW, ROLLBACK = spb.RESTORE_MODE_NEW_THREADS, spb.RESTORE_MODE_ROLLBACK

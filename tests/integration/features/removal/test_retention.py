@@ -25,8 +25,6 @@ from tuskpoint_server.config.settings import Config
 if TYPE_CHECKING:
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
-
 
 async def test_thread_has_its_retention(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
@@ -36,17 +34,6 @@ async def test_thread_has_its_retention(server: Server) -> None:
         assert (await client.thread("t")).retention == timedelta(days=30)
         assert [one.retention async for one in client.threads()] == [timedelta(days=30)]
         await client.set_retention("t", None)
-        assert (await client.thread("t")).retention is None
-
-
-async def test_retention_ends_with_the_incarnation(server: Server) -> None:
-    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
-        await client.save("t", {"n": 1})
-        await client.set_retention("t", timedelta(days=30))
-        await client.delete("t")
-        with pytest.raises(NotFound):
-            await client.set_retention("t", timedelta(days=30))
-        await client.save("t", {"n": 1})
         assert (await client.thread("t")).retention is None
 
 
