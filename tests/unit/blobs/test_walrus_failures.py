@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -221,6 +223,41 @@ INTERNAL = answer(500, "INTERNAL_ERROR")
 EXPIRED = answer(504, "EXPIRED_SIGNATURE")
 
 
+RUNS: dict[str, tuple[int, dict[str, Any], dict[str, Any], str, str, list[float]]] = {
+    "a round goes through all before a pause":
+        (3, {name: [BUSY, BUSY] for name in "abc"}, {}, "a", "abcabca", [0.5, 1.0]),
+    "a final refusal is each endpoint's own": (3, {"a": BAD, "b": [BUSY]}, {}, "c", "abc", []),
+    "everyone refuses": (3, dict.fromkeys("abc", MISSING), {}, "not_found", "abc", []),
+    "the first refuses": (2, {"a": MISSING, "b": [BUSY] * 2}, {}, "b", "abbb", [0.5, 1.0]),
+    "the second refuses": (2, {"b": MISSING, "a": [BUSY] * 2}, {}, "a", "abaa", [0.5, 1.0]),
+    "what is forbidden is asked for nowhere": (3, {"a": LEGAL}, {}, "forbidden_content", "a", []),
+    "a token's failures stay here": (2, {"a": [EXPIRED]}, {"operation": PUT}, "a", "aa", [0.1]),
+    "few is few": (1, {"a": INTERNAL}, {"operation": PUT}, "publisher_failed", "aaa", [1.0, 2.0]),
+    "impatience is one round": (2, {"a": BUSY, "b": BUSY}, {"patient": False}, "busy", "ab", []),
+}  # fmt: skip
+"""How many endpoints there are, how they fail, how they are asked; who answered or which rule
+ended it, who was asked, and the pauses."""
+
+
+@pytest.mark.parametrize(
+    ("count", "symptoms", "named", "ended", "asked", "pauses"), RUNS.values(), ids=RUNS
+)
+def test_a_run_goes_on_as_its_failures_say(
+    count: int,
+    symptoms: Mapping[str, list[Symptom] | Symptom],
+    named: dict[str, Any],
+    ended: str,
+    asked: str,
+    pauses: list[float],
+) -> None:
+    run = Run(count)
+    try:
+        found = run({name: copy.copy(failing) for name, failing in symptoms.items()}, **named)
+    except Failed as failed:
+        found = failed.rule.name
+    assert (found, run.names, run.time.pauses) == (ended, asked, pauses)
+
+
 def test_pauses_double_up_to_a_bound() -> None:
     run = Run()
     with pytest.raises(Failed):
@@ -247,56 +284,6 @@ def test_visibility_is_waited_for_without_jitter() -> None:
     assert run.asked == [("a", stale) for stale in range(7)]
 
 
-def test_round_goes_through_all_before_a_pause() -> None:
-    run = Run(3)
-    assert run({name: [BUSY, BUSY] for name in "abc"}) == "a"
-    assert run.names == "abcabca"
-    assert run.time.pauses == [0.5, 1.0]
-
-
-def test_final_refusal_is_each_endpoint_s_own() -> None:
-    run = Run(3)
-    assert run({"a": BAD, "b": [BUSY]}) == "c"
-    assert run.names == "abc"
-    assert run.time.pauses == []
-
-
-def test_everyone_refuses() -> None:
-    run = Run(3)
-    with pytest.raises(Failed) as failed:
-        run(dict.fromkeys("abc", MISSING))
-    assert failed.value.rule.name == "not_found"
-    assert (run.names, run.time.pauses) == ("abc", [])
-
-
-@pytest.mark.parametrize(("missing", "busy"), [("a", "b"), ("b", "a")])
-def test_a_refusal_leaves_other_endpoints_to_be_tried(missing: str, busy: str) -> None:
-    run = Run(2)
-    assert run({missing: MISSING, busy: [BUSY, BUSY]}) == busy
-    assert run.names.count(missing) == 1
-    assert run.time.pauses == [0.5, 1.0]
-
-
-def test_nowhere_is_nowhere() -> None:
-    run = Run(3)
-    with pytest.raises(Failed):
-        run({"a": LEGAL})
-    assert run.names == "a"
-
-
-def test_token_matters_stay_here() -> None:
-    run = Run(2)
-    assert run({"a": [EXPIRED]}, operation=PUT) == "a"
-    assert run.names == "aa"
-
-
-def test_few_is_few() -> None:
-    run = Run()
-    with pytest.raises(Failed):
-        run({"a": INTERNAL}, operation=PUT)
-    assert run.time.pauses == [1.0, 2.0]
-
-
 def test_each_rule_counts_for_itself() -> None:
     run = Run()
     assert run({"a": [INTERNAL, BUSY, INTERNAL, BUSY, WRONG, WRONG, BUSY]}) == "a"
@@ -318,13 +305,6 @@ def test_no_attempt_begins_after_the_budget() -> None:
     with pytest.raises(Failed):
         slow({"a": BUSY, "b": BUSY}, budget_s=3.0, cost_s=2.0)
     assert slow.names == "ab"
-
-
-def test_impatience_is_one_round() -> None:
-    run = Run(2)
-    with pytest.raises(Failed):
-        run({"a": BUSY, "b": BUSY}, patient=False)
-    assert (run.names, run.time.pauses) == ("ab", [])
 
 
 def test_an_endpoint_that_is_down_is_skipped_by_the_next_run() -> None:

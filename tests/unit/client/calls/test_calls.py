@@ -289,17 +289,3 @@ async def test_many_threads_share_a_blocking_client(
     await asyncio.gather(*(asyncio.to_thread(save_some) for _ in range(8)))
     assert len(services.requests) == 80
     calls.close()
-
-
-async def test_a_loopback_target_goes_around_the_proxy(
-    services: ScriptedServices, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    for kind in ("sync", "async"):
-        services.on("SaveCheckpoint", SAVED)
-        calls = CallsFace(kind, target, timeout_s=5)
-        assert await calls.call("save_checkpoint", SAVE) == SAVED
-        await calls.aclose()

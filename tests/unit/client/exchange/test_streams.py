@@ -29,7 +29,7 @@ from tuskpoint.v1.checkpoint_pb2 import (
     CheckpointRef,
     Durability,
 )
-from tuskpoint.v1.errors_pb2 import CallError, ErrorReason, FieldViolation
+from tuskpoint.v1.errors_pb2 import CallError, ErrorReason
 from tuskpoint.v1.value_pb2 import PendingWrite, Value
 
 
@@ -79,33 +79,6 @@ async def test_calls_made_while_two_messages_are_under_way_go_into_the_next(
     assert len(message.frames) == 10
     stream.send(*(answer_to(one) for one in (frames[1], *message.frames)))
     assert len(await asyncio.gather(*made)) == 12
-
-
-async def test_a_refused_call_raises_the_error_of_a_unary_call(
-    server: ExchangeServer, client: Client
-) -> None:
-    error = CallError(
-        code=grpc.StatusCode.INVALID_ARGUMENT.value[0],
-        reason=ErrorReason.ERROR_REASON_INVALID_FIELD,
-        message="refused",
-        metadata={"field": "a"},
-        field_violations=[
-            FieldViolation(field="a", description="too long"),
-            FieldViolation(field="b", description="missing"),
-        ],
-    )
-    refused = client.start("save_checkpoint", save("1"))
-    stream = await off_loop(server.accept)
-    (frame,) = await off_loop(stream.frames, 1)
-    stream.send(refusal_of(frame, error))
-    with pytest.raises(errors.InvalidRequest, match="refused") as caught:
-        await refused
-    assert caught.value.violations == (("a", "too long"), ("b", "missing"))
-    assert (caught.value.reason, caught.value.metadata) == ("INVALID_FIELD", {"field": "a"})
-    kept = client.start("save_checkpoint", save("2"))
-    (frame,) = await off_loop(stream.frames, 1)
-    stream.send(answer_to(frame))
-    await kept
 
 
 async def test_a_call_that_waiting_helps_is_sent_again_on_the_same_stream(
