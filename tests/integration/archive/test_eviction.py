@@ -14,7 +14,6 @@ from tests.integration.archive.evictions import flush_and_evict
 from tests.kit.blobs.member_file import MemberFile
 from tests.kit.databases import journal_of, rows_of_server
 from tests.kit.messages import channel, collect, ref, refused, save_request, write
-from tuskpoint import AsyncClient
 from tuskpoint.v1 import (
     admin_service_pb2,
     checkpoint_pb2,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 LENGTH = 12
 LARGE = os.urandom(300 << 10)
-WAIT_SECONDS = 30
 
 
 @pytest.fixture
@@ -141,17 +139,6 @@ async def test_entries_need_no_blob(
     assert [one.ref for one in listed] == [one.ref for one in reversed(thread)]
     head = await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref("")))
     assert without_place([head.checkpoint]) == [thread[-1]]
-
-
-async def test_delta_channels_are_rebuilt(
-    checkpoints: CheckpointServiceAsyncStub, thread: list[checkpoint_pb2.Checkpoint]
-) -> None:
-    request = pb.GetDeltaHistoryRequest(ref=ref(thread[-1].ref.checkpoint_id), channels=["log"])
-    (frame,) = [one async for one in checkpoints.GetDeltaHistory(request)]
-    assert frame.history.seed.value.data == b"seed"
-    assert [one.value.data for one in frame.history.writes] == [
-        b"%d" % number for number in range(2, LENGTH - 1)
-    ]
 
 
 async def test_a_copy_of_an_evicted_thread(
@@ -304,15 +291,6 @@ async def state_of(
     load = pb.LoadCheckpointRequest(ref=made)
     [found] = await collect(checkpoints.LoadCheckpoint(load))
     return list(found.state.channels)
-
-
-async def test_the_client_does_not_notice(server: Server) -> None:
-    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
-        saved = [await client.save("t", {"same": "x" * 100, "step": n}) for n in range(5)]
-        await client.flush()
-        for number, checkpoint_id in enumerate(saved):
-            loaded = await client.load("t", checkpoint_id)
-            assert loaded.state == {"same": "x" * 100, "step": number}
 
 
 # --- damage --------------------------------------------------------------------------------

@@ -53,45 +53,6 @@ async def test_a_thread_is_described(
     assert thread.update_time.ToNanoseconds() >= thread.create_time.ToNanoseconds() > 0
 
 
-async def test_threads_come_in_pages(
-    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
-) -> None:
-    names = [f"t{number}" for number in range(5)]
-    for name in names:
-        await checkpoints.SaveCheckpoint(save_request(thread_id=name, agent_id="a"))
-    found, token, pages = [], "", 0
-    while token or not pages:
-        request = tpb.ListThreadsRequest(page_size=2, page_token=token, agent_id="a")
-        page = await threads.ListThreads(request)
-        found += [each.thread_id for each in page.threads]
-        token, pages = page.next_page_token, pages + 1
-    assert (found, pages) == (names, 3)
-
-
-async def test_the_latest_changes_come_in_pages(
-    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
-) -> None:
-    for name in "abcd":
-        await checkpoints.SaveCheckpoint(save_request(thread_id=name))
-    await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(FIRST, "b"), label="good"))
-    whole = tpb.ListThreadsRequest(order=LATEST)
-    stored = list((await threads.ListThreads(whole)).threads)
-    assert len(stored) == 4
-    times = [(-one.update_time.ToNanoseconds(), one.thread_id) for one in stored]
-    assert times == sorted(times)
-    for one in stored:
-        described = (await threads.GetThread(tpb.GetThreadRequest(thread_id=one.thread_id))).thread
-        assert one.update_time == described.update_time
-    found, token, pages = [], "", 0
-    while token or not pages:
-        asked = tpb.ListThreadsRequest(order=LATEST, page_size=1, page_token=token)
-        asked.changed_after.CopyFrom(stored[-1].update_time)
-        page = await threads.ListThreads(asked)
-        found += [each.thread_id for each in page.threads]
-        token, pages = page.next_page_token, pages + 1
-    assert (found, pages) == ([one.thread_id for one in stored], 4)
-
-
 async def test_a_page_token_is_good_for_its_order_and_times_only(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:

@@ -207,15 +207,6 @@ async def test_deleted_checkpoints_are_not_found_though_memwal_returns_them(home
     assert len(home.relayer.ledger.texts(NAMESPACE)) == 3
 
 
-async def test_a_thread_that_is_not_searchable_is_never_sent(home: House) -> None:
-    await home.save(1, "a private matter", thread_id="private", searchable=False)
-    await home.save(1, "a public matter", thread_id="public")
-    await home.delivered(1)
-    assert [text.partition(" ckpt:")[0] for text in home.relayer.ledger.texts()] == [
-        "a public matter"
-    ]
-
-
 async def test_threads_agents_and_metadata_are_kept_apart(home: House) -> None:
     for number, thread_id in enumerate(("one", "two")):
         await home.save(

@@ -6,7 +6,6 @@ import base64
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +59,6 @@ async def source(walrus: WalrusProcess) -> AggregatorSource:
     return AggregatorSource([walrus.url])
 
 
-@contextmanager
-def fault(walrus: WalrusProcess, operation: str, kind: str, **more: object) -> Iterator[None]:
-    """Let every request of an operation meet a fault."""
-    walrus.strike(operation, 1.0, kind=kind, **more)
-    try:
-        yield
-    finally:
-        walrus.calm()
-
-
 async def test_a_catalog_leads_to_all_that_was_certified(
     left: House, source: AggregatorSource
 ) -> None:
@@ -120,62 +109,6 @@ async def test_a_patch_is_read_by_its_own_id_too(
     await source.close()
 
 
-async def test_two_endpoints_of_a_network_give_the_same_findings(
-    left: House, walrus: WalrusProcess
-) -> None:
-    digests = set()
-    for url in (walrus.url, walrus.url.replace("127.0.0.1", "localhost")):
-        source = AggregatorSource([url])
-        found = await kit.audited_catalog(source, left.catalog, (SHORT,))
-        digests.add(json.dumps(found.findings.as_json(), sort_keys=True))
-        await source.close()
-    assert len(digests) == 1
-
-
-async def test_corrupted_answers_fail(
-    left: House, source: AggregatorSource, walrus: WalrusProcess
-) -> None:
-    with fault(walrus, "get_blob", "corrupt"):
-        found = await kit.audited_descriptor(source, left.handoff)
-    assert found.result == "FAIL"
-    assert found.findings.root.actual_sha256 not in ("", left.handoff.blob_sha256)
-    await source.close()
-
-
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [("drop", {}), ("cut", {}), ("gateway", {"status": 502}), ("refuse", {"status": 503})],
-)
-async def test_an_aggregator_that_fails_leaves_the_audit_incomplete(
-    left: House,
-    source: AggregatorSource,
-    walrus: WalrusProcess,
-    kind: str,
-    more: dict[str, object],
-) -> None:
-    with fault(walrus, "get_patch", kind, **more):
-        found = await kit.audited_catalog(source, left.catalog, (SHORT,))
-    assert found.result == "INCOMPLETE"
-    assert found.findings.root.verdict is Verdict.UNREADABLE
-    await source.close()
-
-
-async def test_an_aggregator_that_fails_now_and_then_changes_nothing(
-    left: House, source: AggregatorSource, walrus: WalrusProcess
-) -> None:
-    walrus.strike("get_patch", 0.15, kind="refuse", status=503)
-    steps = 0
-    try:
-        for _ in range(5):
-            found = await kit.audited_catalog(source, left.catalog)
-            assert found.result == "PASS"
-            steps += len(found.reported)
-    finally:
-        walrus.calm()
-        await source.close()
-    assert source.traffic.requests > steps
-
-
 # --- as people run it ------------------------------------------------------------------
 
 
@@ -223,16 +156,6 @@ def test_a_descriptor_comes_by_a_pipe_and_no_server_is_needed(
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["findings"]["result"] == "PASS"
-
-
-def test_a_false_descriptor_is_explained(
-    left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
-) -> None:
-    lie = tmp_path / "descriptor.json"
-    lie.write_text(kit.changed(left.handoff, summary="Another.").to_json())
-    done = run("descriptor", str(lie), "--aggregator", walrus.url)
-    assert done.code == 6
-    assert "the descriptor's summary is not that of the checkpoint" in done.out
 
 
 def test_a_manifest_is_named_as_a_catalog_is(left: House, walrus: WalrusProcess, run: Run) -> None:
