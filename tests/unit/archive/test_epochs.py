@@ -18,11 +18,6 @@ def blob(end: int | None, epoch: int | None = None) -> StoredBlob:
     return StoredBlob("b", epoch=epoch, end_epoch=end)
 
 
-def test_blob_is_not_gone_before_the_epochs_after_the_one_that_was_seen() -> None:
-    clock = EpochClock(86_400, 5)
-    assert clock.stored(blob(end=15, epoch=10), BEGIN) == BEGIN + 4 * DAY_US
-
-
 def test_nothing_expires_where_there_are_no_epochs() -> None:
     clock = EpochClock(None)
     assert clock.stored(blob(end=15, epoch=10), BEGIN) is None
