@@ -48,7 +48,6 @@ class ScriptedSdk:
     def __init__(self, *script: Answer) -> None:
         self.wire = Wire()
         self.calls = 0
-        self.called = asyncio.Event()
         self._script = list(script)
 
     async def remember(self, text: str, namespace: str, key: str) -> Any:
@@ -69,7 +68,6 @@ class ScriptedSdk:
 
     async def _next(self) -> Any:
         self.calls += 1
-        self.called.set()
         answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         return await answer(self.wire)
 
@@ -179,21 +177,6 @@ async def test_every_error_of_the_sdk_is_of_a_kind(
         assert problem.__suppress_context__
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        httpx.ReadError("reset"),
-        json.JSONDecodeError("Expecting value", "<html>", 0),
-        memwal.client.MemWalError("GET /config returned 502"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-async def test_a_call_that_fails_before_its_request_was_not_carried_out(error: Exception) -> None:
-    relayer, _ = guarding(fails(error, asked=False))
-    problem = await failing(relayer.remember("space", "text", "key"))
-    assert (problem.trouble, problem.unsure) == (UNAVAILABLE, False)
-
-
 def test_an_error_of_a_connection_names_its_host() -> None:
     sui = httpx.Request("POST", "https://graphql.mainnet.sui.io/graphql")
     problem = failure(httpx.ConnectError("no route", request=sui), asked=False)
@@ -234,13 +217,6 @@ async def test_call_without_an_answer_ends(asked: bool) -> None:
         assert str(problem) == "no answer within 0.01 seconds"
 
 
-async def test_end_of_another_call_does_not_end_this_one() -> None:
-    spurious = fails(asyncio.CancelledError(), asked=False)
-    relayer, sdk = guarding(spurious, says(SimpleNamespace(job_id="job")))
-    assert await relayer.remember("space", "text", "key") == "job"
-    assert sdk.calls == 2
-
-
 async def test_calls_that_others_end_again_and_again_fail() -> None:
     relayer, sdk = guarding(fails(asyncio.CancelledError(), asked=False))
     problem = await failing(relayer.recall("space", "query", 1))
@@ -251,16 +227,6 @@ async def test_a_sent_batch_is_not_sent_again_by_itself() -> None:
     relayer, sdk = guarding(fails(asyncio.CancelledError()))
     problem = await failing(relayer.remember_batch("space", ["text"]))
     assert (problem.trouble, problem.unsure, sdk.calls) == (UNAVAILABLE, True, 1)
-
-
-async def test_our_own_end_is_an_end() -> None:
-    relayer, sdk = guarding(hangs(asked=False))
-    task = asyncio.create_task(relayer.recall("space", "query", 1))
-    await sdk.called.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert sdk.calls == 1
 
 
 # --- answers ---------------------------------------------------------------------------
