@@ -1,48 +1,18 @@
-"""Replays and watches through both clients, also while the server is killed and restarted."""
+"""Replays and watches of both clients while the server is killed and restarted."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.servers.processes import ServerProcess
-from tests.unit.client.faces import Face
 from tuskpoint import AsyncClient, Client, ThreadEvent
-from tuskpoint_server.api.server.server import Server
 
 WAIT_SECONDS = 60
-
-
-@pytest.fixture(params=["sync", "async"])
-async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Face]:
-    made = Face(request.param, f"127.0.0.1:{server.port}")
-    yield made
-    await made.aclose()
-
-
-async def save_some(face: Face, count: int, first: int = 0) -> list[str]:
-    return [await face.call("save", "t", {"n": first + step}) for step in range(count)]
-
-
-async def test_a_watch_reports_past_and_new_events(face: Face) -> None:
-    first, second = await save_some(face, 2)
-    events = await face.take("watch", 2, "t")
-    assert [one.checkpoint.checkpoint_id for one in events] == [first, second]
-    assert [one.checkpoint.state for one in events] == [{"n": 0}, {"n": 1}]
-    watching = asyncio.ensure_future(face.take("watch", 2, "t", cursor=events[0].cursor))
-    await face.call("set_label", "t", "good")
-    again, labelled = await asyncio.wait_for(watching, WAIT_SECONDS)
-    assert again.cursor == events[1].cursor
-    assert (labelled.kind, labelled.checkpoint.label) == ("label_set", "good")
-    watching = asyncio.ensure_future(face.take("watch", 1, "t", cursor=labelled.cursor))
-    await face.call("delete", "t")
-    (deleted,) = await asyncio.wait_for(watching, WAIT_SECONDS)
-    assert (deleted.kind, deleted.deleted_checkpoints) == ("thread_deleted", 2)
-    assert [one.seq for one in (*events, labelled, deleted)] == [1, 2, 3, 4]
 
 
 @pytest.fixture

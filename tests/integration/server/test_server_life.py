@@ -132,31 +132,16 @@ def test_a_file_that_is_no_database_is_reported_in_one_line(
     assert "journal.db" in line
 
 
-@pytest.mark.parametrize(
-    ("statements", "problem"),
-    [
-        (["CREATE TABLE cats (name TEXT)"], "another program"),
-        (["CREATE TABLE alembic_version (version_num TEXT)"], "the first version of TuskPoint"),
-        (
-            [
-                "CREATE TABLE journal_info (name TEXT, value TEXT)",
-                "INSERT INTO journal_info VALUES ('layout', '9')",
-            ],
-            "it has layout 9",
-        ),
-    ],
-)
 def test_a_database_that_is_not_known_is_left_alone(
-    refused_program: RefusedProgram, tmp_path: Path, statements: list[str], problem: str
+    refused_program: RefusedProgram, tmp_path: Path
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "journal.db")) as foreign, foreign:
-        for statement in statements:
-            foreign.execute(statement)
+        foreign.execute("CREATE TABLE cats (name TEXT)")
         before = list(foreign.iterdump())
     code, line = refused_program("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
     assert code == process.EXIT_JOURNAL
     assert "journal.db" in line
-    assert problem in line
+    assert "another program" in line
     with closing(sqlite3.connect(tmp_path / "journal.db")) as foreign:
         assert list(foreign.iterdump()) == before
 

@@ -9,9 +9,8 @@ import pytest
 
 from tests.kit.archives import check_certified, house
 from tests.kit.blobs.stores import MemoryStore
-from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.drafts import TENANT, draft, key, write
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
@@ -51,15 +50,3 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         needed = manifest.needed()
         assert {part.sha256 for part in bundle.parts} <= needed <= manifest.members.keys()
         assert await check_certified(home) == 1
-
-
-async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Path) -> None:
-    store = MemoryStore()
-    async with house(tmp_path, store) as home:
-        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
-        closure = await LineageRows(home.journal.database).closure(TENANT, key("a"))
-        assert closure is not None
-        store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
-        await refused(
-            home.archive.standalone.store_bundle(TENANT, closure), Reason.BLOB_UNAVAILABLE
-        )

@@ -12,21 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
-from tests.kit.blobs.member_file import MemberFile
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.archive.formats.bundles import Closure, encode_bundle
 from tuskpoint_server.archive.formats.stored_json import encode_parts
-from tuskpoint_server.archive.read.standalone import StandaloneBlob
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.features.call_memory import Holder
-from tuskpoint_server.features.lineage.first_answers import request
-from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 LARGE = random.Random(5).randbytes(30_000)
 NAMED = BlobLocation(bytes(32), 0, "blob")
@@ -43,26 +38,6 @@ async def closure_of(home: House, name: str = "") -> Closure:
     found = await LineageRows(home.journal.database).closure(TENANT, key(name))
     assert found is not None
     return found
-
-
-async def unchanged(kept: HandoffRows) -> BlobLocation | None:
-    found = await kept.unchanged(TENANT, key("1"))
-    return found[0] if found is not None else None
-
-
-async def keep(home: House, closure: Closure, bundle: StandaloneBlob) -> None:
-    await handoffs(home).keep_handoff(
-        request(TENANT, "", "CreateHandoff"),
-        closure.key,
-        bundle.location,
-        bundle.parts,
-        b"answer",
-        content_seq=closure.seq,
-    )
-
-
-def handoffs(home: House) -> HandoffRows:
-    return HandoffRows(home.journal.database)
 
 
 def known(location: BlobLocation) -> BlobLocation:
@@ -108,26 +83,6 @@ async def test_the_same_content_gives_the_same_blob(home: House) -> None:
     assert (
         await store.store_bundle(TENANT, await closure_of(home))
     ).location.sha256 != first.location.sha256
-
-
-@pytest.mark.parametrize("position", [0, 40, -1])
-async def test_a_bundle_that_was_changed_by_one_bit_is_refused_with_both_hashes(
-    home: House, blobs: Path, position: int
-) -> None:
-    await save(home, "1")
-    store = home.archive.standalone
-    bundle = await store.store_bundle(TENANT, await closure_of(home))
-    file = MemberFile.at(blobs, bundle.location)
-    file.flip(position)
-    refusal = await refused(
-        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_HASH_MISMATCH
-    )
-    assert refusal.metadata["expected"] == bundle.location.sha256.hex()
-    assert refusal.metadata["actual"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    file.unlink()
-    await refused(
-        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_NOT_FOUND
-    )
 
 
 async def test_a_large_bundle_is_stored_in_parts_and_joined(
@@ -177,13 +132,6 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
         assert refusal.metadata["blob_id"] == receipt.locations[0].blob_id, lie
 
 
-@pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
-async def test_bytes_that_are_no_bundle_are_refused(parted: House, data: bytes) -> None:
-    await refused(
-        parted.archive.standalone.open(TENANT, data, NAMED, Holder()), Reason.BLOB_MALFORMED
-    )
-
-
 async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     parted: House, small: MemoryStore
 ) -> None:
@@ -211,40 +159,3 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(
     assert "cannot be read back" in refusal.message
     small.after_put, small.lost = (lambda members: None), set()
     assert (await store.store_bundle(TENANT, await closure_of(parted))).location.size > 0
-
-
-async def test_handing_off_again_costs_nothing_until_the_thread_changes(
-    parted: House, small: MemoryStore
-) -> None:
-    await save(parted, "1")
-    store, kept = parted.archive.standalone, handoffs(parted)
-    assert await kept.unchanged(TENANT, key("1")) is None
-    closure = await closure_of(parted)
-    bundle = await store.store_bundle(TENANT, closure)
-    await keep(parted, closure, bundle)
-    packs = set(small.packs)
-    assert await unchanged(kept) == bundle.location
-    await parted.flush()
-    assert await unchanged(kept) == bundle.location
-    assert {one.segment for one in (await parted.manifest()).pins} == {bundle.location.sha256}
-    assert bundle.location.sha256 in (await parted.manifest()).members
-    assert packs < set(small.packs), "the flush stored the pin"
-    await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
-    assert await kept.unchanged(TENANT, key("1")) is None
-    closure = await closure_of(parted)
-    second = await store.store_bundle(TENANT, closure)
-    await keep(parted, closure, second)
-    assert await unchanged(kept) == second.location != bundle.location
-    await RemovalRows(parted.journal.database).delete_thread(TENANT, "t")
-    assert await kept.unchanged(TENANT, key("1")) is None
-
-
-async def test_a_change_while_a_bundle_is_stored_is_noticed(
-    parted: House, small: MemoryStore
-) -> None:
-    await save(parted, "1")
-    closure = await closure_of(parted)
-    bundle = await parted.archive.standalone.store_bundle(TENANT, closure)
-    await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
-    await keep(parted, closure, bundle)
-    assert await handoffs(parted).unchanged(TENANT, key("1")) is None

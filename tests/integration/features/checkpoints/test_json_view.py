@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
 import ormsgpack
 import pytest
 
 from tests.kit.messages import FIRST, SECOND, channel, collect, ref, refused, save_request, write
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1 import history_service_pb2 as history_pb
-from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
@@ -156,41 +153,3 @@ async def test_malformed_values_are_shown_beside_the_others(
         "bad": {"$opaque": "msgpack", "$size": 1, "$problem": "malformed", "$bytes": "wQ=="},
         "good": 1,
     }
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=["any", "blob"])
-async def test_a_delta_channel_is_shown_with_its_seed_and_writes(
-    checkpoints: CheckpointServiceAsyncStub, grpc_channel: grpc.aio.Channel, source: Any
-) -> None:
-    certified = checkpoint_pb2.DURABILITY_CERTIFIED
-    first = save_request(
-        FIRST,
-        [channel("log", value=msgpack(["seed"])), channel("plan", value=msgpack("read"))],
-        writes=[
-            write("a", "log", value=msgpack(["one"])),
-            write("b", "log", value=msgpack(["two"])),
-        ],
-    )
-    second = save_request(SECOND, [channel("plan", value=msgpack("write"))], durability=certified)
-    second.checkpoint.parent_checkpoint_id = FIRST
-    for request in (first, second):
-        request.checkpoint.state.delta_channels.extend(["log", "empty"])
-        await checkpoints.SaveCheckpoint(request)
-    rebuilt = {"$delta": [["one"], ["two"]], "$seed": ["seed"]}
-    got = await checkpoints.GetCheckpoint(
-        pb.GetCheckpointRequest(ref=ref(SECOND), view=JSON, source=source)
-    )
-    assert values(got.checkpoint) == {"plan": "write", "log": rebuilt}
-    listed = await collect(
-        checkpoints.ListCheckpoints(
-            pb.ListCheckpointsRequest(thread_id="thread", view=JSON, source=source)
-        )
-    )
-    assert [values(each)["log"] for each in listed] == [rebuilt, ["seed"]]
-    replayed = HistoryServiceStub(grpc_channel).ReplayThread(
-        history_pb.ReplayThreadRequest(thread_id="thread", view=JSON, source=source)
-    )
-    shown = [values(each.checkpoint)["log"] async for each in replayed]
-    assert shown == [["seed"], rebuilt]
-    full = await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(SECOND), view=FULL))
-    assert [each.name for each in full.checkpoint.state.channels] == ["plan"]
