@@ -1,18 +1,130 @@
-"""Replays and watches of both clients while the server is killed and restarted."""
+"""Replays and watches through both clients, also while the server is killed and restarted."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.servers.processes import ServerProcess
-from tuskpoint import AsyncClient, Client, ThreadEvent
+from tests.unit.client.faces import Face
+from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve
+from tuskpoint_server.config.settings import Config
 
 WAIT_SECONDS = 60
+
+
+@pytest.fixture(params=["sync", "async"])
+async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Face]:
+    made = Face(request.param, f"127.0.0.1:{server.port}")
+    yield made
+    await made.aclose()
+
+
+async def save_some(face: Face, count: int, first: int = 0) -> list[str]:
+    return [await face.call("save", "t", {"n": first + step}) for step in range(count)]
+
+
+async def test_a_watch_from_now_skips_what_was_and_has_a_cursor_at_once(face: Face) -> None:
+    await save_some(face, 2)
+    [now] = await face.take("watch", 1, "t", from_now=True, progress_s=1)
+    assert now.is_progress
+    [later] = await save_some(face, 1, first=2)
+    [event] = await face.take("watch", 1, "t", cursor=now.cursor, from_now=True)
+    assert event.checkpoint is not None
+    assert event.checkpoint.checkpoint_id == later
+
+
+async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
+    ids = await save_some(face, 4)
+    inner = await face.call("save", "t", {"sub": 1}, checkpoint_ns="a", checkpoint_id=ids[1])
+    found = await face.take("replay", 99, "t")
+    assert [(one.checkpoint_id, one.checkpoint_ns) for one in found] == [
+        (ids[0], ""),
+        (ids[1], ""),
+        (inner, "a"),
+        (ids[2], ""),
+        (ids[3], ""),
+    ]
+    assert [one.state for one in found] == [{"n": 0}, {"n": 1}, {"sub": 1}, {"n": 2}, {"n": 3}]
+    part = await face.take(
+        "replay",
+        99,
+        "t",
+        checkpoint_ns="",
+        from_checkpoint_id=ids[1],
+        to_checkpoint_id=ids[2],
+        view="entry",
+    )
+    assert [(one.checkpoint_id, one.state) for one in part] == [(ids[1], {}), (ids[2], {})]
+    with pytest.raises(NotFound):
+        await face.take("replay", 9, "nobody")
+    assert await face.take("history", 9, "nobody") == []
+
+
+async def test_a_watch_reports_past_and_new_events(face: Face) -> None:
+    first, second = await save_some(face, 2)
+    events = await face.take("watch", 2, "t")
+    assert [one.checkpoint.checkpoint_id for one in events] == [first, second]
+    assert [one.checkpoint.state for one in events] == [{"n": 0}, {"n": 1}]
+    watching = asyncio.ensure_future(face.take("watch", 2, "t", cursor=events[0].cursor))
+    await face.call("set_label", "t", "good")
+    again, labelled = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert again.cursor == events[1].cursor
+    assert (labelled.kind, labelled.checkpoint.label) == ("label_set", "good")
+    watching = asyncio.ensure_future(face.take("watch", 1, "t", cursor=labelled.cursor))
+    await face.call("delete", "t")
+    (deleted,) = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert (deleted.kind, deleted.deleted_checkpoints) == ("thread_deleted", 2)
+    assert [one.seq for one in (*events, labelled, deleted)] == [1, 2, 3, 4]
+
+
+async def test_a_watch_of_some_kinds_leaves_the_others_out(face: Face) -> None:
+    await save_some(face, 2)
+    await face.call("set_label", "t", "good")
+    (found,) = await face.take("watch", 1, "t", kinds=["label_set"], view="entry")
+    assert (found.kind, found.checkpoint.label, found.seq) == ("label_set", "good", 3)
+
+
+async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
+    await save_some(face, 1)
+    kinds = ["checkpoint_saved"]  # and not when a flush ends
+    saved, progress = await face.take("watch", 2, "t", kinds=kinds, progress_s=1)
+    assert [saved.kind, progress.kind] == ["checkpoint_saved", "progress"]
+    watching = asyncio.ensure_future(
+        face.take("watch", 1, "t", cursor=progress.cursor, kinds=kinds)
+    )
+    await save_some(face, 1, first=1)
+    (found,) = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert found.checkpoint.state == {"n": 1}
+
+
+async def test_a_cursor_of_another_thread_is_refused(face: Face) -> None:
+    await save_some(face, 1)
+    await face.call("save", "other", {})
+    (event,) = await face.take("watch", 1, "t")
+    with pytest.raises(InvalidRequest):
+        await face.take("watch", 1, "other", cursor=event.cursor)
+
+
+async def test_a_cursor_of_another_journal_names_where_to_begin(
+    face: Face, config: Config, tmp_path: Path
+) -> None:
+    await save_some(face, 2)
+    (_, event) = await face.take("watch", 2, "t")
+    async with serve.running(config.model_copy(update={"data_dir": tmp_path / "other"})) as server:
+        there = Face(face.kind, f"127.0.0.1:{server.port}")
+        first = await there.call("save", "t", {"n": 0})
+        with pytest.raises(CursorCompacted) as caught:
+            await there.take("watch", 1, "t", cursor=event.cursor)
+        (found,) = await there.take("watch", 1, "t", cursor=caught.value.oldest_cursor)
+        assert found.checkpoint.checkpoint_id == first
+        await there.aclose()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hand-offs and states of any encoding through both clients."""
+"""Hand-offs, forks, rollbacks, differences and verification through both clients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from tuskpoint import (
     Adoption,
     AdoptProgress,
     AlreadyExists,
+    Change,
+    CheckpointVerdict,
+    Conflict,
     DescriptorMismatch,
     HashMismatch,
     NotFound,
     PreconditionFailed,
+    Reference,
 )
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
@@ -49,6 +53,83 @@ def tamper(folder: Path) -> int:
     for one in stored:
         one.flip()
     return len(stored)
+
+
+async def test_a_fork_begins_a_thread_of_its_own(face: Face) -> None:
+    first = await face.call("save", "t", {"n": 1}, label="start")
+    await face.call("save", "t", {"n": 2})
+    forked = await face.call("fork", "t", first, new_thread_id="f")
+    assert (forked.new_thread_id, forked.checkpoint_id) == ("f", first)
+    assert forked.forked_from == f"t:{first}"
+    loaded = await face.call("load", "f")
+    assert (loaded.state, loaded.label) == ({"n": 1}, "start")
+    assert loaded.lineage.forked_from == f"t:{first}"
+    await face.call("save", "f", {"n": 3})
+    assert (await face.call("load", "t")).state == {"n": 2}
+    nameless = await face.call("fork", "t")
+    assert (await face.call("load", nameless.new_thread_id)).state == {"n": 2}
+    with pytest.raises(AlreadyExists):
+        await face.call("fork", "t", first, new_thread_id="f")
+    with pytest.raises(NotFound):
+        await face.call("fork", "nobody")
+
+
+async def test_a_rollback_is_followed_by_the_next_save(face: Face) -> None:
+    first = await face.call("save", "t", {"n": 1})
+    second = await face.call("save", "t", {"n": 2})
+    with pytest.raises(Conflict):
+        await face.call("rollback", "t", first, expected_head=first)
+    back = await face.call("rollback", "t", first, expected_head=second)
+    assert (back.thread_id, back.rolled_back_from) == ("t", f"t:{first}")
+    loaded = await face.call("load", "t")
+    assert (loaded.checkpoint_id, loaded.state) == (back.checkpoint_id, {"n": 1})
+    assert loaded.lineage.rolled_back_from == f"t:{first}"
+    third = await face.call("save", "t", {"n": 3})
+    assert (await face.call("load", "t", third)).parent_checkpoint_id == back.checkpoint_id
+
+
+async def test_a_thread_with_an_id_of_ones_own_goes_on(face: Face) -> None:
+    own = await face.call("save", "own", {"n": 1}, checkpoint_id="cp-001")
+    after = await face.call("save", "own", {"n": 2})
+    assert own == "cp-001"
+    assert after.startswith("cp-001-")
+    undone = await face.call("rollback", "own", own)
+    assert undone.checkpoint_id > after
+    assert (await face.call("load", "own")).state == {"n": 1}
+    again = await face.call("save", "own", {"n": 3})
+    assert again > undone.checkpoint_id
+    assert len(again) == len(after)
+    assert await face.call("save", "own", {"n": 4}, checkpoint_id="cp-002") == "cp-002"
+    assert (await face.call("load", "own")).checkpoint_id == "cp-002"
+
+
+async def test_a_lineage_leads_both_ways(face: Face) -> None:
+    root = await face.call("save", "t", {"n": 1})
+    await face.call("fork", "t", root, new_thread_id="f")
+    await face.call("fork", "f", root, new_thread_id="g")
+    tree = await face.call("lineage", "f")
+    assert [(one.kind, one.origin, one.result) for one in tree.ancestors] == [
+        ("fork", Reference("t", "", root), Reference("f", "", root))
+    ]
+    assert [(one.origin.thread_id, one.result.thread_id) for one in tree.descendants] == [
+        ("f", "g")
+    ]
+    assert not tree.truncated
+    with pytest.raises(NotFound):
+        await face.call("lineage", "nobody")
+
+
+async def test_a_diff_names_each_change_and_its_place(face: Face) -> None:
+    first = await face.call("save", "t", {"plan": [1, 2], "old": None})
+    await face.call("save", "t", {"plan": [1, 3], "new": "x"})
+    diff = await face.call("diff", "t", first)
+    assert set(diff.changes) == {
+        Change("added", "new", "", None, '"x"'),
+        Change("removed", "old", "", "null", None),
+        Change("changed", "plan", "/1", "2", "3"),
+    }
+    assert not diff.truncated
+    assert (await face.call("diff", "t", first, max_changes=1)).truncated
 
 
 async def test_a_state_of_any_encoding_is_read_as_json(face: Face) -> None:
@@ -140,3 +221,33 @@ async def test_a_handoff_that_was_changed_is_refused(face: Face, config: Config)
     assert damaged.value.actual not in ("", descriptor.blob_sha256)
     with pytest.raises(NotFound):
         await face.call("load", "n")
+
+
+async def test_a_verification_proves_the_stored_bytes(face: Face, config: Config) -> None:
+    for number in range(3):
+        await face.call("save", "t", {"n": number})
+    before = await face.call("verify", "t")
+    assert (before.ok, before.passed, before.unverified) == (False, 0, 3)
+    await face.call("flush")
+    reported: list[CheckpointVerdict] = []
+    proven = await face.call("verify", "t", reported.append)
+    assert (proven.ok, proven.passed, proven.failed, proven.unverified) == (True, 3, 0, 0)
+    assert [one.verdict for one in reported] == ["pass"] * 3
+    assert all(one.location.sha256 == one.actual_sha256 for one in reported if one.location)
+    assert config.blob_dir is not None
+    assert tamper(config.blob_dir) > 0
+    damaged = await face.call("verify", "t")
+    assert not damaged.ok
+    assert damaged.failed or damaged.chain_detail
+    assert len(damaged.failures) == damaged.failed
+    with pytest.raises(NotFound):
+        await face.call("verify", "nobody")
+
+
+async def test_a_replay_from_the_blob_store_needs_certified_checkpoints(face: Face) -> None:
+    first = await face.call("save", "t", {"n": 1})
+    with pytest.raises(PreconditionFailed):
+        await face.take("replay", 9, "t", source="blob")
+    await face.call("flush")
+    (found,) = await face.take("replay", 9, "t", source="blob")
+    assert (found.checkpoint_id, found.state) == (first, {"n": 1})

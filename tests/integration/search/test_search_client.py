@@ -14,7 +14,9 @@ from langgraph.types import Command, interrupt
 from tests.unit.client.faces import Face
 from tuskpoint import (
     AsyncClient,
+    BackgroundSaver,
     InvalidRequest,
+    PreconditionFailed,
     TuskPointSaver,
 )
 from tuskpoint_server.api.server.server import Server
@@ -59,6 +61,12 @@ async def test_a_saved_checkpoint_is_found_by_words_and_loads(face: Face) -> Non
     assert (record.summary, record.metadata) == (results[0].summary, metadata)
 
 
+async def test_a_checkpoint_without_text_shows_its_summary(face: Face) -> None:
+    await face.call("save", "t", {}, summary="Booked the night train.")
+    (found,) = await face.call("search_history", "night train")
+    assert found.content == found.summary == "Booked the night train."
+
+
 async def test_vectors_find_the_nearest_however_it_was_saved(face: Face) -> None:
     await face.call("save", "east", {"n": 1}, vector=[1, 0])
     await face.call("save", "north", {"big": BIG}, vector=np.array([0, 2]))
@@ -87,6 +95,67 @@ async def test_a_search_without_vectors_says_why_it_finds_nothing(face: Face) ->
     assert (len(filtered), filtered.warnings) == (0, ())
     found = await face.call("search_similar", [0, 1])
     assert (len(found), found.warnings) == (1, ())
+
+
+async def test_scopes_keep_everything_else_out(face: Face) -> None:
+    for thread_id, agent_id, outcome in [("a", "x", "success"), ("b", "y", "failure")]:
+        await face.call(
+            "save",
+            thread_id,
+            {"n": 1},
+            summary="Reviewed the budget.",
+            agent_id=agent_id,
+            metadata={"outcome": outcome, "n": 1},
+            vector=[1, 1],
+        )
+    scopes: list[tuple[dict[str, Any], list[str]]] = [
+        ({}, ["a", "b"]),
+        ({"thread_id": "a"}, ["a"]),
+        ({"agent_id": "y"}, ["b"]),
+        ({"filter_metadata": {"outcome": "success"}}, ["a"]),
+        ({"filter_metadata": {"n": 1.0}}, ["a", "b"]),
+        ({"filter_metadata": {"n": True}}, []),
+        ({"thread_id": "a", "agent_id": "y"}, []),
+    ]
+    for scope, expected in scopes:
+        for name, query in (("search_history", "budget"), ("search_similar", [1, 1])):
+            found = await face.call(name, query, **scope)
+            assert sorted(one.thread_id for one in found) == expected, scope
+
+
+async def test_a_thread_may_stay_out_of_sight_from_its_first_save(face: Face) -> None:
+    await face.call("save", "t", {"n": 1}, summary="Reviewed the budget.", searchable=False)
+    assert await face.call("search_history", "budget") == []
+    await face.call("save", "t", {"n": 2}, summary="Approved the budget.", searchable=True)
+    assert len(await face.call("search_history", "budget")) == 2
+    await face.call("delete", "t")
+    assert await face.call("search_history", "budget") == []
+
+
+async def test_searches_that_the_server_refuses(face: Face) -> None:
+    refused: list[tuple[str, Any, dict[str, Any]]] = [
+        ("search_history", " ", {}),
+        ("search_history", "q", {"limit": 101}),
+        ("search_history", "q", {"filter_metadata": {"n": {"$gt": 1}}}),
+        ("search_similar", [0, 0], {}),
+    ]
+    for name, query, named in refused:
+        with pytest.raises(InvalidRequest) as caught:
+            await face.call(name, query, **named)
+        assert caught.value.reason == "INVALID_FIELD"
+    for mode in ("vector", "memwal"):
+        with pytest.raises(PreconditionFailed) as lacking:
+            await face.call("search_history", "q", mode=mode)
+        assert lacking.value.reason == "SEARCH_UNAVAILABLE"
+
+
+async def test_steps_saved_in_the_background_are_found(face: Face) -> None:
+    async with BackgroundSaver(face.sync.target) as background:
+        background.handle_agent_step(
+            {"thread_id": "t", "step": 1, "state": {"n": 1}, "summary": "Left.", "vector": [0, 1]}
+        )
+    (found,) = await face.call("search_similar", [0, 1])
+    assert (found.summary, found.metadata["step"]) == ("Left.", 1)
 
 
 # --- the saver ------------------------------------------------------------------------
@@ -140,6 +209,23 @@ async def test_a_graph_continues_from_a_checkpoint_that_was_found(
         assert near.ref == found.ref
         ended = await graph.ainvoke(None, found.config)
         assert ended == {"current_plan": "publish", "done": ["interview"]}
+
+
+async def test_a_graph_gives_its_vector_in_the_config(server: Server, kind: str) -> None:
+    async with TuskPointSaver(f"127.0.0.1:{server.port}") as saver:
+        graph = writing_graph(saver)
+        for thread_id, vector in (("t", [1.0, 0.0]), ("u", [0.0, 1.0])):
+            config: Any = {"configurable": {"thread_id": thread_id, "tuskpoint_vector": vector}}
+            await graph.ainvoke({"done": []}, config)
+        found = await ask(saver, kind, "search_similar", [0, 1], limit=3)
+        assert {one.thread_id for one in found} == {"u"}
+        assert [one for one in found if "tuskpoint_vector" in one.metadata] == []
+
+
+async def test_a_savers_threads_may_stay_out_of_sight(server: Server, kind: str) -> None:
+    async with TuskPointSaver(f"127.0.0.1:{server.port}", searchable=False) as saver:
+        await writing_graph(saver).ainvoke({"done": []}, {"configurable": {"thread_id": "t"}})
+        assert await ask(saver, kind, "search_history", "the lighthouse keeper") == []
 
 
 async def test_a_question_of_a_graph_and_a_label_are_found(server: Server, kind: str) -> None:

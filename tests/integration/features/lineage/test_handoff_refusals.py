@@ -179,6 +179,19 @@ async def test_a_blob_that_is_not_there_may_be_in_another_store(
         assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
 
 
+@pytest.mark.parametrize("field", ["thread_id", "checkpoint_id"])
+async def test_a_descriptor_of_another_checkpoint_is_refused(
+    giver: Side, taker: Side, field: str
+) -> None:
+    await save_run(giver)
+    descriptor = changed(await giver.hand_off(), **{field: "other"})
+    descriptor.source = f"{descriptor.thread_id}:{descriptor.checkpoint_id}"
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
+    found = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
+    assert reported.metadata == {"field": field, "claimed": "other", "found": found}
+
+
 Change = Callable[[Segment], Segment]
 
 
