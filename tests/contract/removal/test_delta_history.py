@@ -60,22 +60,6 @@ async def test_a_seed_has_its_version_and_size(journal: Journal) -> None:
     assert (found.seed.version, found.seed.size) == ("v7", 4)
 
 
-async def test_only_ancestors_on_the_path_count(journal: Journal) -> None:
-    await save(
-        journal,
-        draft("a", "", {"log": b"seed"}, writes=(write("log", b"a"),)),
-        draft("b", "a", writes=(write("log", b"left"),)),
-        draft("c", "a", writes=(write("log", b"right"),)),
-        draft("d", "b"),
-        draft("e", "c"),
-        draft("a", ns="inner", writes=(write("log", b"inner"),)),
-        draft("b", "a", ns="inner"),
-    )
-    assert await history(journal, "d") == (b"seed", [b"a", b"left"])
-    assert await history(journal, "e") == (b"seed", [b"a", b"right"])
-    assert await history(journal, "b", ns="inner") == (None, [b"inner"])
-
-
 async def test_unknown_targets_and_missing_parents_have_no_history(journal: Journal) -> None:
     await save(journal, draft("b", "missing", writes=(write("log", b"b"),)), draft("c", "b"))
     assert await history(journal, "c") == (None, [b"b"])
@@ -101,21 +85,6 @@ async def test_writes_of_a_step_keep_their_order(journal: Journal) -> None:
         ],
     )
     assert await history(journal, "b") == (None, [b"1", b"2", b"3"])
-
-
-async def test_ids_that_rise_against_the_path_are_followed(journal: Journal) -> None:
-    path = ["m", "z", "a", "y", "b", "x"]
-    for n, checkpoint_id in enumerate(path):
-        await save(
-            journal,
-            draft(
-                checkpoint_id,
-                path[n - 1] if n else "",
-                {"log": b"seed"} if n == 1 else {},
-                writes=(write("log", b"%d" % n),),
-            ),
-        )
-    assert await history(journal, "x") == (b"seed", [b"1", b"2", b"3", b"4"])
 
 
 async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: RemovalRows) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert, update
 
-from tests.contract.removal.rows import FOREVER, certify_all, chain, history, ids, logged, rows
+from tests.contract.removal.rows import certify_all, chain, history, ids, logged, rows
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -168,26 +168,6 @@ async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
 # --- what delta channels keep --------------------------------------------------------------
 
 
-async def test_the_surviving_child_gets_the_base_of_its_channels(
-    journal: Journal, removal: RemovalRows
-) -> None:
-    await chain(journal, seed_at=2, length=6)
-    before = await history(journal)
-    assert before == (b"seed", [b"2", b"3", b"4"])
-    assert await keep_latest(removal) == 5
-    assert await ids(journal) == [("", "05")]
-    assert await history(journal) == before
-    assert await history(journal, "04") == (None, [])
-    assert (await removal.sweep(early_write_ttl_s=FOREVER)).contents == 5
-    assert await history(journal) == before
-    (found,) = await journal.delta_history(TENANT, key("05"), ["log"])
-    assert found.seed is not None
-    assert found.seed.version == 2
-    assert [(w.task_id, w.idx, w.digest) for w in found.writes] == [
-        ("task", 0, digest(data)) for data in before[1]
-    ]
-
-
 async def test_getting_a_base_is_a_change_before_the_removal(
     journal: Journal, removal: RemovalRows
 ) -> None:
@@ -216,41 +196,6 @@ async def test_a_checkpoint_without_need_of_the_others_does_not_change(
     assert {base for (base,) in await rows(journal, checkpoints, "delta_base")} == {None}
 
 
-async def test_pruning_again_merges_the_base_into_the_next_child(
-    journal: Journal, removal: RemovalRows
-) -> None:
-    await chain(journal, seed_at=2, length=6)
-    for n in range(6, 12):
-        await keep_latest(removal)
-        await save(
-            journal,
-            draft(f"{n:02}", f"{n - 1:02}", delta=("log",), writes=(write("log", b"%d" % n),)),
-        )
-        assert await history(journal) == (b"seed", [b"%d" % m for m in range(2, n)])
-    await keep_latest(removal)
-    ((base,),) = await rows(journal, checkpoints, "delta_base")
-    (only,) = decode_delta_base(base, "")
-    assert len(only.writes) == 9
-
-
-async def test_a_base_ends_where_a_value_is_stored(journal: Journal, removal: RemovalRows) -> None:
-    await chain(journal, seed_at=2, length=6)
-    await keep_latest(removal)
-    await save(
-        journal,
-        draft("06", "05", (channel("log", b"whole", 6),), delta=("log",)),
-        draft("07", "06", delta=("log",), writes=(write("log", b"7"),)),
-        draft("08", "07", delta=("log",)),
-    )
-    await keep_latest(removal)
-    assert await history(journal) == (b"whole", [b"7"])
-    await save(journal, draft("09", "08", (channel("log", b"again", 9),), delta=("log",)))
-    await keep_latest(removal)
-    assert await rows(journal, checkpoints, "checkpoint_id", "delta_base") == [("09", None)]
-    await removal.sweep(early_write_ttl_s=FOREVER)
-    assert await rows(journal, contents, "digest") == [(digest(b"again"),)]
-
-
 async def test_a_base_is_kept_when_its_checkpoint_is_saved_again(
     journal: Journal, removal: RemovalRows
 ) -> None:
@@ -272,46 +217,6 @@ async def test_a_base_goes_when_its_checkpoint_follows_another(
         draft("05", "01", delta=("log",)),
     )
     assert await history(journal, "05") == (None, [b"another"])
-
-
-async def test_equal_values_are_applied_each_time(journal: Journal, removal: RemovalRows) -> None:
-    for n in range(4):
-        await save(
-            journal,
-            draft(
-                str(n),
-                str(n - 1) if n else "",
-                delta=("log",),
-                writes=(write("log", b"same"), write("log", b"same", idx=1)),
-            ),
-        )
-    await keep_latest(removal)
-    assert await history(journal) == (None, [b"same"] * 6)
-    assert await rows(journal, contents, "digest") == [(digest(b"same"),)]
-
-
-async def test_each_of_several_children_gets_its_own_base(
-    journal: Journal, removal: RemovalRows
-) -> None:
-    def of(run: str) -> dict[str, object]:
-        return {"run_id": run}
-
-    await save(
-        journal,
-        draft("a", "", {"log": b"seed"}, metadata=of("gone"), writes=(write("log", b"a"),)),
-        draft("b", "a", metadata=of("gone"), delta=("log",), writes=(write("log", b"b"),)),
-        draft("c", "b", delta=("log",), writes=(write("log", b"c"),)),
-        draft("d", "b", delta=("log",), writes=(write("log", b"d"),)),
-        draft("e", "a", delta=("log",)),
-        draft("f", "c", delta=("log",)),
-    )
-    assert await removal.delete_runs(TENANT, ["gone"]) == 2
-    assert await history(journal, "c") == (b"seed", [b"a", b"b"])
-    assert await history(journal, "d") == (b"seed", [b"a", b"b"])
-    assert await history(journal, "e") == (b"seed", [b"a"])
-    assert await history(journal, "f") == (b"seed", [b"a", b"b", b"c"])
-    bases = await rows(journal, checkpoints, "checkpoint_id", "delta_base")
-    assert [place for place, base in bases if base is not None] == ["c", "d", "e"]
 
 
 async def test_evicted_writes_are_handed_over_by_their_segment(
@@ -413,28 +318,6 @@ async def test_the_remaining_head_decides_the_state_of_the_thread(
     assert detail is not None
     assert (detail.thread.head_id, detail.thread.state.name) == ("a", "INTERRUPTED")
     await save(journal, draft("c", "a", expected_head="a"))
-
-
-async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: RemovalRows) -> None:
-    for n, run in enumerate(["one", "two", "two", "three", "three"]):
-        await save(
-            journal,
-            draft(
-                f"{n}",
-                f"{n - 1}" if n else "",
-                (channel("log", b"seed"),) if n in (1, 4) else (),
-                metadata={"run_id": run},
-                delta=("log",),
-                writes=(write("log", b"%d" % n),),
-            ),
-        )
-    assert await history(journal, "3") == (b"seed", [b"1", b"2"])
-    assert await removal.delete_runs(TENANT, ["two"]) == 2
-    assert await history(journal, "3") == (b"seed", [b"1", b"2"])
-    assert await removal.delete_runs(TENANT, ["one", "three"]) == 3
-    detail = await journal.thread(TENANT, "t")
-    assert detail is not None
-    assert (detail.checkpoint_count, detail.thread.head_id) == (0, "")
 
 
 async def test_a_base_grows_by_a_channel_that_it_did_not_have(
