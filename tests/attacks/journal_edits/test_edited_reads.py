@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import grpc
-import psycopg
 import pytest
 
-from tests.kit.databases import journal_of
+from tests.attacks.journal_edits.edited_server import Services, name, opened_journal, serving
 from tests.kit.messages import channel, ref, refused, save_request, write
 from tuskpoint.v1 import (
     admin_service_pb2,
@@ -25,12 +21,6 @@ from tuskpoint.v1 import (
     value_pb2,
 )
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
-from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
-from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
-from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server.archive.verify.scrub_progress import Progress
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
@@ -44,20 +34,8 @@ OF_VICTIM = "thread = (SELECT number FROM threads WHERE thread_id = 'victim')"
 MIDDLE = f"{OF_VICTIM} AND checkpoint_id = '1f000000-0000-6000-8000-000000000002'"
 
 
-def name(number: int) -> str:
-    return f"1f000000-0000-6000-8000-{number:012}"
-
-
-class Running:
-    """The services of a server."""
-
-    def __init__(self, opened: grpc.aio.Channel) -> None:
-        self.checkpoints = CheckpointServiceStub(opened)
-        self.threads = ThreadServiceStub(opened)
-        self.search = SearchServiceStub(opened)
-        self.store = StoreServiceStub(opened)
-        self.admin = AdminServiceStub(opened)
-        self.past = HistoryServiceStub(opened)
+class Running(Services):
+    """The services of a server with two threads."""
 
     async def grow(self) -> None:
         """Save two threads, whose channel `log` is stored once and written at each step."""
@@ -80,7 +58,7 @@ class Running:
                 request.checkpoint.summary = f"{thread_id} took step {number}"
                 await self.checkpoints.SaveCheckpoint(request)
 
-    async def history(self, thread_id: str, checkpoint_id: str = name(COUNT - 1)) -> list[bytes]:
+    async def rebuilt(self, thread_id: str, checkpoint_id: str = name(COUNT - 1)) -> list[bytes]:
         request = pb.GetDeltaHistoryRequest(ref=ref(checkpoint_id, thread_id), channels=["log"])
         [found] = [one async for one in self.checkpoints.GetDeltaHistory(request)]
         return [found.history.seed.value.data, *(one.value.data for one in found.history.writes)]
@@ -107,22 +85,14 @@ def said(text: str) -> value_pb2.Value:
     return value_pb2.Value(type="bytes", data=text.encode())
 
 
-@asynccontextmanager
-async def running(config: Config, **changed: object) -> AsyncIterator[Running]:
-    async with (
-        serve.running(config.model_copy(update=changed)) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
-    ):
-        yield Running(opened)
+def running(config: Config, **changed: object) -> AbstractAsyncContextManager[Running]:
+    return serving(Running, config, **changed)
 
 
 def edit(config: Config, statement: str) -> None:
     """Change rows of the database, at least one."""
-    url = journal_of(config.data_dir)
-    opened: Any = psycopg.connect(url) if url else sqlite3.connect(config.data_dir / "journal.db")
-    with closing(opened) as journal:
+    with opened_journal(config) as (journal, _):
         assert journal.execute(statement).rowcount > 0
-        journal.commit()
 
 
 @pytest.mark.parametrize(
@@ -142,13 +112,13 @@ async def test_a_delta_channel_is_not_rebuilt_from_an_edited_ancestor(
     async with running(config) as server:
         await server.grow()
         whole = [b"seed", *(b"written %d" % number for number in range(COUNT - 1))]
-        assert await server.history("victim") == whole
+        assert await server.rebuilt("victim") == whole
         edit(config, statement)
         for checkpoint_id in (name(COUNT - 1), ""):
-            error = await refused(server.history("victim", checkpoint_id))
+            error = await refused(server.rebuilt("victim", checkpoint_id))
             assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "JOURNAL_DAMAGED")
-        assert await server.history("victim", name(1)) == whole[:2]
-        assert await server.history("witness") == whole
+        assert await server.rebuilt("victim", name(1)) == whole[:2]
+        assert await server.rebuilt("witness") == whole
         fork = thread_service_pb2.ForkThreadRequest(ref=ref(name(COUNT - 1), "victim"))
         if "DELETE" not in statement:
             assert (await refused(server.threads.ForkThread(fork))).reason == "JOURNAL_DAMAGED"
@@ -158,8 +128,8 @@ async def test_the_latest_of_an_edited_thread_has_no_history(config: Config) -> 
     async with running(config) as server:
         await server.grow()
         edit(config, f"DELETE FROM checkpoints WHERE {OF_VICTIM} AND checkpoint_id = '{name(4)}'")
-        assert (await refused(server.history("victim", ""))).reason == "JOURNAL_DAMAGED"
-        assert len(await server.history("witness", "")) == COUNT
+        assert (await refused(server.rebuilt("victim", ""))).reason == "JOURNAL_DAMAGED"
+        assert len(await server.rebuilt("witness", "")) == COUNT
 
 
 async def test_nothing_is_pruned_by_an_edited_row(config: Config) -> None:
@@ -168,7 +138,7 @@ async def test_nothing_is_pruned_by_an_edited_row(config: Config) -> None:
         edit(config, f"UPDATE checkpoints SET label = 'kept' WHERE {MIDDLE}")
         error = await refused(server.prune("victim"))
         assert (error.reason, error.metadata["checkpoint_id"]) == ("JOURNAL_DAMAGED", name(2))
-        assert await server.history("victim", name(1))
+        assert await server.rebuilt("victim", name(1))
         assert await server.prune("witness") == COUNT - 1
 
 
@@ -250,7 +220,7 @@ async def test_retention_goes_on_past_an_edited_thread(
         deleted = history_service_pb2.WatchThreadRequest(
             thread_id="witness", kinds=[history_service_pb2.EVENT_KIND_CHECKPOINTS_DELETED]
         )
-        async for frame in server.past.WatchThread(deleted):
+        async for frame in server.history.WatchThread(deleted):
             if frame.event.kind == history_service_pb2.EVENT_KIND_CHECKPOINTS_DELETED:
                 break
         of = thread_service_pb2.GetThreadRequest(thread_id="victim")

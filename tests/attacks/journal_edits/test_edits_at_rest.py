@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sqlite3
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
-import psycopg
 import pytest
 
+from tests.attacks.journal_edits.edited_server import Services, name, opened_journal, serving
 from tests.integration.moving.commands import run
-from tests.kit.databases import journal_of
 from tests.kit.messages import channel, incompressible, ref, refused, save_request, write
 from tuskpoint.v1 import (
     admin_service_pb2,
@@ -34,14 +32,6 @@ from tuskpoint.v1 import (
     value_pb2,
 )
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
-from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceStub
-from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
-from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
-from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 
@@ -49,10 +39,6 @@ pytestmark = pytest.mark.usefixtures("database")
 
 COUNT = 3
 FORMS = ("plain", "zstd", "patch", "write")
-
-
-def name(number: int) -> str:
-    return f"1f000000-0000-6000-8000-{number:012}"
 
 
 def content(form: str, number: int) -> bytes:
@@ -68,17 +54,8 @@ def digest(form: str, number: int) -> bytes:
     return hashlib.sha256(b"bytes\0" + content(form, number)).digest()
 
 
-class Running:
-    """The services of a server."""
-
-    def __init__(self, grpc_channel: grpc.aio.Channel) -> None:
-        self.checkpoints = CheckpointServiceStub(grpc_channel)
-        self.threads = ThreadServiceStub(grpc_channel)
-        self.history = HistoryServiceStub(grpc_channel)
-        self.admin = AdminServiceStub(grpc_channel)
-        self.search = SearchServiceStub(grpc_channel)
-        self.handoffs = HandoffServiceStub(grpc_channel)
-        self.snapshots = SnapshotServiceStub(grpc_channel)
+class Running(Services):
+    """The services of a server with one thread."""
 
     async def save(self, number: int) -> None:
         request = save_request(
@@ -135,21 +112,14 @@ async def ids_of(stream: Any) -> tuple[list[str], str]:
     return found, ""
 
 
-@asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Running]:
-    async with (
-        serve.running(config) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
-    ):
-        yield Running(opened)
+def running(config: Config) -> AbstractAsyncContextManager[Running]:
+    return serving(Running, config)
 
 
-def flip(data_dir: Path, table: str, of: bytes) -> None:
+def flip(config: Config, form: str, number: int = 1) -> None:
     """Flip a bit of the stored bytes of a value, behind the server's back."""
-    url = journal_of(data_dir)
-    opened: Any = psycopg.connect(url) if url else sqlite3.connect(data_dir / "journal.db")
-    mark = "%s" if url else "?"
-    with closing(opened) as journal:
+    table, of = "writes" if form == "write" else "contents", digest(form, number)
+    with opened_journal(config) as (journal, mark):
         asked = f"SELECT data FROM {table} WHERE digest = {mark}"
         [(data,)] = journal.execute(asked, (of,)).fetchall()
         changed = bytearray(data)
@@ -157,12 +127,6 @@ def flip(data_dir: Path, table: str, of: bytes) -> None:
         journal.execute(
             f"UPDATE {table} SET data = {mark} WHERE digest = {mark}", (bytes(changed), of)
         )
-        journal.commit()
-
-
-def flip_of(config: Config, form: str, number: int = 1) -> None:
-    table = "writes" if form == "write" else "contents"
-    flip(config.data_dir, table, digest(form, number))
 
 
 @dataclass(frozen=True)
@@ -181,10 +145,10 @@ class Attack:
             if self.certified:
                 await server.flush()
             if not self.stopped:
-                flip_of(config, self.form)
+                flip(config, self.form)
                 yield server
                 return
-        flip_of(config, self.form)
+        flip(config, self.form)
         async with running(config) as server:
             yield server
 
@@ -286,7 +250,7 @@ async def test_nothing_is_made_of_it(config: Config, attack: Attack) -> None:
 async def test_no_snapshot_is_taken_of_a_damaged_head(config: Config) -> None:
     async with running(config) as server:
         await server.save(0)
-        flip_of(config, "zstd", 0)
+        flip(config, "zstd", 0)
         request = snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
         error = await refused(server.snapshots.CreateSnapshot(request))
         assert error.reason == "JOURNAL_DAMAGED"
@@ -364,10 +328,10 @@ async def test_a_damaged_keyframe_is_repaired_for_patches_that_are_not_certified
         await server.save(0)
         await server.flush()
         await server.save(1)
-        flip_of(config, "patch", 0)
+        flip(config, "patch", 0)
         found = await server.get(1)
         assert found.state.channels[2].value.data == content("patch", 1)
-        flip_of(config, "patch", 0)
+        flip(config, "patch", 0)
         await server.flush()
         assert await server.verified() == ["PASS", "PASS"]
 
@@ -378,21 +342,17 @@ async def test_a_value_whose_row_is_gone_is_stored_again(config: Config) -> None
         await server.flush()
         await server.save(1)
         for number in (0, 1):
-            remove(config.data_dir, digest("zstd", number))
+            remove(config, digest("zstd", number))
         assert (await server.get(0)).state.channels[1].value.data == content("zstd", 0)
         error = await refused(server.get(1))
         assert (error.reason, error.metadata["actual"]) == ("JOURNAL_DAMAGED", "")
         assert "is not stored" in error.message
 
 
-def remove(data_dir: Path, of: bytes) -> None:
+def remove(config: Config, of: bytes) -> None:
     """Remove the row of a value behind the server's back."""
-    url = journal_of(data_dir)
-    opened: Any = psycopg.connect(url) if url else sqlite3.connect(data_dir / "journal.db")
-    mark = "%s" if url else "?"
-    with closing(opened) as journal:
+    with opened_journal(config) as (journal, mark):
         journal.execute(f"DELETE FROM contents WHERE digest = {mark}", (of,))
-        journal.commit()
 
 
 @pytest.mark.sqlite
@@ -403,7 +363,7 @@ async def test_a_backup_names_what_is_damaged(config: Config, tmp_path: Path) ->
         for number in range(COUNT):
             await server.save(number)
     for form in FORMS:
-        flip_of(config, form)
+        flip(config, form)
     ended = await asyncio.to_thread(run, tmp_path / "log", *arguments)
     assert ended.code == process.EXIT_DAMAGED
     assert file.exists()

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import base64
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
-import psycopg
 import pytest
 
+from tests.attacks.journal_edits.edited_server import name, opened_journal
 from tests.attacks.journal_edits.test_edits_at_rest import (
     COUNT,
     OTHERS,
     content,
     digest,
-    name,
     running,
 )
-from tests.kit.databases import journal_of
 from tests.kit.messages import ref, refused
 from tuskpoint.v1 import checkpoint_pb2, thread_service_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
@@ -75,11 +72,8 @@ def table_of(form: str) -> str:
 @contextmanager
 def rows_of(config: Config) -> Iterator[Rows]:
     """Open the database of a journal behind the server's back."""
-    url = journal_of(config.data_dir)
-    opened: Any = psycopg.connect(url) if url else sqlite3.connect(config.data_dir / "journal.db")
-    with closing(opened) as journal:
-        yield Rows(journal, "%s" if url else "?")
-        journal.commit()
+    with opened_journal(config) as (journal, mark):
+        yield Rows(journal, mark)
 
 
 def swap(form: str, other: str) -> Callable[[Rows], None]:
