@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from tests.kit.databases import ask, place, place_of_new_journal
 from tests.kit.drafts import TENANT
@@ -31,7 +31,7 @@ from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.rebinding import bind_rows
 from tuskpoint_server.journal.sql.journal_metadata import BOUND
-from tuskpoint_server.journal.sql.schema import journal_info, threads
+from tuskpoint_server.journal.sql.schema import holes, journal_info, members, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values.integrity import check_some
 from tuskpoint_server.search.finding import FindRows
@@ -114,6 +114,39 @@ async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[A
     return await journal.database.query(
         lambda connection: [tuple(row) for row in Statement(chosen).run(connection).fetchall()]
     )
+
+
+def insert_segment(connection: Connection, thread: int, sha256: bytes, **columns: object) -> None:
+    """Record that a segment of a thread, by number, is in the blob store."""
+    row = {
+        "tenant": TENANT,
+        "thread": thread,
+        "sha256": sha256,
+        "kind": "segment",
+        "size": 1,
+        "blob_id": "blob",
+        "identifier": "",
+        **columns,
+    }
+    connection.execute(insert(members).values(row))
+
+
+def insert_hole(
+    connection: Connection, thread: int, checkpoint_id: str, segment: bytes | None = None
+) -> None:
+    """Record that a checkpoint cannot be stored, or that the store has lost a segment."""
+    row = {
+        "tenant": TENANT,
+        "thread": thread,
+        "checkpoint_ns": "",
+        "checkpoint_id": checkpoint_id,
+        "seq": 1,
+        "segment": segment,
+        "reason": "lost",
+        "size": 1,
+        "retry_us": 0,
+    }
+    connection.execute(insert(holes).values(row))
 
 
 async def seals(stored: str) -> tuple[bytes, str]:

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, insert_segment
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.archive.rows.stored import stored_value
@@ -28,7 +28,7 @@ from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
-from tuskpoint_server.journal.sql.schema import checkpoints, contents, members, threads
+from tuskpoint_server.journal.sql.schema import checkpoints, contents, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values import contents as values
 from tuskpoint_server.journal.values.contents import referred
@@ -164,20 +164,13 @@ class Home:
         self._sequence += 1
         sha256 = self._sequence.to_bytes(32, "big")
         self.segments[sha256] = held
-        connection.execute(
-            insert(members).values(
-                tenant=TENANT,
-                sha256=sha256,
-                kind="segment",
-                size=1,
-                blob_id="blob",
-                identifier=sha256.hex(),
-                thread=row.number,
-                incarnation=row.incarnation,
-                first_seq=first,
-                last_seq=last,
-                digests=b"".join(sorted(digest[:16] for digest in held)),
-            )
+        insert_segment(
+            *(connection, row.number, sha256),
+            identifier=sha256.hex(),
+            incarnation=row.incarnation,
+            first_seq=first,
+            last_seq=last,
+            digests=b"".join(sorted(digest[:16] for digest in held)),
         )
         row.certified_seq = last
         row.dirty_since_us = None

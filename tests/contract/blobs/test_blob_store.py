@@ -13,12 +13,11 @@ import pytest
 
 from tests.kit.blobs.member_file import MemberFile
 from tests.kit.blobs.object_stores import BUCKETS, bucket, overwrite, remove
-from tests.kit.blobs.stores import MemoryStore, member
+from tests.kit.blobs.stores import MemoryStore, member, put
 from tests.kit.blobs.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.encoding.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.api import (
-    BlobMember,
     BlobStore,
     Progress,
 )
@@ -114,10 +113,6 @@ def _tamper(emulator: WalrusEmulator, location: BlobLocation, data: bytes) -> No
     """Let reads of a member find other bytes in a quilt that is otherwise sound."""
     quilt = write_quilt({location.identifier: ({}, data)})
     emulator.ledger.tamper(from_text(location.blob_id), quilt)
-
-
-async def put(store: BlobStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
-    return (await store.put(members)).locations
 
 
 def _ignore(_: object) -> None:

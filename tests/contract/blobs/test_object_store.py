@@ -25,8 +25,7 @@ from tests.kit.blobs.s3_server import (
     instead,
     refused,
 )
-from tests.kit.blobs.stores import member, refusal_of
-from tuskpoint_server.blobs.api import BlobMember
+from tests.kit.blobs.stores import THREE, member, put, refusal_of
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore, RefusedError
@@ -36,7 +35,6 @@ from tuskpoint_server.core.model import BlobLocation
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
-THREE = (member(b"one"), member(b"two" * 1000, "segment"), member(b"", "catalog-page"))
 LARGE = 17 << 20
 LAYOUT = b"tuskpoint blobs, layout 1\n"
 BUSY = refused(503, "SlowDown", "Please reduce your request rate.")
@@ -53,10 +51,6 @@ async def blobs(server: S3Server) -> AsyncIterator[ObjectStore]:
     server.asked.clear()
     yield store
     await store.close()
-
-
-async def put(store: ObjectStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
-    return (await store.put(members)).locations
 
 
 def damage(server: S3Server, location: BlobLocation) -> Stored:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.blobs.object_stores import name_of
 from tests.kit.blobs.s3_server import S3Server, Stored
-from tests.kit.blobs.stores import member, refusal_of
+from tests.kit.blobs.stores import THREE, member, refusal_of
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
@@ -22,7 +22,6 @@ from tuskpoint_server.core.errors import Reason
 
 Store = DirectoryStore | ObjectStore
 
-THREE = (member(b"one"), member(b"two" * 1000, "segment"), member(b"", "catalog-page"))
 LAYOUT = b"tuskpoint blobs, layout 1\n"
 
 

@@ -9,10 +9,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import insert
 
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
-from tests.kit.journal import Clock, Journal, save, thread_of
+from tests.kit.journal import (
+    Clock,
+    Journal,
+    insert_hole,
+    insert_segment,
+    row_of,
+    save,
+    thread_of,
+)
 from tuskpoint_server.core.model import BlobLocation, CheckpointQuery, Entry, View
 from tuskpoint_server.core.threads import SNAPSHOTS, PruneStrategy, ThreadState
 from tuskpoint_server.features.checkpoints.listed_threads import MAX_HEADS, ThreadQuery
@@ -20,7 +27,6 @@ from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.sql.schema import holes, members
 from tuskpoint_server.journal.values import load
 from tuskpoint_server.journal.values.load import ListPosition
 
@@ -339,19 +345,15 @@ async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLoc
         assert log is not None
         log.row.certified_seq = last
         batch.store(log)
-        batch.connection.execute(
-            insert(members).values(
-                tenant=TENANT,
-                sha256=location.sha256,
-                kind="segment",
-                size=location.size,
-                blob_id=location.blob_id,
-                identifier=location.identifier,
-                thread=log.row.number,
-                incarnation=1,
-                first_seq=first,
-                last_seq=last,
-            )
+        insert_segment(
+            batch.connection,
+            log.row.number,
+            location.sha256,
+            size=location.size,
+            identifier=location.identifier,
+            incarnation=1,
+            first_seq=first,
+            last_seq=last,
         )
 
     await journal.database.transact(record)
@@ -415,25 +417,8 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
 async def test_a_hole_is_not_certified(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"))
     one = await certify(journal, "one", 1, 2)
-
-    def reject(batch: UnitOfWork) -> None:
-        log = batch.find(TENANT, "t")
-        assert log is not None
-        batch.connection.execute(
-            insert(holes).values(
-                tenant=TENANT,
-                thread=log.row.number,
-                checkpoint_ns="",
-                checkpoint_id="a",
-                seq=1,
-                segment=None,
-                reason="BLOB_REJECTED",
-                size=1,
-                retry_us=0,
-            )
-        )
-
-    await journal.database.transact(reject)
+    number = (await row_of(journal)).number
+    await journal.database.transact(lambda batch: insert_hole(batch.connection, number, "a"))
     assert await standing(journal) == {"a": (False, ()), "b": (True, (one,))}
 
 

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
-from tests.kit.journal import Journal, row_of
+from tests.kit.journal import Journal, insert_segment, row_of
 from tuskpoint_server.archive.formats.bundles import Closure
 from tuskpoint_server.core.delta_bases import decode_delta_base
 from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
@@ -19,7 +19,7 @@ from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.sql.schema import changes, contents, members, threads, writes
+from tuskpoint_server.journal.sql.schema import changes, contents, threads, writes
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID."""
@@ -187,20 +187,13 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
     def work(batch: UnitOfWork) -> None:
         log = batch.find(TENANT, thread_id)
         assert log is not None
-        batch.connection.execute(
-            insert(members).values(
-                tenant=TENANT,
-                sha256=sha(name),
-                kind="segment",
-                size=1,
-                blob_id=f"blob of {name}",
-                identifier="",
-                needs=b"".join(map(sha, needs)),
-                thread=row.number,
-                incarnation=row.incarnation,
-                first_seq=row.certified_seq + 1,
-                last_seq=row.seq,
-            )
+        insert_segment(
+            *(batch.connection, row.number, sha(name)),
+            blob_id=f"blob of {name}",
+            needs=b"".join(map(sha, needs)),
+            incarnation=row.incarnation,
+            first_seq=row.certified_seq + 1,
+            last_seq=row.seq,
         )
         log.row.certified_seq = log.row.seq
         log.row.dirty_since_us, log.row.dirty_bytes = None, 0

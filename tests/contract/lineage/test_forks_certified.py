@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert
 
 from tests.contract.lineage.kit import certify, chain, evict, history, seen, sha
 from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
-from tests.kit.journal import Journal, row_of, rows_of, save
+from tests.kit.journal import Journal, insert_hole, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.sql.schema import checkpoints, holes, uses
+from tuskpoint_server.journal.sql.schema import checkpoints, uses
 from tuskpoint_server.journal.values.segment_refs import decode_held
 
 
@@ -66,31 +64,14 @@ async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: L
     lost = await certify(journal)
     await save(journal, draft("03", "02"), draft("04", "03"))
     kept = await certify(journal)
-    await hole(journal, "04", None)
-    await hole(journal, "", lost)
+    number = (await row_of(journal)).number
+    for checkpoint_id, segment in (("04", None), ("", lost)):
+        hole = (number, checkpoint_id, segment)
+        await journal.database.transact(
+            lambda batch, hole=hole: insert_hole(batch.connection, *hole)  # type: ignore[misc]
+        )
     await lineage.copy_thread(TENANT, "t", "copy", "")
     assert await held(journal, "copy") == {"03": (3, [kept])}
-
-
-async def hole(journal: Journal, checkpoint_id: str, segment: bytes | None) -> None:
-    number = (await row_of(journal)).number
-
-    def work(batch: UnitOfWork) -> None:
-        batch.connection.execute(
-            insert(holes).values(
-                tenant=TENANT,
-                thread=number,
-                checkpoint_ns="",
-                checkpoint_id=checkpoint_id,
-                seq=1,
-                segment=segment,
-                reason="",
-                size=0,
-                retry_us=0,
-            )
-        )
-
-    await journal.database.transact(work)
 
 
 async def test_a_copy_of_a_copy_is_held_before_it_is_certified(

@@ -17,7 +17,7 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.journal import Journal, row_of, save, thread_of
+from tests.kit.journal import Journal, insert_hole, insert_segment, row_of, save, thread_of
 from tuskpoint_server.core.delta_bases import decode_delta_base
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
@@ -29,7 +29,6 @@ from tuskpoint_server.journal.sql.schema import (
     checkpoints,
     contents,
     holes,
-    members,
     removed,
     vectors,
     writes,
@@ -107,17 +106,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRo
                 insert(vectors).values(tenant=TENANT, embedder="", vector=b"v", **place)
             )
             for segment in (None, b"s"):
-                batch.connection.execute(
-                    insert(holes).values(
-                        tenant=TENANT,
-                        seq=1,
-                        segment=segment,
-                        reason="r",
-                        size=1,
-                        retry_us=0,
-                        **place,
-                    )
-                )
+                insert_hole(batch.connection, number, checkpoint_id, segment)
 
     await journal.database.transact(add)
     await keep_latest(removal)
@@ -226,24 +215,15 @@ async def test_evicted_writes_are_handed_over_by_their_segment(
     number = (await row_of(journal)).number
 
     def evict(batch: UnitOfWork) -> None:
-        def store(sha256: bytes, first: int | None, last: int | None) -> None:
-            batch.connection.execute(
-                insert(members).values(
-                    tenant=TENANT,
-                    sha256=sha256,
-                    kind="segment",
-                    size=1,
-                    blob_id="blob",
-                    identifier=sha256.decode(),
-                    thread=number,
-                    first_seq=first,
-                    last_seq=last,
-                )
+        for name, first, last in ((b"1", 1, 2), (b"2", 3, 4), (b"3", None, None)):
+            insert_segment(
+                batch.connection,
+                number,
+                name * 32,
+                identifier=name.decode(),
+                first_seq=first,
+                last_seq=last,
             )
-
-        store(b"1" * 32, 1, 2)
-        store(b"2" * 32, 3, 4)
-        store(b"3" * 32, None, None)
         held = encode_held(ForeignSegments(1, (b"3" * 32,)))
         of_first = checkpoints.c.checkpoint_id == "00"
         batch.connection.execute(update(checkpoints).where(of_first).values(held=held))

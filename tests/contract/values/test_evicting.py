@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import delete, func, select, update
 
 from tests.contract.values.kit import BASE, check_evicted_keyframe, during, evict, nothing, written
 from tests.kit.drafts import (
@@ -17,6 +17,7 @@ from tests.kit.drafts import (
     value,
     write,
 )
+from tests.kit.journal import insert_hole
 from tests.kit.values import Home, text
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason
@@ -38,24 +39,14 @@ async def change(home: Home, statement: object) -> None:
     await home.database.transact(run)
 
 
-async def add_hole(home: Home, checkpoint_id: str, seq: int, segment: bytes | None = None) -> None:
-    def thread(connection: Connection) -> int:
-        return int(connection.execute(select(func.min(checkpoints.c.thread))).scalar_one())
+async def add_hole(home: Home, checkpoint_id: str, segment: bytes | None = None) -> None:
+    def add(batch: UnitOfWork) -> None:
+        first = select(func.min(checkpoints.c.thread))
+        thread = batch.connection.execute(first).scalar_one()
+        insert_hole(batch.connection, thread, checkpoint_id, segment)
+        batch.logs.clear()
 
-    await change(
-        home,
-        insert(holes).values(
-            tenant=TENANT,
-            thread=await home.database.query(thread),
-            checkpoint_ns="",
-            checkpoint_id=checkpoint_id,
-            seq=seq,
-            segment=segment,
-            reason="lost",
-            size=1,
-            retry_us=0,
-        ),
-    )
+    await home.database.transact(add)
 
 
 async def test_only_values_that_are_certified_and_of_no_head_are_evicted(home: Home) -> None:
@@ -153,7 +144,7 @@ async def test_values_only_in_a_lost_segment_stay(home: Home) -> None:
     await home.certify()
     await home.save("b", {"x": b"2"}, parent="a")
     [segment] = home.segments
-    await add_hole(home, "", 1, segment)
+    await add_hole(home, "", segment)
     assert await home.evict() == Taken()
     await change(home, delete(holes))
     assert await home.evict() == Taken(1, 1, 2)
@@ -164,7 +155,7 @@ async def test_values_of_a_hole_stay(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a", writes=(write("x", b"w"),))
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
-    await add_hole(home, "a", 1)
+    await add_hole(home, "a")
     assert await home.evict() == Taken(1, 1, 2)
     assert await home.here("a") == {"x"}
     assert await written(home, "a") == [value(b"w")]
@@ -218,21 +209,6 @@ async def test_a_keyframe_goes_after_the_last_patch_on_it(home: Home) -> None:
     assert await home.here("0") == set()
     for number in range(1, 4):
         assert await home.data(f"{number}") == {"x": BASE + b"%d" % number}
-
-
-async def test_a_value_that_came_back_as_a_patch_is_no_keyframe(home: Home) -> None:
-    """What is known of keyframes before the queue is a guess; the writer checks it."""
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"x": b"small", "y": BASE + b"0"}, parent="a")
-    await home.certify()
-    assert (await home.evict()).values == 1
-    await home.save("c", {"y": BASE}, parent="b")
-    await home.save("d", {"x": BASE + b"1"}, parent="c")
-    rows = {row["digest"]: row for row in await home.rows()}
-    assert rows[digest(BASE)]["keyframe"] == digest(BASE + b"0")
-    await home.check_groups()
-    assert await home.data("d") == {"x": BASE + b"1"}
-    assert await home.data("a") == {"x": BASE}
 
 
 async def test_a_keyframe_that_was_evicted_is_no_keyframe_any_more(home: Home) -> None:
@@ -300,48 +276,6 @@ async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
     await home.certify()
     await change(home, delete(members).where(members.c.thread != 99))
     assert await home.evict() == Taken(0, 1, 3)
-
-
-async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None:
-    await home.save("a", {"x": b"1", "y": b"2"})
-    await home.save("b", {"x": b"3"}, parent="a")
-    await home.certify()
-
-    async def refer() -> None:
-        await home.save("c", (by_digest("x", b"1"),), parent="b")
-
-    # Begun, a look at a thread, values, segments, what changed: then it evicts.
-    gone = await during(home, evict, *[nothing] * 5, refer)
-    assert gone == Taken(1, 0, 1)
-    assert await home.here("c") == {"x"}
-
-
-async def test_values_of_a_checkpoint_labelled_meanwhile_stay_for_the_next_flush(
-    home: Home,
-) -> None:
-    await home.save("a", {"x": b"1"})
-    await home.save("b", {"x": b"2"}, parent="a")
-    await home.certify()
-
-    async def label() -> None:
-        await home.checkpoints.set_label(TENANT, key("a"), "milestone")
-
-    assert await during(home, evict, *[nothing] * 5, label) == Taken()
-    assert await home.here("a") == {"x"}
-
-
-async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) -> None:
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"x": b"other"}, parent="a")
-    await home.certify()
-
-    async def save() -> None:
-        await home.save("c", {"x": BASE + b"1"}, parent="b")
-
-    home.checkpoints.keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
-    assert await during(home, evict, *[nothing] * 5, save) == Taken()
-    await home.check_groups()
-    assert await home.data("c") == {"x": BASE + b"1"}
 
 
 async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home: Home) -> None:

@@ -10,11 +10,10 @@ from threading import Event
 import pytest
 from sqlalchemy import Connection, select
 
-from tests.contract.values.kit import BASE, during, mark, nothing
-from tests.kit.drafts import TENANT, by_digest, digest, refused, write
+from tests.contract.values.kit import during, mark, nothing
+from tests.kit.drafts import TENANT, by_digest, digest, write
 from tests.kit.values import Home
 from tuskpoint_server.core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrite, encode_delta_base
-from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (
@@ -36,37 +35,6 @@ BEGUN: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 2
 
 
 # --- what goes -------------------------------------------------------------------------------
-
-
-async def test_values_of_removed_checkpoints_go(home: Home) -> None:
-    await home.save("a", {"x": b"1", "y": b"shared"})
-    await home.save("b", {"x": b"2", "y": b"shared"}, parent="a")
-    await home.remove("a")
-    assert await home.remove_unneeded() == Taken(1, 0, 1)
-    assert await stored(home) == {digest(b"2"), digest(b"shared")}
-    assert await home.data("b") == {"x": b"2", "y": b"shared"}
-
-
-async def test_values_of_other_threads_of_the_family_stay(home: Home) -> None:
-    await home.save("a", {"x": b"1"})
-    await home.fork("t", "a", "forked")
-    await home.delete("t")
-    assert await home.remove_unneeded("forked") == Taken()
-    assert await home.data("a", "forked") == {"x": b"1"}
-
-
-async def test_a_keyframe_stays_for_its_patches(home: Home) -> None:
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"x": BASE + b"1"}, parent="a")
-    await home.save("c", {"x": BASE + b"2"}, parent="b")
-    await home.remove("a")
-    await home.remove("c")
-    removed = await home.remove_unneeded()
-    assert removed.values == 1
-    assert await stored(home) == {digest(BASE), digest(BASE + b"1")}
-    assert await home.data("b") == {"x": BASE + b"1"}
-    await home.remove("b")
-    assert (await home.remove_unneeded()).values == 2
 
 
 async def test_values_of_a_delta_base_stay(home: Home) -> None:
@@ -205,74 +173,6 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
 
 
 # --- what commits refer to meanwhile ---------------------------------------------------------
-
-
-async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None:
-    """After its checkpoint was removed, and after the pass has read that it is not needed."""
-    await home.save("a", {"x": b"1", "y": b"2"})
-    await home.save("b", {"x": b"3"}, parent="a")
-    await home.remove("a")
-
-    async def refer() -> None:
-        await home.save("c", (by_digest("x", b"1"),), parent="b")
-
-    removed = await during(home, mark, *BEGUN, nothing, nothing, refer)
-    assert removed == Taken(1, 0, 1)
-    assert await home.data("c") == {"x": b"1"}
-
-
-async def test_the_keyframe_of_a_patch_that_is_referred_to_meanwhile_stays(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(garbage_collection, "TAKEN_AT_ONCE", 1)
-    await home.save("a", {"x": BASE, "y": b"other"})
-    await home.save("b", {"x": BASE + b"1"}, parent="a")
-    await home.save("c", {"x": b"3"}, parent="b")
-    await home.remove("a")
-    await home.remove("b")
-
-    async def refer() -> None:
-        await home.save("d", (by_digest("x", BASE + b"1"),), parent="c")
-
-    removed = await during(home, mark, *BEGUN, nothing, nothing, refer)
-    assert removed.values == 1
-    assert await home.data("d") == {"x": BASE + b"1"}
-
-
-async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) -> None:
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"y": b"2"}, parent="a")
-    await home.remove("a")
-
-    async def save() -> None:
-        await home.save("c", {"x": BASE + b"1"}, parent="b")
-
-    assert await during(home, mark, *BEGUN, nothing, nothing, save) == Taken()
-    assert await home.data("c") == {"x": BASE + b"1"}
-    assert len(await home.rows()) == 3
-
-
-async def test_a_keyframe_that_went_is_no_keyframe_any_more(home: Home) -> None:
-    """The writer's cache of keyframes forgets what a pass removed."""
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"x": BASE + b"1"}, parent="a")
-    await home.save("c", {"y": b"2"}, parent="b")
-    await home.remove("a")
-    await home.remove("b")
-    assert (await home.remove_unneeded()).values == 2
-    await home.save("d", {"x": BASE + b"2"}, parent="c")
-    await home.check_groups()
-    assert await home.data("d") == {"x": BASE + b"2"}
-
-
-async def test_a_value_that_was_removed_is_missing_and_not_lost(home: Home) -> None:
-    await home.save("a", {"x": b"1"})
-    await home.save("b", {"x": b"2"}, parent="a")
-    await home.remove("a")
-    await home.remove_unneeded()
-    await refused(home.save("c", (by_digest("x", b"1"),), parent="b"), Reason.VALUES_MISSING)
-    await home.save("c", {"x": b"1"}, parent="b")
-    assert await home.data("c") == {"x": b"1"}
 
 
 async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:

@@ -288,8 +288,6 @@ async def test_each_transaction_that_takes_values_is_counted_in_all_threads_of_t
 @pytest.fixture
 async def other(home: Home, tmp_path: Path) -> AsyncIterator[Home]:
     """Another server of the same journal."""
-    if home.database.backend == "sqlite":
-        pytest.skip("one server has a journal in SQLite")
     async with home_in(tmp_path) as opened:
         yield opened
 
@@ -335,6 +333,7 @@ class Late:
         return await self._other.database.query(lambda connection: ask(connection, statement))
 
 
+@pytest.mark.postgresql
 @pytest.mark.parametrize("refer", [named_by_digest, labelled, forked_as_a_head])
 async def test_a_pass_waits_for_commits_of_other_servers_and_spares_what_they_need(
     home: Home,
@@ -351,12 +350,14 @@ async def test_a_pass_waits_for_commits_of_other_servers_and_spares_what_they_ne
     assert await home.here("a") == {"x"}
 
 
+@pytest.mark.postgresql
 async def test_a_keyframe_that_another_server_took_is_no_keyframe_any_more(
     home: Home, other: Home
 ) -> None:
     await check_evicted_keyframe(home, other)
 
 
+@pytest.mark.postgresql
 async def test_a_value_that_another_server_brings_back_is_not_forgotten(
     home: Home, other: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,10 +23,11 @@ from tuskpoint_server.search import change_feed, finding, index, memories
 pytestmark = pytest.mark.sqlite
 
 
-def first_step(connection: Connection, sql: str) -> str:
-    """Return what SQLite does first for a statement."""
-    values = ("",) * sql.count("?")
-    return str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()[0][3])
+def plan_of(connection: Connection, sql: str, values: tuple[object, ...] = ()) -> list[str]:
+    """Return what SQLite does for a statement, step by step."""
+    given = values or ("",) * sql.count("?")
+    rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
+    return [str(row[3]) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ async def test_a_look_up_begins_with_its_numbers(
         compiled = lookup.compile(
             dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
         )
-        return first_step(connection, str(compiled))
+        return plan_of(connection, str(compiled))[0]
 
     assert "USING INTEGER PRIMARY KEY (rowid=?)" in await journal.database.query(work)
 
@@ -73,11 +74,8 @@ async def test_a_look_up_begins_with_its_numbers(
 )
 async def test_indexes_serve_the_index(journal: Journal, statement: Statement, step: str) -> None:
     def work(connection: Connection) -> str:
-        sql = statement.compiled(connection)[0].sql
-        values = ("",) * sql.count("?")
-        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()
-        steps = [row[3] for row in rows]
-        return str(next(one for one in steps if not one.startswith(("CO-ROUTINE", "MATERIALIZE"))))
+        steps = plan_of(connection, statement.compiled(connection)[0].sql)
+        return next(one for one in steps if not one.startswith(("CO-ROUTINE", "MATERIALIZE")))
 
     assert step in await journal.database.query(work)
 
@@ -92,12 +90,9 @@ async def test_due_changes_are_read_in_the_order_of_indexes(
 ) -> None:
     """Sorted, all that is due would be read for every batch."""
 
-    def work(connection: Connection) -> list[str]:
-        text = statement.compiled(connection)[0].sql
-        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
-        return [row[3] for row in rows]
-
-    steps = await journal.database.query(work)
+    steps = await journal.database.query(
+        lambda connection: plan_of(connection, statement.compiled(connection)[0].sql)
+    )
     assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in steps[1:]), steps
 
 
@@ -105,9 +100,7 @@ async def test_due_changes_are_read_in_the_order_of_indexes(
 async def test_documents_of_a_batch_are_read_by_number(journal: Journal, name: str) -> None:
     def work(connection: Connection) -> list[str]:
         text = getattr(index, name).compiled(connection)[0].sql
-        text = text.replace(statements._LISTED, "IN (?, ?)")
-        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
-        return [row[3] for row in rows]
+        return plan_of(connection, text.replace(statements._LISTED, "IN (?, ?)"))
 
     steps = await journal.database.query(work)
     assert "USING INTEGER PRIMARY KEY (rowid=?)" in steps[0]
@@ -159,8 +152,7 @@ async def test_those_that_pass_are_read_thread_by_thread(
         passing = finding._passing(connection, table, TENANT, scope)
         compiled = passing.compile(dialect=connection.dialect)
         values = tuple(compiled.params[name] for name in compiled.positiontup or ())
-        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
-        return [row[3] for row in rows]
+        return plan_of(connection, str(compiled), values)
 
     steps = await journal.database.query(work)
     assert any(step.startswith("SEARCH threads") and step.endswith(by) for step in steps), steps
