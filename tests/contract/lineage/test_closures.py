@@ -201,17 +201,6 @@ async def test_a_subgraphs_own_closure(journal: Journal, lineage: LineageRows) -
 # --- delta channels ------------------------------------------------------------------------
 
 
-async def test_delta_channels_bring_their_seed_and_writes(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
-    found = await lineage.closure(TENANT, key("04"))
-    assert places(found) == [("", "04")]
-    one = member(found, "04")
-    assert one.seen == (await seen(journal))["", "04"]
-    assert one.rebuilt == {"log": (b"seed 02", [b"w02", b"w03"])}
-
-
 async def test_each_delta_channel_is_followed_to_its_own_seed(
     journal: Journal, lineage: LineageRows
 ) -> None:
@@ -237,16 +226,6 @@ async def test_a_channel_that_is_stored_needs_no_ancestor(
     assert member(await lineage.closure(TENANT, key("03")), "03").rebuilt == {}
 
 
-async def test_delta_channels_of_subgraphs_come_along(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await save(journal, draft("01"))
-    await chain(journal, ["02", "03", "04"], ns="a:u", seeds=["02"], metadata=under("01"))
-    found = await lineage.closure(TENANT, key("01"))
-    assert places(found) == [("", "01"), ("a:u", "04")]
-    assert member(found, "04", "a:u").rebuilt == {"log": (b"seed 02", [b"w02", b"w03"])}
-
-
 async def test_an_ancestor_that_is_a_member_itself_is_whole(
     journal: Journal, lineage: LineageRows
 ) -> None:
@@ -257,19 +236,6 @@ async def test_an_ancestor_that_is_a_member_itself_is_whole(
     found = await lineage.closure(TENANT, key("03"))
     assert places(found) == [("", "03"), ("keeper", "02"), ("keeper", "04")]
     assert member(found, "02", "keeper").seen == (await seen(journal))["keeper", "02"]
-
-
-async def test_values_of_removed_ancestors_stay_in_closures(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
-    before = member(await lineage.closure(TENANT, key("04")), "04")
-    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    after = member(await lineage.closure(TENANT, key("04")), "04")
-    assert after == before
-    await chain(journal, ["05"], parent_id="04")
-    below = member(await lineage.closure(TENANT, key("05")), "05")
-    assert below.rebuilt == {"log": (b"seed 02", [b"w02", b"w03", b"w04"])}
 
 
 async def test_a_missing_parent_and_a_loop_end_the_ancestry(

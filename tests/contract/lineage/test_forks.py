@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from tests.contract.lineage.kit import chain, history, logged, seen, under
-from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
+from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, rows_of, save, thread_of
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, Lineage, View
@@ -66,15 +66,6 @@ async def test_the_latest_is_forked_if_none_is_named(
     assert (await lineage.fork(TENANT, key(""), "fork", "")).key == key("03", "fork")
 
 
-async def test_only_one_checkpoint_of_a_line_is_forked(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await save(journal, draft("01"), draft("02", "01"), draft("03", "02"))
-    await lineage.fork(TENANT, key("02"), "fork", "")
-    assert list(await seen(journal, "fork")) == [("", "02")]
-    assert (await seen(journal, "fork"))["", "02"].parent_id == "01"
-
-
 async def test_a_name_is_made_up(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("01"))
     saved = await lineage.fork(TENANT, key("01"), "", "r")
@@ -82,32 +73,6 @@ async def test_a_name_is_made_up(journal: Journal, lineage: LineageRows) -> None
     assert len(saved.key.thread_id) == 32
     assert (await lineage.fork(TENANT, key("01"), "", "r")).key == saved.key
     assert (await thread_of(journal, saved.key.thread_id)).head_id == "01"
-
-
-async def test_delta_channels_are_rebuilt_as_in_the_source(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
-    await lineage.fork(TENANT, key("04"), "fork", "")
-    expected = (b"seed 02", (("task of log", b"w02"), ("task of log", b"w03")))
-    assert await history(journal, key("04", "fork")) == expected
-    assert list(await seen(journal, "fork")) == [("", "04")]
-    detail = await journal.thread(TENANT, "fork")
-    assert detail is not None
-    assert (detail.checkpoint_count, detail.heads) == (1, {"": "04"})
-
-
-async def test_forks_of_forks(journal: Journal, lineage: LineageRows) -> None:
-    await chain(journal, ["01", "02", "04"], seeds=["01"])
-    await chain(journal, ["03"], ns="keeper", seeds=["03"], metadata=under("01"))
-    for source, target in (("t", "u"), ("u", "v"), ("v", "w")):
-        await lineage.fork(TENANT, key("04", source), target, "")
-    assert await seen(journal, "w") == await seen(journal, "u")
-    assert set(await seen(journal, "w")) == {("", "04"), ("keeper", "03")}
-    assert await history(journal, key("04", "w")) == await history(journal, key("04"))
-    loaded = await journal.load(TENANT, key("04", "w"), View.ENTRY)
-    assert loaded is not None
-    assert loaded.entry.lineage == Lineage(forked_from="v:04")
 
 
 async def test_values_handed_over_by_removed_ancestors_are_forked(
@@ -131,65 +96,6 @@ async def test_a_checkpoint_of_a_subgraph_is_forked(journal: Journal, lineage: L
     assert saved.key == key("04", "fork", "node:b")
     assert list(await seen(journal, "fork")) == [("node:b", "04")]
     assert (await thread_of(journal, "fork")).head_id == ""
-
-
-async def test_changes_of_a_fork_and_its_source_do_not_affect_each_other(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03"], seeds=["01"])
-    await lineage.fork(TENANT, key("02"), "fork", "")
-    fork, source = await seen(journal, "fork"), await seen(journal)
-    log = await history(journal, key("02", "fork"))
-    await journal.save_writes(TENANT, key("02"), [write("log", b"late")])
-    await journal.save_writes(TENANT, key("01"), [write("log", b"late")])
-    await journal.set_label(TENANT, key("02"), "of the source")
-    await save(journal, draft("01", "", {"log": b"changed"}, delta=("log",)))
-    assert await seen(journal, "fork") == fork
-    assert await history(journal, key("02", "fork")) == log
-    source = await seen(journal)
-    await journal.save_writes(TENANT, key("02", "fork"), [write("log", b"mine")])
-    await save(journal, draft("04", "02", {"x": b"mine"}, thread_id="fork", delta=("log",)))
-    await journal.removal.prune_thread(TENANT, "fork", PruneStrategy.KEEP_LATEST)
-    assert await seen(journal) == source
-
-
-async def test_a_fork_goes_on(journal: Journal, lineage: LineageRows) -> None:
-    await chain(journal, ["01", "02"], seeds=["01"])
-    await lineage.fork(TENANT, key("02"), "fork", "")
-    await save(
-        journal,
-        draft(
-            "03",
-            "02",
-            (channel("x", Reference.INHERIT),),
-            thread_id="fork",
-            delta=("log",),
-            expected_head="02",
-        ),
-        draft("04", ns="node:a", thread_id="fork", metadata=under("02")),
-    )
-    assert data_of(await journal.load(TENANT, key("03", "fork"), View.FULL)) == {"x": b"02"}
-    log = (("task of log", b"w01"), ("task of log", b"w02"))
-    assert await history(journal, key("03", "fork")) == (b"seed 01", log)
-
-
-async def test_a_fork_is_whole_without_its_source(journal: Journal, lineage: LineageRows) -> None:
-    await chain(journal, ["01", "02", "03"], seeds=["01"])
-    await lineage.fork(TENANT, key("03"), "fork", "")
-    fork, log = await seen(journal, "fork"), await history(journal, key("03"))
-    assert await journal.removal.delete_thread(TENANT, "t") == 3
-    await journal.removal.sweep(early_write_ttl_s=-1)
-    assert await seen(journal, "fork") == fork
-    assert await history(journal, key("03", "fork")) == log
-
-
-async def test_forking_with_the_source_deleted_by_run(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02"], seeds=["01"], metadata={"run_id": "one"})
-    await lineage.fork(TENANT, key("02"), "fork", "")
-    assert await journal.removal.delete_runs(TENANT, ["one"]) == 3
-    assert await seen(journal, "fork") == await seen(journal) == {}
 
 
 async def test_a_fork_needs_a_source_and_a_free_name(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.contract.lineage.kit import certify, chain, evict, history, logged, seen, under
+from tests.contract.lineage.kit import certify, chain, evict, logged, seen, under
 from tests.kit.drafts import TENANT, Reference, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save, thread_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
@@ -147,22 +147,6 @@ async def test_the_summaries_of_rollbacks_to_rollbacks_do_not_nest(
     ).entry.summary == f"Rolled back to u:{third}{end}"
 
 
-async def test_rolling_back_is_repeatable_and_reversible(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
-    first = await roll_back(lineage, "01")
-    again = await roll_back(lineage, "02")
-    of_rollback = await roll_back(lineage, first)
-    assert "02" < first < again < of_rollback
-    assert data_of(await load(journal)) == {"x": b"1"}
-    assert (await load(journal)).entry.lineage == Lineage(rolled_back_from=f"t:{first}")
-    assert [data_of(await load(journal, one)) for one in (first, again)] == [
-        {"x": b"1"},
-        {"x": b"2"},
-    ]
-
-
 async def test_the_thread_waits_for_nothing_afterwards(
     journal: Journal, lineage: LineageRows
 ) -> None:
@@ -175,34 +159,6 @@ async def test_the_thread_waits_for_nothing_afterwards(
     await journal.save_writes(TENANT, key(new), [write("__interrupt__", b"?", idx=-3)])
     assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
     await save(journal, draft("zz", new, expected_head=new))
-
-
-async def test_delta_channels_are_rebuilt_as_for_the_target(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
-    expected = await history(journal, key("04"))
-    new = await roll_back(lineage, "04")
-    assert await history(journal, key(new)) == expected
-    await chain(journal, ["zz"], parent_id=new)
-    assert await history(journal, key("zz")) == expected, "the rollback itself has no writes"
-    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    assert await history(journal, key("zz")) == expected
-
-
-async def test_the_past_stays_as_it_was(journal: Journal, lineage: LineageRows) -> None:
-    await chain(journal, ["01", "02", "03"], seeds=["01"])
-    await chain(journal, ["04", "05"], ns="keeper", seeds=["04"], metadata=under("02"))
-    await chain(journal, ["06"], ns="node:a", metadata=under("03"))
-    before = await seen(journal)
-    logs = {place: await history(journal, key(place[1], "t", place[0])) for place in before}
-    await roll_back(lineage, "02")
-    await roll_back(lineage, "05", "keeper")
-    after = await seen(journal)
-    assert {place: after[place] for place in before} == before
-    for place in before:
-        assert await history(journal, key(place[1], "t", place[0])) == logs[place]
-    assert len(after) == len(before) + 3, "the root, its stateful subgraph, and that alone"
 
 
 async def test_every_checkpoint_of_a_rollback_is_a_change(
@@ -300,52 +256,6 @@ async def test_a_subgraph_goes_back_to_before_its_first_run(
         "step": -2,
         "parents": {"": new},
     }
-
-
-async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await stateful(journal)
-    first = await roll_back(lineage, "04")
-    inner = (await load(journal, "", "keeper")).entry.key.checkpoint_id
-    later = inner[:-1] + "f"
-    assert later > inner
-    await save(
-        journal,
-        draft(later, inner, {"k": b"third"}, ns="keeper", metadata=under(first)),
-        draft("y1", first),
-        draft("y2", "y1"),
-    )
-    assert await descend(lineage, "y2", journal) == {"k": b"third"}
-    await journal.removal.delete_thread(TENANT, "fork")
-    assert await descend(lineage, "06", journal) == {"k": b"second"}
-    await journal.removal.delete_thread(TENANT, "fork")
-    assert await descend(lineage, first, journal) == {"k": b"third"}
-
-
-async def descend(lineage: LineageRows, checkpoint_id: str, journal: Journal) -> dict[str, bytes]:
-    """Return what a fork's stateful subgraph holds."""
-    await lineage.fork(TENANT, key(checkpoint_id), "fork", "")
-    return data_of(await load(journal, "", "keeper", "fork"))
-
-
-async def test_a_fork_rolls_back_to_the_state_of_its_subgraph(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await stateful(journal)
-    await lineage.fork(TENANT, key("04"), "fork", "")
-    assert data_of(await load(journal, "", "keeper", "fork")) == {"k": b"second"}
-    await roll_back(lineage, "04", thread="fork")
-    assert data_of(await load(journal, "", "keeper", "fork")) == {"k": b"first"}
-
-
-async def test_a_pruned_thread_keeps_the_state_of_its_subgraph(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await stateful(journal)
-    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    await roll_back(lineage, "06")
-    assert data_of(await load(journal, "", "keeper")) == {"k": b"second"}
 
 
 async def test_a_namespace_of_its_own_is_left_alone(journal: Journal, lineage: LineageRows) -> None:
@@ -476,14 +386,3 @@ async def test_values_that_came_back_are_stored_with_the_rollback(
     new = saved.key.checkpoint_id
     await save(journal, draft("zz", new, (channel("x", Reference.INHERIT),), delta=("log",)))
     assert data_of(await load(journal, "zz")) == {"x": b"02"}
-
-
-async def test_a_rollback_keeps_values_of_removed_ancestors(
-    journal: Journal, lineage: LineageRows
-) -> None:
-    await chain(journal, ["01", "02", "03"], seeds=["01"])
-    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    expected = await history(journal, key("03"))
-    assert expected[0] == b"seed 01"
-    new = await roll_back(lineage, "03")
-    assert await history(journal, key(new)) == expected
