@@ -138,18 +138,6 @@ async def test_a_pack_that_was_healed_is_read_though_a_damaged_index_is_known(
     assert await blobs.get(first) == members[0].data
 
 
-async def test_a_lost_pack_is_not_found_though_its_index_is_known(
-    blobs: DirectoryStore, root: Path
-) -> None:
-    locations = await put(blobs, *THREE)
-    await blobs.get_many(locations)
-    blob_path(root, locations[0].blob_id).unlink()
-    for location in locations:
-        assert (await refusal_of(blobs.get(location))).reason is Reason.BLOB_NOT_FOUND
-    await put(blobs, *THREE)
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
-
-
 async def test_unreadable_blob_is_not_a_missing_one(blobs: DirectoryStore, root: Path) -> None:
     name = blob_id_of(b"content")
     blob_path(root, name).mkdir(parents=True)

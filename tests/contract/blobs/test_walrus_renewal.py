@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 import pytest
 
@@ -16,23 +15,11 @@ from tests.kit.blobs.walrus_peer import (
     changed,
     instead,
     problem,
-    read_form,
     with_wrong_member,
 )
 from tests.kit.blobs.walrus_stores import INTERNAL, NOT_FOUND, PeerKit
 from tests.kit.drafts import refused
 from tuskpoint_server.core.errors import Reason
-
-
-async def test_quilt_is_listed_with_kinds(kit: PeerKit) -> None:
-    peer = await kit.peer()
-    store = kit.store(peer)
-    receipt = await store.put([member(b"one", "catalog"), member(b"two")])
-    listed = await store.list_blob(receipt.blobs[0].blob_id)
-    assert {item.location: item.kind for item in listed} == {
-        replace(receipt.locations[0], size=0): "catalog",
-        replace(receipt.locations[1], size=0): "",
-    }
 
 
 async def test_names_that_are_no_hash_are_not_listed(kit: PeerKit) -> None:
@@ -62,38 +49,11 @@ async def test_quilt_without_a_list_is_listed_from_its_bytes(kit: PeerKit, fault
     }
 
 
-async def test_blob_of_its_own_is_listed_as_itself(kit: PeerKit) -> None:
-    peer = await kit.peer()
-    store = kit.store(peer)
-    [location] = (await store.put([member(b"one")], standalone=True)).locations
-    [listed] = await store.list_blob(location.blob_id)
-    assert (listed.location, listed.kind) == (replace(location, size=0), "")
-
-
-async def test_listing_a_missing_blob_is_refused(kit: PeerKit) -> None:
-    peer = await kit.peer()
-    await refused(kit.store(peer).list_blob(blob_id_of(b"x")), Reason.BLOB_NOT_FOUND)
-
-
 async def test_list_survives_an_outage_of_one(kit: PeerKit) -> None:
     peer = await kit.peer()
     receipt = await kit.store(peer).put([member(b"one")])
     peer.script.extend([instead(Reply(502)), instead(None), instead(as_json({"no": "list"}))])
     assert len(await kit.store(peer).list_blob(receipt.blobs[0].blob_id)) == 1
-
-
-async def test_quilt_is_stored_again_as_it_was(kit: PeerKit) -> None:
-    peer = await kit.peer()
-    store = kit.store(peer)
-    members = [member(b"one", "catalog"), member(b""), member(bytes(9999))]
-    first = await store.put(members)
-    kit.world.epoch += 3
-    renewed = await store.renew(first.blobs[0].blob_id)
-    puts = [asked for asked in peer.asked if asked.method == "PUT"]
-    assert read_form(puts[0]) == read_form(puts[1])
-    assert set(renewed.locations) == set(first.locations)
-    [blob] = renewed.blobs
-    assert (blob.blob_id, blob.end_epoch) == (first.blobs[0].blob_id, 15)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +115,3 @@ async def test_blob_of_its_own_is_renewed(kit: PeerKit) -> None:
     peer.script.append(changed(lambda _: b"two"))
     refusal = await refused(store.renew(first.blobs[0].blob_id), Reason.BLOB_MALFORMED)
     assert blob_id_of(b"two") in refusal.message
-
-
-async def test_renewing_a_missing_blob_is_refused(kit: PeerKit) -> None:
-    peer = await kit.peer()
-    await refused(kit.store(peer).renew(blob_id_of(b"x")), Reason.BLOB_NOT_FOUND)

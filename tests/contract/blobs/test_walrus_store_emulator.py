@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
 from tests.kit.blobs.stores import many, member
 from tests.kit.blobs.walrus_stores import SECRET, EmulatorKit
 from tests.kit.drafts import refused
-from tuskpoint_emulators.walrus.encoding.blob_id import from_text
 from tuskpoint_emulators.walrus.encoding.geometry import MAINNET
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.walrus.requests.auth import AuthSettings
@@ -121,20 +118,6 @@ READ_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
-async def test_reads_survive_a_fault(kit: EmulatorKit, fault: Fault) -> None:
-    emulator = await kit.emulator()
-    store = kit.store(emulator)
-    receipt = await store.put(many(12))
-    for operation in (Operation.GET_PATCH, Operation.GET_BLOB, Operation.LIST):
-        if operation is Operation.LIST and fault.kind in (FaultKind.SHORT, FaultKind.CORRUPT):
-            continue  # a list is not hashed: what it misses is missed
-        emulator.faults.add(operation, fault)
-    assert await store.get(receipt.locations[3]) == b"member 3"
-    assert await store.get_many(receipt.locations) == [each.data for each in many(12)]
-    assert len(await store.list_blob(receipt.blobs[0].blob_id)) == 12
-
-
 async def test_many_faults_at_once(kit: EmulatorKit) -> None:
     first, second = await kit.emulator(seed=7), await kit.emulator()
     faults = first.faults
@@ -154,16 +137,6 @@ async def test_many_faults_at_once(kit: EmulatorKit) -> None:
 
     await asyncio.gather(*(one(number) for number in range(25)))
     assert sum(faults.injected.values()) > 10
-
-
-async def test_wrong_bytes_are_never_believed(kit: EmulatorKit) -> None:
-    emulator = await kit.emulator()
-    store = kit.store(emulator)
-    [location] = (await store.put([member(b"content")], standalone=True)).locations
-    emulator.ledger.tamper(from_text(location.blob_id), b"Content")
-    refusal = await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
-    assert refusal.metadata["actual"] == hashlib.sha256(b"Content").hexdigest()
-    await refused(store.renew(location.blob_id), Reason.BLOB_MALFORMED)
 
 
 async def test_renewal_outlives_the_first_end(kit: EmulatorKit) -> None:
@@ -233,14 +206,3 @@ async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
         assert (await store.put([one], standalone=apart)).locations == (location,)
         assert await store.get(location) == b"content"
         await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)
-
-
-async def test_second_endpoint_takes_over(kit: EmulatorKit) -> None:
-    first, second = await kit.emulator(), await kit.emulator()
-    store = kit.store(first, second)
-    receipt = await store.put(many(3))
-    await first.stop()
-    assert await store.get(receipt.locations[0]) == b"member 0"
-    again = await store.put(many(3))
-    assert replace(again.blobs[0], end_epoch=0).billed_bytes == 0
-    assert kit.time.pauses == []

@@ -114,19 +114,6 @@ async def test_a_removal_is_one_event_however_much_goes(
     assert (await logged(journal))[4:] == [(WRITES, "a", 0)]
 
 
-async def test_handing_over_to_a_child_is_a_change_of_the_child(
-    journal: Journal, removal: RemovalRows
-) -> None:
-    await save(
-        journal,
-        draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",)),
-        draft("b", "a", delta=("x",)),
-        draft("c", "b", delta=("x",)),
-    )
-    assert await removal.delete_runs(TENANT, ["r"]) == 1
-    assert (await logged(journal))[3:] == [(SAVED, "b", 0), (DELETED, "", 1)]
-
-
 async def test_writes_that_overtake_the_next_incarnation_belong_to_it(
     journal: Journal,
     removal: RemovalRows,
@@ -142,23 +129,6 @@ async def test_writes_that_overtake_the_next_incarnation_belong_to_it(
         2, deleted=False, begun_seq=2, compacted_seq=0, certified_seq=0, seq=4
     )
     assert [one.incarnation for one in await events(journal)] == [1, 1, 2, 2]
-
-
-async def test_retention_ends_an_incarnation_as_a_deletion_does(
-    journal: Journal, removal: RemovalRows, clock: Clock
-) -> None:
-    await save(journal, draft("a"))
-    await removal.set_retention(TENANT, "t", 1)
-    clock.advance(2)
-    assert await removal.delete_if_past(TENANT, "t") == 1
-    assert (await logged(journal))[2:] == [(ENDED, "", 1)]
-
-
-async def test_threads_have_logs_of_their_own(journal: Journal) -> None:
-    await save(journal, draft("a"), draft("a", thread_id="other"), draft("b", "a"))
-    assert [one.seq for one in await events(journal)] == [1, 2]
-    assert await logged(journal, "other") == [(SAVED, "a", 0)]
-    assert await journal.events.after("another tenant", "t", 0, 9) == News((), 0)
 
 
 # --- copies --------------------------------------------------------------------------------
@@ -191,13 +161,6 @@ async def test_a_copy_over_an_empty_thread_ends_its_incarnation(
     ]
     assert [one.incarnation for one in await events(journal, "copy")] == [1, 1, 2]
     assert (await extent(journal, "copy")).begun_seq == 2
-
-
-async def test_a_retried_copy_is_made_once(journal: Journal, lineage: LineageRows) -> None:
-    await save(journal, draft("a"))
-    for _ in range(2):
-        await lineage.copy_thread(TENANT, "t", "copy", "request")
-    assert len(await events(journal, "copy")) == 1
 
 
 async def test_a_copy_of_nothing_is_none(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.checkpoints.kit import absent, load
+from tests.contract.checkpoints.kit import load
 from tests.kit.drafts import (
     TENANT,
     as_loaded,
@@ -87,20 +87,6 @@ async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
     found = (await load(journal, key("a"))).writes
     assert [w.value.data for w in found] == [b"5", b"6", b"4", b"3", b"1", b"2"]
     assert list(found) == sorted(as_loaded(*sent), key=write_order)
-
-
-async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None:
-    early = await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
-    assert (early.seq, early.incarnation) == (1, 1)
-    assert await absent(journal, key("a"))
-    saved = await journal.save_checkpoint(
-        TENANT, draft("a", writes=(write("x", b"late"), write("y", b"2", idx=1)))
-    )
-    assert saved.seq == 2
-    assert written(await load(journal, key("a"))) == [
-        ("", "task", 0, "x", b"1"),
-        ("", "task", 1, "y", b"2"),
-    ]
 
 
 async def test_early_writes_expire_and_claimed_ones_do_not(journal: Journal, clock: Clock) -> None:

@@ -69,6 +69,7 @@ async def test_time_passes_with_the_clock(journal: Journal, machine: Machine) ->
         assert clock() == machine.wall_us
 
 
+@pytest.mark.sqlite  # the clock of the database is the machine's here
 @pytest.mark.parametrize("step_us", [-10 * MINUTE_US, -1, 1, 10 * MINUTE_US])
 async def test_a_small_step_is_followed(journal: Journal, machine: Machine, step_us: int) -> None:
     clock = machine.start()
@@ -79,6 +80,7 @@ async def test_a_small_step_is_followed(journal: Journal, machine: Machine, step
     assert clock() == START_US + step_us
 
 
+@pytest.mark.sqlite  # the clock of the database is the machine's here
 @pytest.mark.parametrize(
     "step_us", [-400 * DAY_US, -10 * MINUTE_US - 1, 10 * MINUTE_US + 1, DAY_US]
 )
@@ -125,6 +127,7 @@ async def test_an_operator_accepts_the_clock(journal: Journal, machine: Machine)
     assert await clock.accept(journal.database) is None
 
 
+@pytest.mark.sqlite  # the clock of the database is the machine's here
 @pytest.mark.parametrize(("off_us", "stops"), [(MINUTE_US, False), (DAY_US, True)])
 async def test_a_machine_that_was_off_for_long_waits_for_an_operator(
     journal: Journal, machine: Machine, off_us: int, *, stops: bool

@@ -296,12 +296,6 @@ async def test_only_the_current_summary_is_sent(
     assert summaries(await rows.take(20)) == ["second thought"]
 
 
-async def test_white_space_makes_no_other_memory(journal: Journal, rows: MemoryRows) -> None:
-    await save(journal, "1", " on\n two  lines ")
-    await index(journal)
-    assert summaries(await rows.take(20)) == ["on two lines"]
-
-
 async def test_a_copy_keeps_the_memory_that_both_share(journal: Journal, rows: MemoryRows) -> None:
     await save(journal, "1", "one")
     await journal.lineage.copy_thread(TENANT, "t", "copy", "")

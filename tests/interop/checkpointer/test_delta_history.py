@@ -52,27 +52,10 @@ async def test_writes_come_oldest_first(face: Face, thread_id: str) -> None:
     assert history["seed"].value == 0
 
 
-async def test_the_nearest_snapshot_is_the_seed(face: Face, thread_id: str) -> None:
-    head = (await chain(face, thread_id, 6, snapshots(0, 3), numbers([1, 2, 4, 5])))[-1]
-    history = (await face.history(head, ["ch"]))["ch"]
-    assert history["seed"].value == 3
-    assert values_of(history) == [4]
-
-
 async def test_writes_of_the_target_are_excluded(face: Face, thread_id: str) -> None:
     head = (await chain(face, thread_id, 3, snapshots(0), numbers([1])))[-1]
     await face.put_writes(head, [("ch", "extra")], str(uuid.uuid4()))
     assert values_of((await face.history(head, ["ch"]))["ch"]) == [1]
-
-
-async def test_channels_end_at_their_own_seeds(face: Face, thread_id: str) -> None:
-    stored = {1: {"a": _DeltaSnapshot(1)}, 3: {"b": _DeltaSnapshot(3)}}
-    written = {step: [("a", step), ("b", step)] for step in range(5)}
-    head = (await chain(face, thread_id, 5, stored, written))[-1]
-    history = await face.history(head, ["a", "b"])
-    assert values_of(history["a"]) == [1, 2, 3]
-    assert values_of(history["b"]) == [3]
-    assert [history[name]["seed"].value for name in "ab"] == [1, 3]
 
 
 async def test_no_channels_have_no_history(face: Face, thread_id: str) -> None:
@@ -94,25 +77,6 @@ async def test_a_plain_value_is_a_seed(face: Face, thread_id: str) -> None:
     assert values_of(history) == [2]
 
 
-async def test_writes_of_the_seeds_own_checkpoint_are_included(face: Face, thread_id: str) -> None:
-    stored = {0: {"ch": [10]}, 1: {"ch": [10, 20]}}
-    labels = ["older-than-seed", "at-seed", "after-seed", "pending-at-head"]
-    written = {step: [("ch", label)] for step, label in enumerate(labels)}
-    head = (await chain(face, thread_id, 4, stored, written))[-1]
-    history = (await face.history(head, ["ch"]))["ch"]
-    assert history["seed"] == [10, 20]
-    assert values_of(history) == ["at-seed", "after-seed"]
-
-
-async def test_a_fork_counts_only_its_own_ancestors(face: Face, thread_id: str) -> None:
-    configs = await chain(face, thread_id, 4, snapshots(0), numbers([1, 2, 3]))
-    fork = await face.put(configs[1], made(), metadata(9), {})
-    await face.put_writes(fork, [("ch", "fork")], str(uuid.uuid4()))
-    head = await face.put(fork, made(), metadata(10), {})
-    assert values_of((await face.history(head, ["ch"]))["ch"]) == [1, "fork"]
-    assert values_of((await face.history(configs[3], ["ch"]))["ch"]) == [1, 2]
-
-
 async def test_an_empty_channel_is_no_seed(face: Face, thread_id: str) -> None:
     root = await face.put(
         at(thread_id), made({"ch": _DeltaSnapshot("s")}, {"ch": "v1"}), metadata(), {"ch": "v1"}
@@ -124,26 +88,6 @@ async def test_an_empty_channel_is_no_seed(face: Face, thread_id: str) -> None:
     history = (await face.history(head, ["ch"]))["ch"]
     assert history["seed"].value == "s"
     assert values_of(history) == [1, 2]
-
-
-async def test_parallel_tasks_are_replayed_by_path(face: Face, thread_id: str) -> None:
-    root = await face.put(at(thread_id), made(), metadata(), {})
-    await face.put_writes(root, [("ch", "late")], "1-sorts-first", "~__pregel_pull, z")
-    await face.put_writes(root, [("ch", "early"), ("ch", "early too")], "9", "~__pregel_pull, a")
-    await face.put_writes(root, [("ch", "input")], "5")
-    head = await face.put(root, made(), metadata(1), {})
-    history = (await face.history(head, ["ch"]))["ch"]
-    assert values_of(history) == ["input", "early", "early too", "late"]
-    assert [task for task, _, _ in history["writes"]] == ["5", "9", "9", "1-sorts-first"]
-
-
-async def test_a_missing_parent_ends_the_walk(face: Face, thread_id: str) -> None:
-    first = await face.put(at(thread_id, "", "0-never-saved"), made(), metadata(), {})
-    await face.put_writes(first, [("ch", 1)], "task")
-    head = await face.put(first, made(), metadata(1), {})
-    history = (await face.history(head, ["ch"]))["ch"]
-    assert values_of(history) == [1]
-    assert "seed" not in history
 
 
 async def test_parents_in_a_circle_end_the_walk(face: Face, thread_id: str) -> None:
@@ -168,14 +112,6 @@ async def test_without_a_checkpoint_the_latest_is_meant(face: Face, thread_id: s
     await chain(face, thread_id, 3, {}, numbers(range(3)))
     for config in (at(thread_id, None), at(thread_id, ""), at(thread_id, "", "")):
         assert values_of((await face.history(config, ["ch"]))["ch"]) == [0, 1]
-
-
-async def test_namespaces_are_apart(face: Face, thread_id: str) -> None:
-    await chain(face, thread_id, 3, {}, numbers([0, 1], "ch"), ns="child:1")
-    root = (await chain(face, thread_id, 2, {}, {0: [("ch", "root")]}))[-1]
-    child = at(thread_id, "child:1")
-    assert values_of((await face.history(child, ["ch"]))["ch"]) == [0, 1]
-    assert values_of((await face.history(root, ["ch"]))["ch"]) == ["root"]
 
 
 async def test_a_snapshot_under_an_unchanged_version_is_carried_on(

@@ -22,38 +22,6 @@ from ..saver_arguments import at, id_of, made, metadata
 # --- pending writes -------------------------------------------------------------------
 
 
-async def test_parallel_tasks_are_ordered_by_path(face: Face, thread_id: str) -> None:
-    root = await face.put(at(thread_id), made(), metadata(), {})
-    # By UTF-16 units the elephant would sort before U+FFFD.
-    paths = ["", "~__pregel_pull, B", "~__pregel_pull, a", "~\ufffd", "~\U0001f418"]
-    for number, path in reversed(list(enumerate(paths))):
-        await face.put_writes(root, [("x", number), ("a", number)], f"task {9 - number}", path)
-
-    for loaded in (await face.get_tuple(root), (await face.list(root))[0]):
-        assert loaded.pending_writes == [
-            (f"task {9 - number}", channel, number)
-            for number in range(len(paths))
-            for channel in ("x", "a")
-        ]
-
-
-async def test_tasks_without_a_path_are_ordered_by_id(face: Face, thread_id: str) -> None:
-    root = await face.put(at(thread_id), made(), metadata(), {})
-    for task in ("b", "B", "a"):
-        await face.put_writes(root, [("x", task)], task)
-    assert [task for task, _, _ in (await face.get_tuple(root)).pending_writes] == ["B", "a", "b"]
-
-
-async def test_the_first_regular_write_of_a_slot_wins(face: Face, thread_id: str) -> None:
-    root = await face.put(at(thread_id), made(), metadata(), {})
-    await face.put_writes(root, [("x", "first")], "task")
-    await face.put_writes(root, [("y", "second"), ("z", "new slot")], "task")
-    assert (await face.get_tuple(root)).pending_writes == [
-        ("task", "x", "first"),
-        ("task", "z", "new slot"),
-    ]
-
-
 @pytest.mark.parametrize("channel", [ERROR, SCHEDULED, INTERRUPT, RESUME])
 async def test_the_last_special_write_wins(face: Face, thread_id: str, channel: str) -> None:
     root = await face.put(at(thread_id), made(), metadata(), {})
@@ -62,25 +30,10 @@ async def test_the_last_special_write_wins(face: Face, thread_id: str, channel: 
     assert (await face.get_tuple(root)).pending_writes == [("task", channel, "last")]
 
 
-async def test_a_mixed_list_is_decided_write_by_write(face: Face, thread_id: str) -> None:
-    root = await face.put(at(thread_id), made(), metadata(), {})
-    await face.put_writes(root, [(RESUME, 1), ("x", 1)], "task")
-    await face.put_writes(root, [(RESUME, 2), ("x", 2)], "task")
-    assert (await face.get_tuple(root)).pending_writes == [("task", RESUME, 2), ("task", "x", 1)]
-
-
 async def test_no_writes_are_no_call(face: Face, thread_id: str) -> None:
     root = await face.put(at(thread_id), made(), metadata(), {})
     await face.put_writes(root, [], "task")
     assert (await face.get_tuple(root)).pending_writes == []
-
-
-async def test_writes_may_come_before_their_checkpoint(face: Face, thread_id: str) -> None:
-    checkpoint = made({"x": 1})
-    await face.put_writes(at(thread_id, "", checkpoint["id"]), [("x", "early")], "task", "~a")
-    assert await face.get_tuple(at(thread_id)) is None
-    await face.put(at(thread_id), checkpoint, metadata(), {"x": 1})
-    assert (await face.get_tuple(at(thread_id))).pending_writes == [("task", "x", "early")]
 
 
 async def test_writes_may_come_after_certification(face: Face, thread_id: str) -> None:
@@ -105,20 +58,6 @@ async def test_a_deleted_thread_is_not_resurrected(face: Face, thread_id: str) -
     again = await face.put(at(thread_id), made({"x": 3}), metadata(), {"x": 1})
     assert [found.config for found in await face.list(at(thread_id))] == [again]
     assert (await face.get_tuple(again)).pending_writes == []
-
-
-async def test_writes_may_overtake_the_first_save_after_a_deletion(
-    face: Face, thread_id: str
-) -> None:
-    """LangGraph saves writes beside checkpoints with durability "async"."""
-    await face.put(at(thread_id), made({"x": 1}), metadata(), {"x": 1})
-    await face.delete_thread(thread_id)
-    root, step = made({"x": 2}), made({"x": 3})
-    await face.put_writes(at(thread_id, "", step["id"]), [("x", "early")], "task")
-    assert await face.list(at(thread_id)) == []
-    first = await face.put(at(thread_id), root, metadata(), {"x": 1})
-    second = await face.put(first, step, metadata(1), {"x": 1})
-    assert (await face.get_tuple(second)).pending_writes == [("task", "x", "early")]
 
 
 # --- values and versions --------------------------------------------------------------
@@ -189,14 +128,6 @@ async def test_empty_is_not_none(face: Face, thread_id: str) -> None:
         loaded = (await face.get_tuple(config)).checkpoint
         assert loaded["channel_values"] == {"none": None}
         assert loaded["channel_versions"] == versions
-
-
-async def test_a_channel_can_become_empty_and_full_again(face: Face, thread_id: str) -> None:
-    one = await face.put(at(thread_id), made({"x": "full"}), metadata(), {"x": 1})
-    two = await face.put(one, made({}, {"x": 2}), metadata(1), {"x": 2})
-    three = await face.put(two, made({"x": "full"}, {"x": 3}), metadata(2), {"x": 3})
-    loaded = [(await face.get_tuple(c)).checkpoint["channel_values"] for c in (one, two, three)]
-    assert loaded == [{"x": "full"}, {}, {"x": "full"}]
 
 
 async def test_values_without_a_version_are_kept(face: Face, thread_id: str) -> None:

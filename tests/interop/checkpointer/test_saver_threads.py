@@ -144,16 +144,3 @@ async def test_pruning_everything(face: Face, thread_id: str, strategy: str) -> 
     await face.put(at(thread_id), made(), metadata(), {})
     await face.prune([thread_id, "no such thread"], strategy=strategy)
     assert await face.list(at(thread_id)) == []
-
-
-async def test_runs_are_deleted_across_threads(face: Face, thread_id: str) -> None:
-    run = uuid.uuid4().hex
-    other = f"{thread_id} other"
-    kept = await face.put(at(thread_id), made(), metadata(), {})
-    for name in (thread_id, other):
-        config: Any = at(name, "child")
-        config["metadata"] = {"run_id": run}
-        await face.put(config, made(), metadata(), {})
-    await face.delete_for_runs([run, "no such run"])
-    assert [one.config for one in await face.list(at(thread_id, None))] == [kept]
-    assert await face.list(at(other, None)) == []

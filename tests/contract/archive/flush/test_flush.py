@@ -27,7 +27,6 @@ from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
-from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import unavailable
@@ -80,17 +79,6 @@ async def test_certifying_takes_no_number_and_leaves_nothing_dirty(home: House) 
     assert await home.flush() == 0
 
 
-async def test_a_saved_checkpoint_is_certified_only_after_its_flush(home: House) -> None:
-    await grow(home, 1)
-    found = await home.journal.load(TENANT, key("0000"), View.ENTRY)
-    assert found is not None
-    assert not found.entry.certified
-    await home.flush()
-    found = await home.journal.load(TENANT, key("0000"), View.ENTRY)
-    assert found is not None
-    assert found.entry.certified
-
-
 async def test_a_value_that_a_segment_holds_is_named_and_not_stored_again(
     home: House, store: MemoryStore
 ) -> None:
@@ -122,21 +110,6 @@ async def test_a_patch_names_the_segment_of_its_keyframe(home: House, store: Mem
     assert sizes[1] < sizes[0] / 10
     assert sizes[2] < sizes[0] / 10
     assert data_of(await home.from_blobs(key("2")))["x"] == text
-
-
-async def test_a_keyframe_that_no_checkpoint_names_any_more_is_held_with_its_patch(
-    home: House, store: MemoryStore
-) -> None:
-    text = LARGE + b"more" * 100
-    await home.journal.save_checkpoint(TENANT, draft("0", "", (channel("x", LARGE, 1),)))
-    await home.journal.save_checkpoint(TENANT, draft("1", "0", (channel("x", text, 2),)))
-    removal = home.journal.removal
-    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    await home.flush()
-    [segment] = (decode_segment(one.data, "") for one in store.members("segment"))
-    assert [row.checkpoint_id for row in segment.checkpoints] == ["1"]
-    assert {value.size for value in segment.values} == {len(LARGE), len(text)}
-    assert data_of(await home.from_blobs(key("1")))["x"] == text
 
 
 async def test_at_most_four_segments_are_named_and_the_rest_is_held(

@@ -246,19 +246,6 @@ async def test_a_store_that_rejects_everything_is_an_error_and_no_hole(
     assert await check_certified(home) == 1
 
 
-async def test_a_hole_below_the_watermark_is_not_called_certified(
-    home: House, store: MemoryStore
-) -> None:
-    rejecting(store, "bad")
-    await save(home, "bad")
-    await save(home, "good")
-    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
-    found = await home.journal.load(TENANT, key("bad"), View.ENTRY)
-    assert found is not None
-    assert not found.entry.certified
-    await refused(home.from_blobs(key("bad")), Reason.NOT_CERTIFIED)
-
-
 async def test_a_rejected_blob_of_one_checkpoint_is_a_hole(
     tmp_path: Path, store: MemoryStore
 ) -> None:

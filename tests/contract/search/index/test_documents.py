@@ -24,7 +24,7 @@ from tests.kit.journal import Clock, Journal, rows_of
 from tuskpoint_server.core.search import MemoryState, pointer_of
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.sql.schema import checkpoints, documents, memories, vectors
+from tuskpoint_server.journal.sql.schema import documents, memories, vectors
 from tuskpoint_server.search.change_feed import Stretch
 from tuskpoint_server.search.searched_values import Document
 
@@ -45,16 +45,6 @@ async def take(journal: Journal, body: str = "") -> tuple[Stretch, list[Document
     """Return what is due with a document for each."""
     stretch = await journal.index.take(100)
     return stretch, [one._replace(body=body) for one in stretch.due]
-
-
-async def test_a_document_of_earlier_content_is_not_stored(journal: Journal, clock: Clock) -> None:
-    await save(journal, "01", "saved before")
-    stretch, made = await take(journal)
-    clock.advance(1)
-    await save(journal, "01", "saved after")
-    assert await journal.index.store(stretch, made, remember=True) == 0
-    assert await count(journal) == {"documents": 0, "vectors": 0, "memories": 0}
-    assert await due_keys(journal) == ["t:01"]
 
 
 async def _save_again(journal: Journal) -> None:
@@ -92,36 +82,6 @@ async def test_a_clock_that_stops_or_goes_back_leaves_no_earlier_document(
     await drain(journal)
     assert await look(journal, "before") == []
     assert await look(journal, '"saved after"') == [key("01")]
-
-
-async def test_a_later_document_takes_the_place_of_an_earlier_one(
-    journal: Journal, clock: Clock
-) -> None:
-    await save(journal, "01", "saved apples")
-    await drain(journal, body=lambda one: "orchard")
-    before = await rows_of(journal, documents, "number")
-    clock.advance(1)
-    await save(journal, "01", "saved pears")
-    await drain(journal, body=lambda one: "garden")
-    assert await look(journal, "apples") == await look(journal, "orchard") == []
-    assert await look(journal, "pears") == await look(journal, "garden") == [key("01")]
-    assert await rows_of(journal, documents, "number") == before
-    assert before == await rows_of(journal, checkpoints, "number")
-    await check_text(journal)
-
-
-async def test_a_thread_deleted_or_hidden_meanwhile_gets_no_document(journal: Journal) -> None:
-    await save(journal, "01", "saved", thread_id="deleted")
-    await save(journal, "01", "saved", thread_id="silent")
-    stretch, made = await take(journal)
-    await journal.removal.delete_thread(TENANT, "deleted")
-    await make_searchable(journal, "silent", False)
-    assert await journal.index.store(stretch, made, remember=True) == 0
-    assert await due_keys(journal) == []
-    await make_searchable(journal, "silent", True)
-    assert await due_keys(journal) == ["silent:01"]
-    await drain(journal)
-    assert await indexed(journal) == {(TENANT, "silent", "", "01")}
 
 
 async def test_a_thread_that_is_not_searchable_is_passed_over(
