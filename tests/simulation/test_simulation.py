@@ -59,10 +59,11 @@ def test_a_broken_server_is_found(
 def test_a_server_that_trusts_what_is_at_rest_is_found(
     sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, kind = SABOTAGES_AT_REST[sabotage]
+    said, kind, first_seed = SABOTAGES_AT_REST[sabotage]
     sabotage(monkeypatch)
+    seeds = range(first_seed, first_seed + TRIES)
     with pytest.raises(Violation, match=said):
-        run_schedules(range(1, 1 + TRIES), lambda plan: with_kind(plan, kind, 3.0))
+        run_schedules(seeds, lambda plan: with_kind(plan, kind, 3.0))
 
 
 def run_schedules(seeds: Iterable[int], change: Callable[[Plan], Plan] = lambda plan: plan) -> None:

@@ -113,17 +113,17 @@ def a_lost_store_is_not_looked_for(patch: Patch) -> None:
 _OTHER = "other bytes than|was read as|has channels|has writes"
 _STARTS = "starts although"
 
-SABOTAGES_AT_REST: dict[Callable[[Patch], None], tuple[str, str]] = {
-    values_are_not_compared: (f"{_OTHER}|another digest", EDITS),
-    rows_are_not_compared: (f"{_OTHER}|listed with ok", EDITS),
-    missing_rows_are_not_missed: ("listed with ok", EDITS),
-    damaged_values_are_certified: ("is malformed|other bytes", EDITS),
-    nothing_is_repaired: ("and a blob has it|the scrub does not name", EDITS),
-    verification_ignores_the_journal: ("verifies with ok", EDITS),
-    a_start_ignores_the_pointer: (_STARTS, JOURNAL),
-    a_start_ignores_the_store: (_STARTS, BLOBS),
-    an_older_journal_keeps_its_generation: ("given twice|is named nowhere", JOURNAL),
-    the_old_pointer_is_overwritten: ("is named nowhere", JOURNAL),
-    a_lost_store_is_not_looked_for: ("blobs are lost, and", BLOBS),
+SABOTAGES_AT_REST: dict[Callable[[Patch], None], tuple[str, str, int]] = {
+    values_are_not_compared: (f"{_OTHER}|another digest", EDITS, 3),
+    rows_are_not_compared: (f"{_OTHER}|listed with ok", EDITS, 3),
+    missing_rows_are_not_missed: ("listed with ok", EDITS, 3),
+    damaged_values_are_certified: ("is malformed|other bytes", EDITS, 6),
+    nothing_is_repaired: ("and a blob has it|the scrub does not name", EDITS, 3),
+    verification_ignores_the_journal: ("verifies with ok", EDITS, 1),
+    a_start_ignores_the_pointer: (_STARTS, JOURNAL, 3),
+    a_start_ignores_the_store: (_STARTS, BLOBS, 12),
+    an_older_journal_keeps_its_generation: ("given twice", JOURNAL, 4),
+    the_old_pointer_is_overwritten: ("is named nowhere", JOURNAL, 3),
+    a_lost_store_is_not_looked_for: ("blobs are lost, and", BLOBS, 24),
 }
-"""The text of the violation that each sabotage causes, and the faults that find it."""
+"""The text of the violation that each sabotage causes, the faults that find it, and a seed."""
