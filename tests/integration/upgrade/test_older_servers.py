@@ -26,10 +26,11 @@ USE = 0x7475736C  # first key of the lock that every server holds; layout 1 know
 SCHEMA = "hashtext(current_schema())"
 LABELLED = """
 WITH renamed AS (
-    UPDATE threads SET seq = seq + 1, updated_us = updated_us + 1
+    UPDATE threads SET seq = seq + 1, updated_us = updated_us + 1,
+        dirty_since_us = coalesce(dirty_since_us, 1)
     WHERE thread_id = %(thread)s RETURNING number, seq, incarnation, head_id
 ), labelled AS (
-    UPDATE checkpoints SET label = %(label)s FROM renamed
+    UPDATE checkpoints SET label = %(label)s, seq = renamed.seq FROM renamed
     WHERE thread = renamed.number AND checkpoint_id = renamed.head_id
 )
 INSERT INTO changes
