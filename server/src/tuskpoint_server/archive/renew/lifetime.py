@@ -213,7 +213,7 @@ class Lifetime:
             if refusal.reason in _OF_JOURNAL:
                 raise
             _log.warning("tenant %s: lost segments are not looked for yet: %s", tenant, refusal)
-            return
+            lacks = True
         (self._lacking.add if lacks else self._lacking.discard)(tenant)
 
     async def _replace_lost(self, tenant: str) -> bool:

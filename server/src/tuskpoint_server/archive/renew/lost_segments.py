@@ -12,7 +12,7 @@ from functools import partial
 
 from ...blobs.api import BlobStore
 from ...blobs.cache import origin
-from ...core.errors import Refusal
+from ...core.errors import Reason, Refusal
 from ...core.model import BlobLocation
 from ...journal.database.database import Database
 from ...journal.lease import Lease
@@ -71,7 +71,7 @@ async def _problem(segments: Segments, location: BlobLocation) -> str:
     try:
         await segments.read([location])
     except Refusal as refusal:
-        if refusal.reason not in DAMAGE:
+        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the segment's key
             raise
         return refusal.message
     return ""
