@@ -132,6 +132,6 @@ def growth(rss: Course, descriptors: Course) -> list[str]:
     first_allowed = PAGE_CACHE_BYTES + max(MORE_BYTES, MORE_SHARE * rss.early)
     if rss.late - rss.middle > allowed or rss.late - rss.early > first_allowed:
         problems.append(f"the server's memory grew: {rss}")
-    if descriptors.late - descriptors.early > MORE_DESCRIPTORS:
+    if descriptors.late - descriptors.middle > MORE_DESCRIPTORS:
         problems.append(f"the server's open descriptors grew: {descriptors}")
     return problems
