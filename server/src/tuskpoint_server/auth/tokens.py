@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.credentials import (
     EACH_OTHER_TENANT,
@@ -31,13 +31,49 @@ from ..core.process import ConfigError, read_bytes
 
 MAX_NAME_LENGTH = 64
 
-EntryT = TypeVar("EntryT", Grant, Issuer, Quota)
+KeyT = TypeVar("KeyT", bytes, str)
+ValueT = TypeVar("ValueT")
+OtherT = TypeVar("OtherT")
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class EntryError(argparse.ArgumentTypeError):
     """A value of an entry or a flag cannot be used; the text never quotes a possible token."""
+
+
+class Entry:
+    """An entry of a file, whose keys are taken one by one."""
+
+    def __init__(self, table: Mapping[str, object]) -> None:
+        self._table = table
+        self._keys: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether the entry has a key."""
+        self._keys.append(key)
+        return key in self._table
+
+    def take(self, key: str, check: Callable[[object], ValueT]) -> ValueT:
+        """Return the value of a key as a check returns it; raise `EntryError`."""
+        if key not in self:
+            raise EntryError(f"{key} is missing")
+        try:
+            return check(self._table[key])
+        except EntryError as error:
+            raise EntryError(f"{key}: {error}") from None
+
+    def take_or(
+        self, key: str, check: Callable[[object], ValueT], otherwise: OtherT
+    ) -> ValueT | OtherT:
+        """Return the value of a key that may be missing; raise `EntryError`."""
+        return self.take(key, check) if key in self else otherwise
+
+    def end(self) -> None:
+        """Raise `EntryError` if there is a key that was not asked for."""
+        if unknown := self._table.keys() - self._keys:
+            keys = ", ".join(sorted({*self._keys}))
+            raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {keys}")
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
@@ -51,7 +87,7 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
         document = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
-    unknown = document.keys() - _KEYS.keys()
+    unknown = document.keys() - {"token", "certificate", "issuer", "quota"}
     if unknown:
         raise ConfigError(
             f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]], "
@@ -62,14 +98,15 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
             f"{file} has entries [[certificate]], which need --tls-client-ca: without it no "
             "client is asked for one"
         )
-    tokens = _entries(file, document, "token", "sha256", Grant)
-    subjects = _entries(file, document, "certificate", "subject", Grant)
-    issuers = _entries(file, document, "issuer", "url", Issuer)
+    tokens = _entries(file, document, "token", "sha256", _token)
+    subjects = _entries(file, document, "certificate", "subject", _certificate)
+    issuers = _entries(file, document, "issuer", "url", _issuer)
     for url, issuer in issuers.items():
-        for fixed, claim in (("tenant", "tenant_claim"), ("scopes", "scope_claim")):
-            if bool(getattr(issuer, fixed)) == bool(getattr(issuer, claim)):
-                raise ConfigError(f"{file}: issuer {url} needs either {fixed} or {claim}")
-    quotas = _entries(file, document, "quota", "tenant", Quota)
+        if bool(issuer.tenant) == bool(issuer.tenant_claim):
+            raise ConfigError(f"{file}: issuer {url} needs either tenant or tenant_claim")
+        if bool(issuer.scopes) == bool(issuer.scope_claim):
+            raise ConfigError(f"{file}: issuer {url} needs either scopes or scope_claim")
+    quotas = _entries(file, document, "quota", "tenant", _quota)
     if not tokens and not subjects and not issuers:
         raise ConfigError(
             f"{file} lets nobody call; `tuskpoint-server token --append FILE` adds a token"
@@ -78,16 +115,21 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
 
 
 def _entries(
-    file: str, document: Mapping[str, Any], kind: str, found_by: str, made: type[EntryT]
-) -> dict[Any, EntryT]:
+    file: str,
+    document: Mapping[str, object],
+    kind: str,
+    found_by: str,
+    read: Callable[[Entry], tuple[KeyT, ValueT]],
+) -> dict[KeyT, ValueT]:
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(f"{file}: write each entry as [[{kind}]]")
-    entries: dict[Any, EntryT] = {}
+    entries: dict[KeyT, ValueT] = {}
     for number, table in enumerate(tables, start=1):
         try:
-            values = checked(table, _KEYS[kind], _OPTIONAL[kind])
-            key = values.pop(found_by)
+            entry = Entry(table)
+            key, value = read(entry)
+            entry.end()
             if key in entries:
                 raise EntryError(f"{found_by}: an earlier entry has the same")
         except EntryError as error:
@@ -95,28 +137,45 @@ def _entries(
             with suppress(EntryError):
                 called += f" ('{token_name(table.get('name'))}')"
             raise ConfigError(f"{file}: {kind} {called}: {error}") from None
-        entries[key] = made(**values)
+        entries[key] = value
     return entries
 
 
-def checked(
-    table: Mapping[str, Any],
-    checks: Mapping[str, Callable[[Any], object]],
-    optional: Collection[str],
-) -> dict[str, Any]:
-    """Return the values of an entry, each as its check returns it; raise `EntryError`."""
-    if unknown := table.keys() - checks:
-        raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(checks))}")
-    values = {}
-    for key, check in checks.items():
-        if key in table:
-            try:
-                values[key] = check(table[key])
-            except EntryError as error:
-                raise EntryError(f"{key}: {error}") from None
-        elif key not in optional:
-            raise EntryError(f"{key} is missing")
-    return values
+def _token(entry: Entry) -> tuple[bytes, Grant]:
+    grant = replace(_grant(entry), expires=entry.take_or("expires", time_of, None))
+    return entry.take("sha256", _sha256), grant
+
+
+def _certificate(entry: Entry) -> tuple[str, Grant]:
+    return entry.take("subject", _subject), _grant(entry)
+
+
+def _grant(entry: Entry) -> Grant:
+    return Grant(
+        entry.take("name", token_name),
+        entry.take("tenant", tenant_name),
+        entry.take("scopes", _scopes),
+    )
+
+
+def _issuer(entry: Entry) -> tuple[str, Issuer]:
+    return entry.take("url", _issuer_url), Issuer(
+        entry.take("audience", _claim),
+        tenant=entry.take_or("tenant", tenant_name, ""),
+        tenant_claim=entry.take_or("tenant_claim", _claim, ""),
+        scopes=entry.take_or("scopes", _scopes, frozenset[Scope]()),
+        scope_claim=entry.take_or("scope_claim", _claim, ""),
+    )
+
+
+def _quota(entry: Entry) -> tuple[str, Quota]:
+    return entry.take("tenant", _quota_tenant), Quota(
+        calls_per_second=entry.take_or("calls_per_second", _limit, None),
+        bytes_per_second=entry.take_or("bytes_per_second", _limit, None),
+        open_streams=entry.take_or("open_streams", _limit, None),
+        threads=entry.take_or("threads", _limit, None),
+        stored_bytes=entry.take_or("stored_bytes", _limit, None),
+    )
 
 
 def token_name(value: object) -> str:
@@ -137,11 +196,12 @@ def tenant_name(value: object) -> str:
     return value
 
 
-def scope_of(value: Any) -> Scope:
+def scope_of(value: object) -> Scope:
     """Return the scope of a name, or raise an `EntryError`."""
-    if value not in list(Scope):
-        raise EntryError(f"{_quoted(value)} is no scope; scopes are {', '.join(Scope)}")
-    return Scope(value)
+    for scope in Scope:
+        if value == scope:
+            return scope
+    raise EntryError(f"{_quoted(value)} is no scope; scopes are {', '.join(Scope)}")
 
 
 def _scopes(value: object) -> frozenset[Scope]:
@@ -180,7 +240,7 @@ def _claim(value: object) -> str:
     return value
 
 
-def _issuer(value: object) -> str:
+def _issuer_url(value: object) -> str:
     if not isinstance(value, str) or not is_safe_url(value):
         raise EntryError("the issuer's https URL, as its tokens have it in `iss`")
     return value
@@ -194,30 +254,3 @@ def _limit(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise EntryError("a whole number above 0; leave the key out for no limit")
     return value
-
-
-_LIMITS: dict[str, Callable[[Any], object]] = {field.name: _limit for field in fields(Quota)}
-_GRANT: dict[str, Callable[[Any], object]] = {
-    "name": token_name,
-    "tenant": tenant_name,
-    "scopes": _scopes,
-}
-_KEYS: dict[str, dict[str, Callable[[Any], object]]] = {
-    "token": {**_GRANT, "sha256": _sha256, "expires": time_of},
-    "certificate": {**_GRANT, "subject": _subject},
-    "issuer": {
-        "url": _issuer,
-        "audience": _claim,
-        "tenant": tenant_name,
-        "tenant_claim": _claim,
-        "scopes": _scopes,
-        "scope_claim": _claim,
-    },
-    "quota": {"tenant": _quota_tenant, **_LIMITS},
-}
-_OPTIONAL: dict[str, Collection[str]] = {
-    "token": {"expires"},
-    "certificate": (),
-    "issuer": {"tenant", "tenant_claim", "scopes", "scope_claim"},
-    "quota": set(_LIMITS),
-}

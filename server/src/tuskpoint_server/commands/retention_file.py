@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from ..auth.tokens import EntryError, checked, tenant_name
+from ..auth.tokens import Entry, EntryError, tenant_name
 from ..core.limits import LIMITS
 from ..core.process import ConfigError, read_bytes
 from ..features.removal.rules import EVERY_TENANT, RetentionRule
@@ -49,8 +47,16 @@ def parse_rules(content: bytes, file: str) -> tuple[RetentionRule, ...]:
 def _rule(table: object) -> RetentionRule:
     if not isinstance(table, dict):
         raise EntryError("write it as [[retention]]")
-    values = checked(table, _CHECKS, set(_CHECKS) - {"tenant"})
-    rule = RetentionRule(**{_FIELDS[name]: value for name, value in values.items()})
+    entry = Entry(table)
+    rule = RetentionRule(
+        entry.take("tenant", _tenant),
+        agent_id=entry.take_or("agent", _name, ""),
+        thread_id=entry.take_or("thread", _name, ""),
+        delete_after_s=entry.take_or("delete_after", _time, 0),
+        keep_last=entry.take_or("keep_last", _count, 0),
+        keep_for_s=entry.take_or("keep_for", _time, 0),
+    )
+    entry.end()
     if not rule.prunes and not rule.delete_after_s:
         raise EntryError("it needs delete_after, keep_last or keep_for")
     return rule
@@ -78,21 +84,3 @@ def _time(value: object) -> int:
     if not 0 < seconds <= LIMITS.max_retention_s:
         raise EntryError("a time such as 45s, 30m, 12h or 90d, of at most 100 years")
     return seconds
-
-
-_CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "tenant": _tenant,
-    "agent": _name,
-    "thread": _name,
-    "delete_after": _time,
-    "keep_last": _count,
-    "keep_for": _time,
-}
-_FIELDS = {
-    "tenant": "tenant",
-    "agent": "agent_id",
-    "thread": "thread_id",
-    "delete_after": "delete_after_s",
-    "keep_last": "keep_last",
-    "keep_for": "keep_for_s",
-}
