@@ -15,8 +15,8 @@ from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
+from tuskpoint_server.archive.archive_settings import ArchiveSettings
 from tuskpoint_server.archive.evict.eviction import evict_family
-from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.archive.formats.manifests import Manifest, fold
 from tuskpoint_server.archive.formats.sealing import opened as opened_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +18,8 @@ from tests.simulation.promises.committed_rows import Shadow
 from tests.simulation.promises.model import Model
 from tests.simulation.promises.violation import check
 from tuskpoint_server.archive.archive import Archive
+from tuskpoint_server.archive.archive_settings import ArchiveSettings
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
-from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.archive.renew import unneeded
@@ -159,8 +159,8 @@ class Server:
         self.leader = Leader(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
-        self.archive._spool = self.archive._runner._spool = spool
-        self.archive._pointer = pointer
+        self.archive._spool = self.archive._parts.runner._spool = spool
+        self.archive._parts = replace(self.archive._parts, pointer=pointer)
         self.rows = CheckpointRows(self.database)
         self.removal = RemovalRows(self.database)
         self.lineage = LineageRows(self.database)

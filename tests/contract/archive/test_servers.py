@@ -66,7 +66,7 @@ async def test_the_leader_certifies_what_another_server_saves(open_server: Openi
     key, seq = await saved(other, "one")
     catalog = await other.archive.certify(TENANT, key, seq)
     assert catalog == await leader.archive.certify(TENANT, key, seq)
-    pointer = (leader.archive._pointer.path(TENANT)).read_text("utf-8").strip()
+    pointer = (leader.archive._parts.pointer.path(TENANT)).read_text("utf-8").strip()
     assert pointer == catalog.blob_id
     assert await check_certified(other) == 1
 
@@ -280,7 +280,7 @@ async def test_the_next_leader_writes_the_pointer_to_the_newest_catalog(
     await saved(leader, "one")
     catalog = (await leader.archive.certify_all(TENANT)).catalog
     assert catalog is not None
-    pointer = other.archive._pointer.path(TENANT)
+    pointer = other.archive._parts.pointer.path(TENANT)
     assert not pointer.exists()
     await leader.leader.stop()
     await other.took_over.wait()

@@ -19,10 +19,11 @@ from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
+from .archive_settings import ArchiveSettings
 from .flush import flush_requests
 from .flush.backlog import FlushBacklog
 from .flush.flusher import FlushTrouble, TenantFlusher
-from .flush.one_flush import ArchiveSettings, Flush
+from .flush.one_flush import ArchiveParts, Flush
 from .flush.packs import PackRunner, Pointer, Spool
 from .flush.remote_flush import Following
 from .flush.waiting import FlushOutcome
@@ -105,62 +106,56 @@ class Archive:
         meters: MeterProvider | None = None,
     ) -> None:
         self._database = database
-        self._lease = lease
         self._blobs = blobs
-        self._origin = origin(blobs)
         self._spool = Spool(spool)
-        self._settings = settings
-        self._clock_us = clock_us
-        self._pointer = Pointer(settings.pointer)
+        store = origin(blobs)
         epochs = EpochClock(blobs.epoch_s, settings.epochs)
-        self._runner = PackRunner(
-            database, lease, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
+        self._parts = ArchiveParts(
+            database=database,
+            lease=lease,
+            settings=settings,
+            instruments=FlushInstruments(meters),
+            clock_us=clock_us,
+            blobs=store,
+            runner=PackRunner(
+                database, lease, store, self._spool, lambda blob: epochs.stored(blob, clock_us())
+            ),
+            pointer=Pointer(settings.pointer),
+            keys=keys,
         )
-        self._keys = keys
         self.standalone = StandaloneStore(
-            self._origin, partial(self._runner.store, standalone=True), keys
+            store, partial(self._parts.runner.store, standalone=True), keys
         )
         self._segments = Segments(blobs, places=placed(database))
-        self._origin_segments = Segments(self._origin, 0, placed(database))
-        self._instruments = FlushInstruments(meters)
-        self.mender = Mender(database, self._segments, self._instruments)
-        self.scrubber = partial(Scrubber, database, self.mender, self._instruments)
+        self._origin_segments = Segments(store, 0, placed(database))
+        self.mender = Mender(database, self._segments, self._parts.instruments)
+        self.scrubber = partial(Scrubber, database, self.mender, self._parts.instruments)
         self._flushers: dict[str, TenantFlusher] = {}
         self._keeping = False
         database.added.append(self._added)
-        self.lifetime = Lifetime(
-            database,
-            lease,
-            blobs,
-            self._runner,
-            epochs,
-            settings,
-            self._flusher,
-            clock_us,
-            self._instruments,
-        )
+        self.lifetime = Lifetime(self._parts, blobs, epochs, self._flusher)
         self._watch = StoreWatch(
             database,
-            self._origin,
+            self._parts.blobs,
             settings.look_interval_s,
             clock_us,
             self._seen,
             self._lost,
         )
         self._following = Following(database, lease, self._flushers, self._flusher, self._trouble)
-        self._instruments.gauge(
+        self._parts.instruments.gauge(
             "tuskpoint.archive.backlog.size",
             "By",
             "Bytes of values and writes that wait for certification.",
             lambda: ((of, one.backlog.size_bytes) for of, one in [*self._flushers.items()]),
         )
-        self._instruments.gauge(
+        self._parts.instruments.gauge(
             "tuskpoint.archive.backlog.age",
             "s",
             "Time since the oldest change that is not certified.",
             lambda: ((of, one.backlog.age_s(one.now)) for of, one in [*self._flushers.items()]),
         )
-        self._instruments.gauge(
+        self._parts.instruments.gauge(
             "tuskpoint.archive.damaged_threads",
             "{thread}",
             "Threads with changes that are not certified, because they are damaged in the journal.",
@@ -177,7 +172,7 @@ class Archive:
             Refusal: `JOURNAL_UNAVAILABLE`; `KEY_MISSING` or `KEY_WRONG` if the keys of what is
                 stored cannot be unwrapped here.
         """
-        backend = self._origin.backend
+        backend = self._parts.blobs.backend
         home = await self._database.transact(
             lambda batch: status.claim_home(batch.connection, backend)
         )
@@ -198,12 +193,12 @@ class Archive:
             known = await self.catalog(tenant)
             if known is None or not known.root:
                 continue
-            if self._keys is None:
+            if self._parts.keys is None:
                 what = f"the newest catalog of tenant {tenant}"
                 problem = "this server has no key provider; give the one that sealed it"
                 raise Refusal(Reason.KEY_MISSING, what=what, problem=problem)
             try:
-                await self._keys.unwrap(tenant, known.root)
+                await self._parts.keys.unwrap(tenant, known.root)
             except Refusal as refusal:
                 if refusal.reason is not Reason.KEY_PROVIDER_UNAVAILABLE:
                     raise
@@ -232,15 +227,15 @@ class Archive:
             known = await self.catalog(tenant)
             if known is not None:
                 await self._flusher(tenant).flush.point(known.location)  # or else a flush does
-                if self._keys is not None and not self._keys.is_current(known.root):
+                if self._parts.keys is not None and not self._parts.keys.is_current(known.root):
                     self._flusher(tenant).flush.renew_root()
-                if known.location.blob_id in self._settings.given_up:
+                if known.location.blob_id in self._parts.settings.given_up:
                     # Before anything is certified: the next catalog is not the one given up.
-                    await self._lease.transact(partial(losses.note, tenant=tenant))
+                    await self._parts.lease.transact(partial(losses.note, tenant=tenant))
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
         for stored in left:
-            pack = await self._runner.resume(stored)
+            pack = await self._parts.runner.resume(stored)
             if pack is not None:
                 self._flusher(stored.tenant).flush.resume(pack)
         self._keeping = True
@@ -259,7 +254,7 @@ class Archive:
     async def _seen(self, tenant: str, catalog: BlobLocation) -> None:
         """Flush if that waited for the store; elsewhere keep the pointer file up to date."""
         flusher = self._flusher(tenant)
-        if self._lease.held:
+        if self._parts.lease.held:
             flusher.retry_lost()
             return
         problem = await flusher.flush.point(catalog)
@@ -271,10 +266,10 @@ class Archive:
 
         Those who wait for certification by another server are told; a flush here tells its own.
         """
-        if self._origin.epoch_s is None and not self._lease.held:
+        if self._parts.blobs.epoch_s is None and not self._parts.lease.held:
             failed = Refusal(Reason.CERTIFICATION_FAILED, problem=error.message)
             self._flusher(tenant).fail(failed)
-        elif self._lease.held and self._origin.epoch_s is not None:
+        elif self._parts.lease.held and self._parts.blobs.epoch_s is not None:
             self.lifetime.lost(tenant)
 
     async def _unfinished(self) -> list[plan.StoredPack]:
@@ -332,8 +327,8 @@ class Archive:
         )
         if found is None:
             return None
-        mismatch = partial(self._instruments.mismatches.add, 1)
-        return ThreadVerification(self._database, self._origin, *found, mismatch)
+        mismatch = partial(self._parts.instruments.mismatches.add, 1)
+        return ThreadVerification(self._database, self._parts.blobs, *found, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
         """Return the manifest of a thread, live or deleted, and the newest certified catalog.
@@ -396,7 +391,7 @@ class Archive:
     @property
     def backend(self) -> str:
         """Kind of blob store, such as "directory"."""
-        return self._origin.backend
+        return self._parts.blobs.backend
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""
@@ -436,7 +431,7 @@ class Archive:
             )
 
         trouble, failing = self._trouble(tenant)
-        if not self._lease.held:  # only the leader knows
+        if not self._parts.lease.held:  # only the leader knows
             row = await self._database.query(partial(flush_requests.of_tenant, tenant=tenant))
             trouble = self._watch.trouble(tenant)
             if trouble is None and row.trouble_us is not None:
@@ -464,7 +459,7 @@ class Archive:
             yield
         except Refusal as refusal:
             if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-                self._instruments.mismatches.add(1)
+                self._parts.instruments.mismatches.add(1)
             raise
 
     def _added(self, tenant: str, changes: int, added_bytes: int) -> None:
@@ -474,16 +469,8 @@ class Archive:
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)
         if flusher is None:
-            chosen = (
-                tenant,
-                self._database,
-                self._lease,
-                self._settings,
-                self._instruments,
-                self._clock_us,
-            )
-            flush = Flush(*chosen, self._origin, self._runner, self._pointer, self._keys)
-            flusher = TenantFlusher(*chosen, flush, self.lifetime.damaged)
+            flush = Flush(tenant, self._parts)
+            flusher = TenantFlusher(tenant, self._parts, flush, self.lifetime.damaged)
             self._flushers[tenant] = flusher
             if self._keeping:
                 flusher.start()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..archive.archive import Archive, StoreChangedError
-from ..archive.flush.one_flush import ArchiveSettings
+from ..archive.archive_settings import ArchiveSettings
 from ..blobs.api import BlobStore
 from ..core import process
 from ..core.errors import Reason, Refusal

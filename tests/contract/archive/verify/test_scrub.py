@@ -44,7 +44,7 @@ async def scrub(home: House, most: int = 1000) -> list[float]:
     pauses = Pauses(most)
     archive = home.archive
     scrubber = Scrubber(
-        home.journal.database, archive.mender, archive._instruments, RATE, sleep=pauses
+        home.journal.database, archive.mender, archive._parts.instruments, RATE, sleep=pauses
     )
     with pytest.raises(StopError):
         await scrubber.run()

@@ -7,8 +7,8 @@ from collections import deque
 from opentelemetry import trace
 
 from ...core.errors import Reason, Refusal, quota_exceeded
+from ..archive_settings import ArchiveSettings
 from ..rows import status
-from .one_flush import ArchiveSettings
 
 MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
 

@@ -12,17 +12,16 @@ from ...blobs.api import StoreLostError
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.pacing import Backoff, pause
-from ...journal.database.database import KEEPING, POLL_S, Connection, Database
-from ...journal.lease import Lease, LeaseLostError
+from ...journal.database.database import KEEPING, POLL_S, Connection
+from ...journal.lease import LeaseLostError
 from ..read.read import DAMAGE
 from ..rows import holes, status
 from ..rows.damaged_threads import damaged
 from ..rows.holes import Hole
 from ..rows.status import KnownCatalog, Wanted
-from ..telemetry import FlushInstruments
 from . import flush_requests
 from .backlog import FlushBacklog
-from .one_flush import ArchiveSettings, Flush, Flushed
+from .one_flush import ArchiveParts, Flush, Flushed
 from .waiting import (
     FlushOutcome,
     FlushStanding,
@@ -58,23 +57,21 @@ class TenantFlusher:
     """
 
     tenant: str
-    _database: Database
-    _lease: Lease
-    _settings: ArchiveSettings
-    _instruments: FlushInstruments
-    _clock_us: Callable[[], int]
+    _parts: ArchiveParts
     flush: Flush
     _on_damage: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self.backlog = FlushBacklog(self._settings)
+        self.backlog = FlushBacklog(self._parts.settings)
         self.trouble: FlushTrouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[FlushWaiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = self._ending = self._stopped = False
-        self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
+        self._backoff = Backoff(
+            self._parts.settings.first_retry_s, self._parts.settings.longest_retry_s
+        )
         self._idle = 0
         self._retry_at, self._store_lost = 0.0, False
         self._look_at: float | None = None
@@ -99,7 +96,7 @@ class TenantFlusher:
         self._ending = True
         self._wake.set()
         if self._task is not None:
-            grace_s = self._settings.stop_grace_s if self._lease.held else 0.0
+            grace_s = self._parts.settings.stop_grace_s if self._parts.lease.held else 0.0
             _, running = await asyncio.wait({self._task}, timeout=grace_s)
             for task in running:
                 task.cancel()
@@ -122,7 +119,7 @@ class TenantFlusher:
 
     async def count_backlog(self) -> None:
         """Count the backlog in the journal."""
-        counted = await self._database.query(partial(status.backlog, tenant=self.tenant))
+        counted = await self._parts.database.query(partial(status.backlog, tenant=self.tenant))
         self.backlog.size_bytes = counted.size_bytes
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
@@ -166,11 +163,11 @@ class TenantFlusher:
             )
 
         try:
-            found, known, unstored = await self._database.query(look)
+            found, known, unstored = await self._parts.database.query(look)
         except Refusal as refusal:
             if refusal.reason is not Reason.JOURNAL_DAMAGED or not await self.flush.mend_catalog():
                 raise
-            found, known, unstored = await self._database.query(look)
+            found, known, unstored = await self._parts.database.query(look)
         if found is None:
             raise checkpoint_missing(*astuple(key))
         wanted, certified_seq = found
@@ -188,7 +185,7 @@ class TenantFlusher:
 
         Refuses as the first flush that fails; with `CERTIFICATION_FAILED` if some of it is a hole.
         """
-        waiting, unstored = await self._database.query(
+        waiting, unstored = await self._parts.database.query(
             lambda connection: (
                 status.waiting(connection, self.tenant, concerns),
                 holes.unstored(connection, self.tenant),
@@ -210,8 +207,8 @@ class TenantFlusher:
         waiter = FlushWaiter(self._loop.create_future(), marks, wanted, key, came=self.now)
         self._waiters[waiter] = None
         self.flush_soon()
-        if not self._lease.held:
-            self._database.waiters.wake({KEEPING})
+        if not self._parts.lease.held:
+            self._parts.database.waiters.wake({KEEPING})
         try:
             return await waiter.answer
         finally:
@@ -228,13 +225,13 @@ class TenantFlusher:
         new = [waiter for waiter in waiting if waiter.request is None]
         if new:
             everything = any(waiter.wanted is None for waiter in new)
-            number = await self._database.write_past_batches(
+            number = await self._parts.database.write_past_batches(
                 partial(flush_requests.ask, tenant=self.tenant, everything=everything)
             )
             for waiter in new:
                 waiter.request = number
-            self._database.announce({KEEPING})
-        standing, row = await self._database.query(
+            self._parts.database.announce({KEEPING})
+        standing, row = await self._parts.database.query(
             lambda connection: (
                 self._standing(connection, waiting),
                 flush_requests.of_tenant(connection, self.tenant),
@@ -297,11 +294,11 @@ class TenantFlusher:
         self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
-        self.trouble = FlushTrouble(text_of(error), self._clock_us())
+        self.trouble = FlushTrouble(text_of(error), self._parts.clock_us())
         name = reason.name if reason else type(error).__name__
-        self._instruments.retries.add(1, {"reason": name})
+        self._parts.instruments.retries.add(1, {"reason": name})
         if reason is Reason.BLOB_HASH_MISMATCH:
-            self._instruments.mismatches.add(1)
+            self._parts.instruments.mismatches.add(1)
         if reason in DAMAGE:
             self._on_damage(self.tenant)
         _log.warning("certification of tenant %s is delayed: %s", self.tenant, self.trouble.message)
@@ -325,14 +322,14 @@ class TenantFlusher:
         else:
             await self.count_backlog()
         flush_requests = list(self._waiters)
-        standing = await self._database.query(partial(self._standing, waiters=flush_requests))
+        standing = await self._parts.database.query(partial(self._standing, waiters=flush_requests))
         problem = self.flush.damaged.text or holes_text(standing.holes)
         problem = flushed.pointer_problem or problem
-        self.trouble = FlushTrouble(problem, self._clock_us()) if problem else None
+        self.trouble = FlushTrouble(problem, self._parts.clock_us()) if problem else None
         if flushed.pointer_problem:
-            self._look_at = self.now + self._settings.longest_retry_s
+            self._look_at = self.now + self._parts.settings.longest_retry_s
         elif standing.holes:
-            soonest = min(hole.retry_us for hole in standing.holes) - self._clock_us()
+            soonest = min(hole.retry_us for hole in standing.holes) - self._parts.clock_us()
             self._look_at = self.now + max(1.0, soonest / 1e6)
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
@@ -346,7 +343,7 @@ class TenantFlusher:
                 self.flush.retry_holes()  # they came while holes were tried, and waited for no try
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
-                self._retry_at = self.now + self._settings.first_retry_s
+                self._retry_at = self.now + self._parts.settings.first_retry_s
 
     def _standing(self, connection: Connection, waiters: Collection[FlushWaiter]) -> FlushStanding:
         known = status.catalog(connection, self.tenant) if waiters else None

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from opentelemetry.trace import Link
 
@@ -26,6 +25,7 @@ from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.failpoints import failpoint
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
+from ..archive_settings import ArchiveSettings
 from ..formats.sealing import Sealer
 from ..formats.stored_json import MEMBER_BYTES, Kind
 from ..read.read import Segments, placed
@@ -51,32 +51,6 @@ _THREADS_PER_FLUSH = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveSettings:
-    """Settings of the archive."""
-
-    # file that holds the blob ID of the newest catalog of the tenant `default`; other tenants'
-    # files carry their name as a suffix
-    pointer: Path
-    flush_interval_s: float = 2.0  # age of the oldest change at which a flush starts
-    # bytes of values and writes at which a flush starts, and that one pack holds
-    max_pack_bytes: int = 64 * MIB
-    max_pack_checkpoints: int = 1000  # the same, as a number of checkpoints
-    soft_limit_bytes: int = 256 * MIB  # backlog of a tenant past which responses carry a warning
-    hard_limit_bytes: int = 1024 * MIB  # backlog of a tenant past which saves are refused
-    # pause after the first failed flush; doubles with every further one
-    first_retry_s: float = 0.25
-    longest_retry_s: float = 30.0  # bound on that pause
-    stop_grace_s: float = 5.0  # time that a running flush gets when the server stops
-    standalone: bool = False  # store each checkpoint as a blob of its own, not packed with others
-    epochs: int = 1  # epochs for which the store is asked to keep a blob
-    renew_interval_s: float = 3600.0  # longest time between two checks for renewals
-    renew_margin_epochs: int = 1  # epochs before its end at which a blob is renewed; below `epochs`
-    # blob IDs of catalogs that the store may lack: what it lost with them is given up
-    given_up: frozenset[str] = frozenset()
-    look_interval_s: float | None = None  # time between two looks for the newest catalog; no look
-
-
-@dataclass(frozen=True, slots=True)
 class Flushed:
     """Outcome of a flush."""
 
@@ -88,26 +62,33 @@ class Flushed:
     retried: bool = False  # every hole was tried again with it
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ArchiveParts:
+    """What flushes and renewals of all tenants work with; one per server."""
+
+    database: Database
+    lease: Lease
+    settings: ArchiveSettings
+    instruments: FlushInstruments
+    clock_us: Callable[[], int]
+    blobs: BlobStore  # the store itself, without a cache
+    runner: PackRunner
+    pointer: Pointer
+    keys: KeyProvider | None
+
+
 @dataclass(eq=False)
 class Flush:
     """Flushes of one tenant, one at a time, to the blob store itself and no cache."""
 
     _tenant: str
-    _database: Database
-    _lease: Lease
-    _settings: ArchiveSettings
-    _instruments: FlushInstruments
-    _clock_us: Callable[[], int]
-    _blobs: BlobStore
-    _runner: PackRunner
-    _pointer: Pointer
-    _keys: KeyProvider | None
+    _parts: ArchiveParts
 
     def __post_init__(self) -> None:
-        self._limits = self._blobs.limits
-        self._segments = Segments(self._blobs, 0, placed(self._database))
-        self._mender = Mender(self._database, self._segments, self._instruments)
-        self._bounds = _bounds(self._settings, self._blobs)
+        self._limits = self._parts.blobs.limits
+        self._segments = Segments(self._parts.blobs, 0, placed(self._parts.database))
+        self._mender = Mender(self._parts.database, self._segments, self._parts.instruments)
+        self._bounds = _bounds(self._parts.settings, self._parts.blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._lone: set[int] = set()  # threads of which the store rejected a range
         self._asked_to_retry = self._retries = self._new_root = False
@@ -119,7 +100,7 @@ class Flush:
         self._pointed_to = ""
         self._newest: BlobLocation | None = None
         self._behind: BlobLocation | None = None  # the catalog that the pointer file should name
-        self.damaged = DamagedThreads(self._tenant, self._clock_us)
+        self.damaged = DamagedThreads(self._tenant, self._parts.clock_us)
 
     def resume(self, pack: Pack) -> None:
         """Finish this pack of an earlier run before anything is read."""
@@ -154,7 +135,7 @@ class Flush:
         Raises:
             LeaseLostError: This server is not the leader.
         """
-        self._lease.require()
+        self._parts.lease.require()
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
         if self._work is None:
@@ -167,7 +148,7 @@ class Flush:
                 self._work = await self._begin()
         work = self._work
         if not any(segment.data for segment in work.built):
-            recorder = await asyncio.to_thread(record, work, 0, self._blobs.predict)
+            recorder = await asyncio.to_thread(record, work, 0, self._parts.blobs.predict)
             if not recorder.records and not self._new_root:
                 self._work = None  # a commit that failed may have moved watermarks: read them again
                 flushed = await self._move(recorder, work.taken)
@@ -200,8 +181,8 @@ class Flush:
         """
         for member in runs:
             self._keep_run(member)
-        known = await self._database.query(partial(status.catalog, tenant=self._tenant))
-        work = await self._work_on(Collected(known), self._clock_us())
+        known = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
+        work = await self._work_on(Collected(known), self._parts.clock_us())
         work.chores = chores
         pack = await self._pack(work)
         if pack is not None:
@@ -225,11 +206,13 @@ class Flush:
 
     async def mend_catalog(self) -> bool:
         """Repair the newest catalog if it is damaged in the journal; return whether it was."""
-        return await repair_catalog(self._database, self._blobs, self._keys, self._tenant)
+        return await repair_catalog(
+            self._parts.database, self._parts.blobs, self._parts.keys, self._tenant
+        )
 
     async def _begin(self) -> Work:
         """Read the dirty ranges and build their segments."""
-        begun_us = self._clock_us()
+        begun_us = self._parts.clock_us()
         if self._asked_to_retry:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
@@ -238,20 +221,20 @@ class Flush:
             collect,
             tenant=self._tenant,
             bounds=self._bounds,
-            lone=None if self._settings.standalone else set(self._lone),
+            lone=None if self._parts.settings.standalone else set(self._lone),
             rejected=dict(self._rejected),
             due_us=due_us,
             doubtful=self.damaged.numbers,
         )
-        taken = await self._database.query(read)
+        taken = await self._parts.database.query(read)
         if await self._mend(taken.ranges):
-            taken = await self._database.query(read)
+            taken = await self._parts.database.query(read)
         self.damaged.look(taken.damaged)
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
         work = await self._work_on(taken, begun_us)
-        known = (fetched, self._database.generation, work.sealer, part_bytes)
+        known = (fetched, self._parts.database.generation, work.sealer, part_bytes)
         work.built = await asyncio.to_thread(build, taken.ranges, *known)
         return work
 
@@ -266,8 +249,8 @@ class Flush:
 
     async def _work_on(self, taken: Collected, begun_us: int) -> Work:
         """Begin the work of a flush, with new keys."""
-        root = await new_root(self._keys, self._tenant)
-        return Work(taken, begun_us, Sealer(seals=self._keys is not None), root)
+        root = await new_root(self._parts.keys, self._tenant)
+        return Work(taken, begun_us, Sealer(seals=self._parts.keys is not None), root)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
         """Return evicted values for new segments; a checkpoint that lacks one becomes a hole."""
@@ -295,7 +278,7 @@ class Flush:
             holes.forget(batch.connection, taken.filled)
 
         if recorder.plan.threads or recorder.postponed or taken.filled:
-            await self._lease.transact(move)
+            await self._parts.lease.transact(move)
         problem = "" if self._behind is None else await self.point(self._behind)
         size_bytes = recorder.plan.size_bytes
         return Flushed(size_bytes=size_bytes, complete=taken.complete, pointer_problem=problem)
@@ -304,7 +287,7 @@ class Flush:
         """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
-        if not (self._settings.standalone or self._split) or not has_segments:
+        if not (self._parts.settings.standalone or self._split) or not has_segments:
             assembled = await self._assemble(work)
         if assembled is None or not self._fits(assembled.members):
             await self._require_newest()
@@ -315,19 +298,21 @@ class Flush:
                 return None
             if not self._fits(assembled.members):
                 for group in grouped(assembled.leaves, self._limits):
-                    work.located.update(await self._runner.store(self._tenant, group))
+                    work.located.update(await self._parts.runner.store(self._tenant, group))
                 assembled = await self._assemble(work)
         if postponed := assembled.recorder.postponed:
-            await self._lease.transact(
+            await self._parts.lease.transact(
                 lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
             )
         for member in assembled.leaves:
             self._keep_run(member)
-        return await self._runner.begin(self._tenant, assembled.members, assembled.recorder.plan)
+        return await self._parts.runner.begin(
+            self._tenant, assembled.members, assembled.recorder.plan
+        )
 
     async def _assemble(self, work: Work) -> Assembled:
-        of = (self._tenant, self._database.journal_id, self._database.generation)
-        return await assemble(work, *of, self._blobs.predict, self._fetch_run)
+        of = (self._tenant, self._parts.database.journal_id, self._parts.database.generation)
+        return await assemble(work, *of, self._parts.blobs.predict, self._fetch_run)
 
     def _fits(self, members: Iterable[BlobMember]) -> bool:
         return self._limits.hold([len(member.data) for member in members])
@@ -369,8 +354,8 @@ class Flush:
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
-            found = await self._runner.store(
-                self._tenant, group, standalone=self._settings.standalone
+            found = await self._parts.runner.store(
+                self._tenant, group, standalone=self._parts.settings.standalone
             )
         except Refusal as refusal:
             if refusal.reason is not Reason.BLOB_REJECTED:
@@ -410,11 +395,11 @@ class Flush:
         with tracer.start_as_current_span("archive.flush", attributes=about, links=self._calls):
             try:
                 await self._require_newest()
-                catalog = await self._runner.finish(pack)
+                catalog = await self._parts.runner.finish(pack)
             except Refusal as refusal:
                 if refusal.reason is not Reason.BLOB_REJECTED:
                     raise
-                await self._runner.abandon(pack)
+                await self._parts.runner.abandon(pack)
                 self._end_pack(pack)
                 if not any(one.kind in _SEGMENTS for one in pack.members):
                     raise
@@ -430,10 +415,10 @@ class Flush:
         _log.info("tenant %s: %d checkpoints certified, catalog %s", *said)
         problem = await self.point(catalog)
         failpoint("archive.after_pointer")
-        await self._runner.discard_spooled(pack)
-        seconds = (self._clock_us() - pack.plan.begun_us) / 1e6
-        self._instruments.flushes.record(max(0.0, seconds), {"tenant": self._tenant})
-        self._instruments.certified.add(pack.plan.checkpoints, {"tenant": self._tenant})
+        await self._parts.runner.discard_spooled(pack)
+        seconds = (self._parts.clock_us() - pack.plan.begun_us) / 1e6
+        self._parts.instruments.flushes.record(max(0.0, seconds), {"tenant": self._tenant})
+        self._parts.instruments.certified.add(pack.plan.checkpoints, {"tenant": self._tenant})
         return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
 
     async def _require_newest(self) -> None:
@@ -446,13 +431,13 @@ class Flush:
             StoreLostError: The store does not have it.
             Refusal: The store cannot be used.
         """
-        if self._blobs.epoch_s is not None:
+        if self._parts.blobs.epoch_s is not None:
             return
         if self._newest is None:
-            known = await self._database.query(partial(status.catalog, tenant=self._tenant))
+            known = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
             self._newest = None if known is None else known.location
-        if self._newest is not None and self._newest.blob_id not in self._settings.given_up:
-            await require_catalog(self._blobs, self._tenant, self._newest)
+        if self._newest is not None and self._newest.blob_id not in self._parts.settings.given_up:
+            await require_catalog(self._parts.blobs, self._tenant, self._newest)
 
     async def point(self, catalog: BlobLocation) -> str:
         """Write the pointer file unless it is up to date; return the problem if it fails."""
@@ -460,7 +445,7 @@ class Flush:
             return ""
         self._behind = catalog
         try:
-            await asyncio.to_thread(self._pointer.write, self._tenant, catalog.blob_id)
+            await asyncio.to_thread(self._parts.pointer.write, self._tenant, catalog.blob_id)
         except OSError as error:
             problem = f"the pointer file cannot be written: {error.strerror or error}"
             _log.error("%s; the newest catalog is %s", problem, catalog.blob_id)
@@ -471,7 +456,7 @@ class Flush:
     async def _fetch_run(self, location: BlobLocation) -> bytes:
         data = self._runs.get(location.sha256)
         if data is None:
-            data = await self._blobs.get(location)
+            data = await self._parts.blobs.get(location)
             self._keep_run(BlobMember(location.sha256, data))
         return data
 

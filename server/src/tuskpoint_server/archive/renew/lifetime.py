@@ -18,16 +18,13 @@ from ...blobs.api import BlobStore, every
 from ...blobs.cache import origin
 from ...core.errors import Reason, Refusal
 from ...core.pacing import pause
-from ...journal.database.database import Database
 from ...journal.failpoints import failpoint
-from ...journal.lease import Lease, LeaseLostError
+from ...journal.lease import LeaseLostError
 from ..flush.flusher import FlushTrouble, TenantFlusher
-from ..flush.one_flush import ArchiveSettings
-from ..flush.packs import PackRunner
+from ..flush.one_flush import ArchiveParts
 from ..read.read import DAMAGE, read_each, sliced
 from ..rows import holes, lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
-from ..telemetry import FlushInstruments
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .lost_segments import look_again
 from .repair import Repair, Round, Survey, Surveyed, survey
@@ -48,30 +45,17 @@ _READS = 2  # failed reads in a row after which a member is lost: one answer may
 class Lifetime:
     """Renews the blobs of all tenants; a cache may be in front of the store."""
 
-    _database: Database
-    _lease: Lease
+    _parts: ArchiveParts
     _blobs: BlobStore
-    _runner: PackRunner
     _epochs: EpochClock
-    _settings: ArchiveSettings
     _flusher: Callable[[str], TenantFlusher]
-    _clock_us: Callable[[], int]
-    _instruments: FlushInstruments
 
     def __post_init__(self) -> None:
-        common = (
-            self._database,
-            self._lease,
-            self._blobs,
-            self._runner,
-            self._settings,
-            self._instruments,
-        )
-        self.salvage = Repair(*common)
+        self.salvage = Repair(self._parts, self._blobs)
         epoch_us = self._epochs.length_us or 0
-        self._margin_us = self._settings.renew_margin_epochs * epoch_us
-        pause_s = self._settings.renew_interval_s
-        self.failing = Failing(self._clock_us, self._margin_us, epoch_us, pause_s)
+        self._margin_us = self._parts.settings.renew_margin_epochs * epoch_us
+        pause_s = self._parts.settings.renew_interval_s
+        self.failing = Failing(self._parts.clock_us, self._margin_us, epoch_us, pause_s)
         self._fallen: FlushTrouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
@@ -84,17 +68,17 @@ class Lifetime:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._instruments.gauge(
+        self._parts.instruments.gauge(
             "tuskpoint.archive.expiry",
             "s",
             "Time to the earliest expiry of a blob that is needed.",
             lambda: (
-                (tenant, (expire_us - self._clock_us()) / 1e6)
+                (tenant, (expire_us - self._parts.clock_us()) / 1e6)
                 for tenant, expire_us in [*self._earliest.items()]
                 if expire_us is not None
             ),
         )
-        self._instruments.gauge(
+        self._parts.instruments.gauge(
             "tuskpoint.archive.renewals.failing",
             "{blob}",
             "Blobs that are due for renewal and whose last renewal failed.",
@@ -107,10 +91,10 @@ class Lifetime:
         self.failing.clear()
         self._earliest.clear()
         self._reckoned_us = None
-        for epoch, at_us in await self._database.query(lifetimes.observations):
+        for epoch, at_us in await self._parts.database.query(lifetimes.observations):
             self._epochs.observe(epoch, at_us)
         self._epochs.fallen = None  # it was dealt with when it was seen
-        self._lost |= await self._database.query(losses.tenants)
+        self._lost |= await self._parts.database.query(losses.tenants)
         loop = asyncio.get_running_loop()
         self._epochs.on_new_epoch = partial(loop.call_soon_threadsafe, self._wake.set)
         self._task = asyncio.create_task(self._run(), name="lifetime")
@@ -164,14 +148,14 @@ class Lifetime:
             waits.append(holes.RETRY_US / 1e6)
         if self._epochs.length_us is not None:
             per_epoch_s = self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH
-            waits += [self._settings.renew_interval_s, per_epoch_s]
+            waits += [self._parts.settings.renew_interval_s, per_epoch_s]
         return max(min(waits), SHORTEST_PAUSE_S) if waits else None
 
     async def _round(self, *, patient: bool) -> Round:
         async with self._turn:
             done = Round()
             await self._follow_epochs()
-            for tenant in await self._database.query(status.catalog_tenants):
+            for tenant in await self._parts.database.query(status.catalog_tenants):
                 if tenant in self._damaged:
                     try:
                         await self._take(tenant, (), done)  # runs that cannot be read are replaced
@@ -182,9 +166,9 @@ class Lifetime:
                         continue
                     self._damaged.discard(tenant)
                 if tenant in self._lost:
-                    await self._lease.transact(partial(losses.note, tenant=tenant))
+                    await self._parts.lease.transact(partial(losses.note, tenant=tenant))
                     if await self._replace_lost(tenant):
-                        await self._lease.transact(partial(losses.forget, tenant=tenant))
+                        await self._parts.lease.transact(partial(losses.forget, tenant=tenant))
                         self._lost.discard(tenant)
                 await self._look_for_lost(tenant)
                 if self._epochs.length_us is None:
@@ -192,13 +176,13 @@ class Lifetime:
                 await self._keep(tenant, done, patient=patient)
                 # Blobs are forgotten once they have certainly expired, and so are failures of blobs
                 # that are not due any more.
-                before_us = self._clock_us() - self._epochs.length_us
-                await self._lease.transact(
+                before_us = self._parts.clock_us() - self._epochs.length_us
+                await self._parts.lease.transact(
                     partial(lifetimes.drop_expired, tenant=tenant, before_us=before_us)
                 )
                 due = await self._due(tenant, ROUND_BLOBS, None, ())
                 self.failing.keep_only(tenant, {blob.blob_id for blob in due})
-                self._earliest[tenant] = await self._database.query(
+                self._earliest[tenant] = await self._parts.database.query(
                     partial(lifetimes.earliest_expiry, tenant=tenant)
                 )
             if not self.failing.pauses_s() and not done.waits:
@@ -206,9 +190,9 @@ class Lifetime:
             return done
 
     async def _look_for_lost(self, tenant: str) -> None:
-        about = (self._flusher(tenant), self._database, self._lease, self._blobs)
+        about = (self._flusher(tenant), self._parts.database, self._parts.lease, self._blobs)
         try:
-            lacks = await look_again(*about, self._clock_us())
+            lacks = await look_again(*about, self._parts.clock_us())
         except Refusal as refusal:
             if refusal.reason in _OF_JOURNAL:
                 raise
@@ -224,7 +208,7 @@ class Lifetime:
         """
         flusher, done = self._flusher(tenant), Round()
         try:
-            recorded = (await self._database.query(lifetimes.every)).get(tenant, [])
+            recorded = (await self._parts.database.query(lifetimes.every)).get(tenant, [])
             for batch in sliced(recorded, lambda _: 0, 1, BATCH):
                 async with flusher.turn:
                     settled, found = await self._survey(flusher, batch)
@@ -266,8 +250,8 @@ class Lifetime:
                 "endpoints; the server stores again what it still has"
             )
             _log.error("%s", problem)
-            self._fallen = FlushTrouble(problem, self._clock_us())
-            await self._lease.transact(lifetimes.forget_ends)
+            self._fallen = FlushTrouble(problem, self._parts.clock_us())
+            await self._parts.lease.transact(lifetimes.forget_ends)
             self.failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
@@ -275,7 +259,7 @@ class Lifetime:
         known = self._reckoned_us
         if known is None or not 0 <= origin_us - known < length_us // 100:
             reckon = partial(lifetimes.reckon, origin_us=origin_us, length_us=length_us)
-            await self._lease.transact(reckon)
+            await self._parts.lease.transact(reckon)
             self._reckoned_us = origin_us
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
@@ -283,7 +267,7 @@ class Lifetime:
         passed = self.failing.waiting(tenant) if patient else set()
         taken = 0
         while True:
-            epoch = self._epochs.epoch_at(self._clock_us())
+            epoch = self._epochs.epoch_at(self._parts.clock_us())
             gains_below = None if epoch is None else epoch + self._epochs.epochs
             batch = await self._due(tenant, BATCH, gains_below, passed)
             probing = not batch
@@ -305,7 +289,7 @@ class Lifetime:
                 for blob in batch:
                     self._note_failure(tenant, blob, refusal, done)
             failed = done.failed - before
-            if probing and (failed or self._epochs.epoch_at(self._clock_us()) == epoch):
+            if probing and (failed or self._epochs.epoch_at(self._parts.clock_us()) == epoch):
                 return
             if failed == BATCH and done.gone == gone:
                 return  # the store takes nothing now; single blobs that fail stop nobody
@@ -313,8 +297,8 @@ class Lifetime:
     async def _due(
         self, tenant: str, limit: int, below_epoch: int | None, passed: Collection[str]
     ) -> list[DueBlob]:
-        before_us = self._clock_us() + self._margin_us
-        return await self._database.query(
+        before_us = self._parts.clock_us() + self._margin_us
+        return await self._parts.database.query(
             lambda connection: lifetimes.due(
                 connection, tenant, before_us, limit, below_epoch=below_epoch, passed=passed
             )
@@ -363,7 +347,7 @@ class Lifetime:
             settled = False
         for attempt in range(_READS + 1):
             try:
-                found = await survey(self._database, self._blobs, tenant, batch)
+                found = await survey(self._parts.database, self._blobs, tenant, batch)
                 break
             except Refusal as refusal:
                 if refusal.reason not in DAMAGE or not settled or attempt == _READS:
@@ -375,7 +359,7 @@ class Lifetime:
         unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
         hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
         if hashes:
-            await self._lease.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
+            await self._parts.lease.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
         for blob in unneeded:
             self.failing.forget(tenant, blob.blob.blob_id)
         return settled, found
@@ -397,7 +381,7 @@ class Lifetime:
             self._note_failure(tenant, blob, refusal, done)
             return False
         failpoint("archive.after_renewal")
-        await self._runner.record(tenant, receipt)
+        await self._parts.runner.record(tenant, receipt)
         done.renewed += 1
         self.failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
@@ -405,14 +389,14 @@ class Lifetime:
             self._wake.set()
         unchanged = [stored.end_epoch for stored in receipt.blobs] == [blob.end_epoch]
         outcome = "unchanged" if unchanged else "renewed"
-        self._instruments.renewals.add(1, {"outcome": outcome})
+        self._parts.instruments.renewals.add(1, {"outcome": outcome})
         return True
 
     def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal, done: Round) -> None:
         gone = self.failing.note(tenant, blob, refusal)
         done.failed += 1
         done.gone += gone
-        self._instruments.renewals.add(1, {"outcome": "gone" if gone else "failed"})
+        self._parts.instruments.renewals.add(1, {"outcome": "gone" if gone else "failed"})
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
         """Move the members of blobs that are gone, or that could not be renewed in time."""

@@ -21,11 +21,10 @@ from ...core.model import BlobLocation
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import ThreadRow
 from ...journal.database.unit_of_work import UnitOfWork
-from ...journal.lease import Lease
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
-from ..flush.one_flush import ArchiveSettings
-from ..flush.packs import PackRunner, grouped
+from ..flush.one_flush import ArchiveParts
+from ..flush.packs import grouped
 from ..formats.catalogs import read_threads
 from ..formats.manifests import Manifest, fold
 from ..formats.records import CheckpointRecord, GapRecord, MemberRecord, Record
@@ -38,7 +37,6 @@ from ..rows.plan import PlannedHole
 from ..rows.recorded import ReadRecords
 from ..rows.restore_values import Affected
 from ..rows.stored import stored_value
-from ..telemetry import FlushInstruments
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +161,12 @@ class Round:
 class Repair:
     """Stores needed members again, for all tenants. A cache may be in front of the store."""
 
-    _database: Database
-    _lease: Lease
+    _parts: ArchiveParts
     _blobs: BlobStore
-    _runner: PackRunner
-    _settings: ArchiveSettings
-    _instruments: FlushInstruments
     _reported: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._segments = Segments(self._blobs, 0, placed(self._database))
+        self._segments = Segments(self._blobs, 0, placed(self._parts.database))
 
     async def rebuild(self, flusher: TenantFlusher) -> None:
         """Certify a catalog whose records come from the journal alone.
@@ -183,22 +177,22 @@ class Repair:
         read = partial(
             recorded.records,
             tenant=tenant,
-            generation=self._database.generation,
+            generation=self._parts.database.generation,
             most=_THREADS_AT_ONCE,
         )
-        found = some = await self._database.query(partial(read, after=""))
+        found = some = await self._parts.database.query(partial(read, after=""))
         while some.last:
-            some = await self._database.query(partial(read, after=some.last))
+            some = await self._parts.database.query(partial(read, after=some.last))
             found.records.extend(some.records)
             found.holes.extend(some.holes)
             found.unopened.update(some.unopened)
             found.put_back.update(some.put_back)
         await self._compare_put_back(found)
-        runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
+        runs = await self._parts.database.query(partial(lifetimes.runs, tenant=tenant))
         chores = Chores(found.records, dropped=runs, anew=True, holes=found.holes)
         await flusher.flush.record(chores)
         if found.unopened:
-            self._instruments.damaged_keys.add(len(found.unopened), {"tenant": tenant})
+            self._parts.instruments.damaged_keys.add(len(found.unopened), {"tenant": tenant})
         _log.error(
             "tenant %s: the newest catalog names runs that cannot be read; it was replaced by one "
             "with %d records from the journal",
@@ -264,13 +258,13 @@ class Repair:
                 read.append(BlobMember(one.location.sha256, data, one.kind.value))
         places: dict[bytes, BlobLocation] = {}
         for group in self._groups(read):
-            places.update(await self._runner.store(tenant, group))
+            places.update(await self._parts.runner.store(tenant, group))
         gone = {
             one.owner: lost[one.location.sha256].message
             for one in wanted
             if one.location.sha256 in lost and one.kind is not Kind.RUN
         }
-        known = await self._database.query(partial(holes.lost, tenant=tenant))
+        known = await self._parts.database.query(partial(holes.lost, tenant=tenant))
         news = {owner: reason for owner, reason in gone.items() if owner not in known}
         records = [*_moved(found, chosen, places), *self._gaps(found, news)]
         if places or records or any(blob.holds_catalog for blob in chosen):
@@ -287,7 +281,7 @@ class Repair:
                     )
             lifetimes.drop(batch, tenant, dead)
 
-        await self._lease.transact(note)
+        await self._parts.lease.transact(note)
         return lost, set(gone)
 
     def _groups(self, members: Sequence[BlobMember]) -> Iterator[list[BlobMember]]:
@@ -310,12 +304,17 @@ class Repair:
         for owner, reason in lost.items():
             for thread_id in found.users.get(owner, ()):
                 if (manifest := found.manifests.get(thread_id)) is not None:
-                    of = (thread_id, manifest.incarnation, self._database.generation, manifest.seq)
+                    of = (
+                        thread_id,
+                        manifest.incarnation,
+                        self._parts.database.generation,
+                        manifest.seq,
+                    )
                     yield GapRecord(*of, reason, segment=owner)
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
         """Forget the bundles of hand-offs in a blob that is gone; return how many."""
-        lost = await self._lease.transact(
+        lost = await self._parts.lease.transact(
             lambda batch: pinned_bundles.drop_lost(batch.connection, tenant, blob_id)
         )
         for bundle in lost:
@@ -336,7 +335,7 @@ class Repair:
         """Let the next flush store again checkpoints that need some segments; stops when full."""
         if not segments:
             return
-        database, tenant = self._database, flusher.tenant
+        database, tenant = self._parts.database, flusher.tenant
         needed: dict[int, set[bytes]] = {}
         segments = await database.query(
             partial(restore_values.naming, tenant=tenant, segments=segments)
@@ -351,17 +350,17 @@ class Repair:
             for some in sliced(
                 needing, lambda one: one.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
             ):
-                if flusher.backlog.size_bytes >= self._settings.soft_limit_bytes:
+                if flusher.backlog.size_bytes >= self._parts.settings.soft_limit_bytes:
                     done.waits = True
                     return
                 restored = [(one, await self._restored(user, one, done)) for one in some]
                 chosen = [(one, values) for one, values in restored if values is not None]
-                count = await self._lease.transact(
+                count = await self._parts.lease.transact(
                     partial(restore_values.store_again, user=user, chosen=chosen)
                 )
                 if count:
                     done.stored_again += count
-                    self._instruments.stored_again.add(count)
+                    self._parts.instruments.stored_again.add(count)
                     await flusher.count_backlog()
                     flusher.flush_soon()
 
@@ -370,7 +369,7 @@ class Repair:
                 restore_values.forget_unneeded(batch.connection, family, segments, digests)
 
         if needed:
-            await self._lease.transact(forget)
+            await self._parts.lease.transact(forget)
 
     async def _restored(
         self, user: ThreadRow, one: Affected, done: Round
@@ -394,7 +393,7 @@ class Repair:
             if name not in self._reported:
                 self._reported.add(name)
                 done.lost += 1
-                self._instruments.losses.add(1)
+                self._parts.instruments.losses.add(1)
                 _log.error(
                     "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: "
                     "its values were evicted, and cannot be read from the blob store: %s",
