@@ -84,10 +84,11 @@ test: setup node-modules console-here ## run every check and every test (ARGS='-
 # A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
 # more than processors. WORKERS=0 runs all tests in one process, for a debugger.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: pytest
 pytest: setup
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -q $(IN_WORKERS) $(ARGS)
 
 .PHONY: test-emulators
 test-emulators: setup ## run the emulators' own tests
@@ -164,11 +165,11 @@ soak-idle: setup node-modules ## let an idle client of each language ping for fi
 
 .PHONY: test-newest
 test-newest: setup ## run the tests with the newest releases that the requirements allow
-	@tools/test_resolution.sh highest .venv-newest $(ARGS)
+	@tools/test_resolution.sh highest .venv-newest $(IN_WORKERS) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: setup ## run the tests with the oldest releases that the requirements allow
-	@tools/test_resolution.sh lowest-direct .venv-lowest $(ARGS)
+	@tools/test_resolution.sh lowest-direct .venv-lowest $(IN_WORKERS) $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## run the tests and list the lines that they miss

@@ -28,6 +28,6 @@ trap 'rm -f "$chosen"' EXIT
     --editable 'clients/python[cli,langgraph,mcp,otel]' --editable 'server[age,http,kms,memwal,objects,otlp,postgres,prometheus,vault]' \
     --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
-    grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic|sqlalchemy|uvloop) '
+    grep -iE '^(grpcio|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|prometheus-client|pydantic|sqlalchemy|uvloop) '
 "$venv/bin/python" -m pytest -q "$@"
 "$venv/bin/python" -m tools.emulators

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tuskpoint.v1 import handoff_service_pb2 as handoff_pb
 
@@ -100,7 +100,10 @@ class HandoffServicer:
         required = request.required_signers
         async with aclosing(self._handoffs.adopt(call.tenant, *asked, required)) as steps:
             async for step in steps:
-                frame: dict[str, Any] = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
+                frame: dict[str, object] = {
+                    "stage": step.stage,
+                    "fetched_bytes": step.fetched_bytes,
+                }
                 if step.adopted is not None:
                     adoption = handoff_pb.Adoption(
                         adopted_from=named.source,

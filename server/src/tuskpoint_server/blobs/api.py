@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ..core.errors import Reason, Refusal, foreign_text
 from ..core.model import BlobLocation, StoredBlob
@@ -183,7 +183,7 @@ def printable(text: str) -> str:
     return foreign_text(text, _TOKEN)
 
 
-async def every(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+async def every(calls: Iterable[Coroutine[object, object, _T]]) -> list[_T]:
     """Run calls at once; once one fails, end the others."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:

@@ -12,7 +12,7 @@ import shutil
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..archive.formats.stored_json import Kind
 from ..auth.tokens import tenant_name
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str], version: str) -> int:
     return process.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
-async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
+async def until_terminated(work: Coroutine[object, object, Recovered]) -> Recovered:
     """Run work until it is done or SIGTERM comes, in which case it cleans up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

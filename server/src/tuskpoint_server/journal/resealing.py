@@ -15,7 +15,6 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
 
@@ -85,7 +84,7 @@ class _Rows:
 
     def next(self, connection: Connection, after: SqlRow) -> SqlRow:
         """Return the key of the last row to take next, at the end none."""
-        size, last = 0, tuple[Any, ...]()
+        size, last = 0, tuple[object, ...]()
         of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
         sizes = self._sizes[bool(after)].run(connection, **of, max_rows=ROWS_AT_ONCE)
         for length, *key in sizes.fetchall():

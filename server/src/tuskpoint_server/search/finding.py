@@ -49,7 +49,7 @@ def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
 
 _KEY = (T.thread_id, C.checkpoint_ns, C.checkpoint_id)
 _FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated, C.number)
-_NUMBERS: sa.BindParameter[Any] = sa.bindparam("numbers", expanding=True)
+_NUMBERS: sa.BindParameter[object] = sa.bindparam("numbers", expanding=True)
 _BY_DOCUMENT = (
     sa.select(D.number, *_FOUND)
     .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))

@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
@@ -47,7 +47,7 @@ _STANDING = Statement(
     )
     .where(C.number.in_(LISTED))
 )
-_NOTHING: tuple[Any, ...] = (None,) * 6
+_NOTHING: tuple[object, ...] = (None,) * 6
 _copies = checkpoints.alias("copies")
 _copy = _copies.c
 _ITS_ORIGIN = sa.and_(

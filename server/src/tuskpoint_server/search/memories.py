@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
@@ -26,7 +26,7 @@ LOOKED_AT = 200  # memories that one transaction looks at
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
-def _oldest_due() -> Select[Any]:
+def _oldest_due() -> Select[object]:
     # By tenant second: that is how the index by state has them.
     return (
         select(M.number, M.tenant, M.pointer, M.text, M.unsure, M.attempts, M.job_id, M.due_us)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 _NAMES = {"thread_id", "source_thread_id", "target_thread_id", "new_thread_id"}
-_Read = Callable[[Any], Iterable[str]]
+_Read = Callable[[object], Iterable[str]]
 
 
 def threads_named(request: Message) -> tuple[str, ...]:
@@ -35,10 +34,10 @@ def _reads(kind: Descriptor) -> tuple[_Read, ...]:
     return tuple(reads)
 
 
-def _name(field: str, message: Any) -> Iterable[str]:
+def _name(field: str, message: object) -> Iterable[str]:
     return (getattr(message, field),)
 
 
-def _inside(field: str, reads: tuple[_Read, ...], message: Any) -> Iterable[str]:
+def _inside(field: str, reads: tuple[_Read, ...], message: object) -> Iterable[str]:
     inner = getattr(message, field)
     return (name for read in reads for name in read(inner))

@@ -11,7 +11,6 @@ import contextvars
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
@@ -104,7 +103,7 @@ class Telemetry:
             "tuskpoint.server.memory", [observe], "By", "Memory that calls hold, as it is bounded."
         )
 
-    def begin(self, method: str, metadata: Iterable[tuple[str, Any]]) -> Measured:
+    def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> Measured:
         """Begin to measure a call; its logs and calls belong to its span."""
         measured = Measured(method, time.perf_counter(), None, None)
         if self._tracer is not None:

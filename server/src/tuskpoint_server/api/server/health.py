@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,7 +15,7 @@ DELETIONS = "tuskpoint.deletions"
 
 _log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context = grpc.aio.ServicerContext[object, object]
 
 
 _NAME = "grpc.health.v1.Health"
@@ -41,12 +40,12 @@ class Health:
         self._problems: dict[str, str] = {}
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._changed = asyncio.Event()
-        self._reading: dict[asyncio.Task[Any], None] = {}  # the oldest first
+        self._reading: dict[asyncio.Task[object], None] = {}  # the oldest first
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return gRPC's handler of the service."""
         # A stream of requests to gRPC, which otherwise reads a request before it asks anybody.
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        handlers: dict[str, grpc.RpcMethodHandler[object, object]] = {
             "Check": grpc.stream_unary_rpc_method_handler(self.check),
             "Watch": grpc.stream_stream_rpc_method_handler(self.watch),
         }
@@ -114,7 +113,7 @@ class Health:
             del self._reading[oldest]
             oldest.cancel()
         self._reading[task] = None
-        raw: Any = None
+        raw: object = None
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 raw = await context.read()

@@ -175,7 +175,7 @@ class _Field(NamedTuple):
     name: str
     default: object  # `MISSING` has no equal and is no default
     key: str  # in JSON; empty: the keys of an object are
-    spell: Callable[[Any], Any] | None  # makes JSON of it; `None`: it is JSON
+    spell: Callable[[object], Any] | None  # makes JSON of it; `None`: it is JSON
     read: Callable[[Fields, str], object]
 
 
@@ -197,7 +197,7 @@ def _read_lineage(stored: Fields, _: str) -> Lineage:
     return Lineage(*[stored.text(key) if key in stored else "" for key in _LINEAGE])
 
 
-_Form = tuple[str | None, Callable[[Any], Any] | None, Callable[[Fields, str], object]]
+_Form = tuple[str | None, Callable[[Any], object] | None, Callable[[Fields, str], object]]
 _TEXT, _INLINE = (None, None, Fields.text), ""
 _FORMS: dict[object, _Form] = {
     "str": _TEXT,
@@ -300,7 +300,7 @@ class Line(NamedTuple):
 
 def line_of(record: Record) -> Line:
     """Return a record as a line of a run."""
-    content: dict[str, Any] = record_json(record)
+    content: dict[str, object] = record_json(record)
     return _line(content, dump(content).decode())
 
 

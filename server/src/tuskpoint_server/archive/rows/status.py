@@ -92,7 +92,7 @@ _MARKS = Statement(
 _EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
 
 
-def _newest_catalog(*columns: sa.Column[Any]) -> Statement:
+def _newest_catalog(*columns: sa.Column[object]) -> Statement:
     """Return what reads columns of a tenant's newest catalog, then its hash and location."""
     is_of = sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
     place = (members.c.size, members.c.blob_id, members.c.identifier, members.c.key)

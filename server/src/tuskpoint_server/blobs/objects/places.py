@@ -74,7 +74,7 @@ def parse_place(url: str) -> Place:
     return Place(parts.scheme, parts.netloc, prefix, options)
 
 
-def open_bucket(place: Place) -> Any:
+def open_bucket(place: Place) -> object:
     """Return `obstore`'s client of a place; sends no request yet.
 
     `ImportError` if it is not installed; `ValueError` describes in one line what is wrong.
@@ -108,7 +108,7 @@ def open_bucket(place: Place) -> Any:
         raise ValueError(f"{place}: {problem}; see docs/object-stores.md") from None
 
 
-def _profile() -> dict[str, Any]:
+def _profile() -> dict[str, object]:
     """Return the credentials provider of a profile in AWS's files, if one is chosen.
 
     `obstore` itself knows all other parts of AWS's chain.

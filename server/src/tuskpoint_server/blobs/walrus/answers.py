@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...core.model import StoredBlob
 from ..api import digest_of, printable
@@ -110,7 +110,7 @@ def _stored(result: object) -> StoredBlob:
     raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=printable(detail)))
 
 
-def _billed(created: dict[str, Any], storage: dict[str, Any]) -> int:
+def _billed(created: dict[str, object], storage: dict[str, object]) -> int:
     """Return the encoded size that was paid for; a reused resource is free unless it cost."""
     if created.get("resourceOperation") is None:
         return _get(storage, "storageSize", int)
@@ -134,7 +134,7 @@ def _outcome(phase: str, message: str) -> str:
     return next(found, "UNKNOWN")
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes) -> object:
     try:
         return json.loads(body)
     except RecursionError:

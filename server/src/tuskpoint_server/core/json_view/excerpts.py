@@ -226,7 +226,7 @@ def shortened(content: Json, room: int, depth: int = 0) -> bytes:
     return b""
 
 
-def _new_parsed(parsed: Any, before: Any, depth: int) -> Any:
+def _new_parsed(parsed: object, before: object, depth: int) -> Any:
     if isinstance(parsed, dict) and isinstance(before, dict) and depth <= _MAX_COMPARED_DEPTH:
         return {
             key: _new_parsed(item, before[key], depth + 1) if key in before else item

@@ -49,7 +49,7 @@ MAP: Final = "object"
 EXTENSION: Final = "extension"
 _UNUSED: Final = "unused"
 
-_Head = tuple[str, Any, struct.Struct | None]
+_Head = tuple[str, object, struct.Struct | None]
 """Kind, then the value or size if the first byte has it, else the form of the next bytes."""
 
 

@@ -38,7 +38,7 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A string in a JSON text. It matches at every quotation mark, so no text takes long."""
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _Pairs(list[tuple[str, object]]):
     """The members of an object, with keys as often as they come; a dictionary is an escape."""
 
 

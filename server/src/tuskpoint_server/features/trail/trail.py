@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from ...core.credentials import Grant
 from ...core.errors import Refusal
@@ -101,7 +100,7 @@ class Trail:
         return await self._journal.read(tenant, after, most)
 
 
-def _entry(kind: _Kind, count: _Count) -> dict[str, Any]:
+def _entry(kind: _Kind, count: _Count) -> dict[str, object]:
     who, method, thread_id, code = kind
     return {
         "who": who,

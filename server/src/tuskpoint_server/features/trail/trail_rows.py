@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, select
 
@@ -65,7 +65,7 @@ class TrailRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def append(self, tenant: str, entries: Sequence[dict[str, Any]]) -> None:
+    async def append(self, tenant: str, entries: Sequence[dict[str, object]]) -> None:
         """Append a batch; it is durable when this returns."""
         work = partial(
             _append, tenant=tenant, entries=entries, entropy=self._database.random_bits()
@@ -79,7 +79,7 @@ class TrailRows:
 
 
 def _append(
-    batch: UnitOfWork, tenant: str, entries: Sequence[dict[str, Any]], entropy: int
+    batch: UnitOfWork, tenant: str, entries: Sequence[dict[str, object]], entropy: int
 ) -> None:
     log = batch.find(tenant, THREAD)
     if log is None:

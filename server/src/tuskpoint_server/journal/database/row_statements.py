@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import and_, bindparam, null, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
@@ -36,7 +34,7 @@ def _put_checkpoint() -> Insert:
     statement = inserting(checkpoints, CHECKPOINT_COLUMNS)
     new = statement.excluded
     unchanged = (*_KEY, *_FIRST_SAVE)
-    replaced: dict[str, Any] = {n: new[n] for n in CHECKPOINT_COLUMNS if n not in unchanged}
+    replaced: dict[str, object] = {n: new[n] for n in CHECKPOINT_COLUMNS if n not in unchanged}
     return statement.on_conflict_do_update(index_elements=_KEY, set_=replaced)
 
 

@@ -44,7 +44,7 @@ _ATTEMPTS = 5  # of a batch in a shared database, before it is run change by cha
 class QueuedChange:
     """One change in the queue, and its outcome: a value, or the error that refused it."""
 
-    work: Callable[[UnitOfWork], Any]
+    work: Callable[[UnitOfWork], object]
     answer: asyncio.Future[Any]
     size_bytes: int
     alone: bool

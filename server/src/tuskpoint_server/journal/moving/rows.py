@@ -112,7 +112,7 @@ class TableRows(Rows):
         sizes, rows = select(_size(table)), select(table)
         order = list(table.primary_key)
 
-        def statement(chosen: Select[Any]) -> Statement:
+        def statement(chosen: Select[object]) -> Statement:
             return Statement(chosen.order_by(*order).limit(bindparam("most")))
 
         self._first = (statement(sizes), statement(rows))

@@ -83,7 +83,7 @@ class _Text:
     name: bytes = b""
 
 
-class PipelinedConnection(psycopg.Connection[Any]):
+class PipelinedConnection(psycopg.Connection[object]):
     """A connection with `execute`, `commit` and `rollback` of its own.
 
     A cursor waits as psycopg's do, after the answers that nobody has read.

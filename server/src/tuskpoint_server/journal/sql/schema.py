@@ -53,7 +53,7 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
     A question mark: it may be null. An exclamation mark: it belongs to the primary key. A
     column `number` without a type is the number that the database gives to a row.
     """
-    made: list[Column[Any]] = []
+    made: list[Column[object]] = []
     for column in columns.split(","):
         called, _, kind = column.strip().partition(" ")
         if not kind:
@@ -66,7 +66,7 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
     return Table(name, metadata, *made, *indexes, **options)
 
 
-def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool]) -> Index:
+def _partial(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 

@@ -53,7 +53,7 @@ class SealedColumn(TypeDecorator[bytes]):
         """Refuse to send a value past `Statement`."""
         return _refuse(value)
 
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> bytes | None:
+    def process_result_value(self, value: object | None, dialect: Dialect) -> bytes | None:
         """Refuse to read a value past `Statement`."""
         return _refuse(value)
 
@@ -86,13 +86,13 @@ def bind_to_place(table: Table, tenant: ColumnElement[str], *names: str) -> None
     column.info[_PLACE] = SealedPlace(f"{table.name}.{column.name}".encode(), tenant, names)
 
 
-def sealed_column(table: Table) -> Column[Any]:
+def sealed_column(table: Table) -> Column[object]:
     """Return the sealed column of a table, of which there is one."""
     [column] = (column for column in table.columns if isinstance(column.type, SealedColumn))
     return column
 
 
-def place_of(expression: ColumnElement[Any] | Table) -> tuple[Column[Any], SealedPlace]:
+def place_of(expression: ColumnElement[object] | Table) -> tuple[Column[object], SealedPlace]:
     """Return the sealed column that an expression is made of, and where its bytes belong."""
     if isinstance(expression, Table):
         column = sealed_column(expression)
@@ -132,7 +132,7 @@ class Seal:
         """Whether all that is sealed is bound to its place, so that other bytes are damage."""
         return self.state == BY_PLACE
 
-    def seal(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
+    def seal(self, label: bytes, place: Sequence[object], data: bytes) -> bytes:
         """Return sealed bytes, 44 more than `data`.
 
         Args:

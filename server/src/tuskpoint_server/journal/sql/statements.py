@@ -260,8 +260,8 @@ class Statement:
 
 
 def _with_places(
-    statement: Select[Any], *, is_sealed: bool
-) -> tuple[Select[Any], list[SealedItem]]:
+    statement: Select[object], *, is_sealed: bool
+) -> tuple[Select[object], list[SealedItem]]:
     """Return a query with the places of the sealed columns in it, if these are to be opened."""
     opened: list[SealedItem] = []
     width = len(statement.selected_columns)

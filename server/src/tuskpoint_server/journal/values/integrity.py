@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, select, tuple_
@@ -52,7 +52,7 @@ _MACS = tuple(
 
 
 def _after(
-    table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[Any], ...]
+    table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[object], ...]
 ) -> Statement:
     """Return what reads columns of a thread's rows above a key, in its order."""
     named = [table.c[name] for name in key]

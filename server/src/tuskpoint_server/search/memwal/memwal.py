@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Refusal
@@ -69,7 +68,7 @@ class MemWal:
         self._problem: RelayerError | None = None
         self._check_at = self._loop.time()
         self._failing = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._delivery: MemoryDelivery | None = None
         try:
             self._relayer = opener(settings, count)
