@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Page:
     links: tuple[str, ...]
 
 
+@cache  # many links lead to headings of the same page
 def read(text: str) -> Page:
     """Return what a text in Markdown has."""
     tokens = _PARSER.parse(text)
