@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import {
+  GapSchema,
   GetArchiveStatusResponseSchema,
-  HoleSchema,
   ServerLimitsSchema,
   TrailBatchSchema,
 } from "@contract/admin_service_pb.js";
@@ -52,14 +52,14 @@ test("each condition that needs a person is a finding, the worst first", () => {
       lastError: "no publisher answers",
       lastErrorTime: before(5 * MINUTE),
       oldestUncertifiedTime: before(16 * MINUTE),
-      holes: 3n,
+      gaps: 3n,
       damagedThreadIds: ["t1", "t2"],
       earliestExpireTime: before(-23 * HOUR),
     }),
   ).toEqual([
     "bad: Certification or renewal fails, the last time 5 minutes ago",
     "bad: A change that was saved 16 minutes ago is not certified",
-    "bad: 3 holes: what cannot be stored, or was lost",
+    "bad: 3 gaps: what cannot be stored, or was lost",
     "bad: 2 threads with damage in the journal",
     "bad: A blob that is needed expires in 23 hours",
     "warn: 256 MiB wait for certification",
@@ -71,10 +71,10 @@ test("each condition that needs a person is a finding, the worst first", () => {
 });
 
 test("every finding says what to do", () => {
-  const lost = create(HoleSchema, { reason: "gone", segmentSha256: new Uint8Array(32) });
+  const lost = create(GapSchema, { reason: "gone", segmentSha256: new Uint8Array(32) });
   const status = create(GetArchiveStatusResponseSchema, {
-    holes: 1n,
-    firstHoles: [lost],
+    gaps: 1n,
+    firstGaps: [lost],
     earliestExpireTime: before(HOUR),
     failingRenewals: 1,
   });

@@ -88,7 +88,7 @@ test("an outcome is good only if everything was compared", () => {
   expect(edited.sentences[0]).toContain("The journal of the server is damaged: a row. The report");
 });
 
-test("a hole is told from what only waits", () => {
+test("a gap is told from what only waits", () => {
   const log = logOf(
     verdict("1", Verdict.UNVERIFIED, "the blob store rejects it"),
     verdict("2", Verdict.UNVERIFIED),

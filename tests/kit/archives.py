@@ -228,7 +228,7 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
 
     Args:
         house: The journal and its archive.
-        gaps: Checkpoints that are holes may be missing.
+        gaps: Checkpoints that are gaps may be missing.
 
     Returns:
         How many checkpoints were read.

@@ -184,15 +184,15 @@ class History:
         await self.house.evict()
 
     async def flush(self) -> None:
-        holes = False
+        gaps = False
         try:
             await self.house.flush()
         except Refusal as refusal:
             if refusal.reason is not Reason.CERTIFICATION_FAILED:
                 raise
             assert self.blocked
-            holes = True
-        await check_certified(self.house, gaps=holes)
+            gaps = True
+        await check_certified(self.house, gaps=gaps)
 
     async def fail(self) -> None:
         self.store.verdict = lambda members: Reason.BLOB_UNAVAILABLE

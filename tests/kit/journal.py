@@ -31,7 +31,7 @@ from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.rebinding import bind_rows
 from tuskpoint_server.journal.sql.journal_metadata import BOUND
-from tuskpoint_server.journal.sql.schema import holes, journal_info, members, threads
+from tuskpoint_server.journal.sql.schema import gaps, journal_info, members, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values.integrity import check_some
 from tuskpoint_server.search.finding import FindRows
@@ -131,7 +131,7 @@ def insert_segment(connection: Connection, thread: int, sha256: bytes, **columns
     connection.execute(insert(members).values(row))
 
 
-def insert_hole(
+def insert_gap(
     connection: Connection, thread: int, checkpoint_id: str, segment: bytes | None = None
 ) -> None:
     """Record that a checkpoint cannot be stored, or that the store has lost a segment."""
@@ -146,7 +146,7 @@ def insert_hole(
         "size": 1,
         "retry_us": 0,
     }
-    connection.execute(insert(holes).values(row))
+    connection.execute(insert(gaps).values(row))
 
 
 async def seals(stored: str) -> tuple[bytes, str]:

@@ -44,7 +44,7 @@ _WRONG = {
         " JOIN members AS b USING (tenant, thread, incarnation) WHERE a.sha256 < b.sha256"
         " AND a.first_seq <= b.last_seq AND b.first_seq <= a.last_seq"
     ),
-    "a hole": "SELECT thread, checkpoint_id, reason FROM holes",
+    "a gap": "SELECT thread, checkpoint_id, reason FROM holes",
     "a pack that is on its way for ever": "SELECT number, spool FROM packs",
 }
 

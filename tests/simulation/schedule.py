@@ -327,7 +327,7 @@ class World:
         self._note(look.catalog.hex())
 
     async def _end(self) -> None:
-        """End all faults: everything becomes certified, or is a hole, in little time."""
+        """End all faults: everything becomes certified, or is a gap, in little time."""
         self.calm = True
         self.vault.outage = (0.0, 0.0)
         for server in self.servers:

@@ -139,7 +139,7 @@ async def test_a_pack_on_its_way_gives_a_damaged_thread_up(stage: Stage) -> None
 
 @fixed()
 async def test_a_number_above_the_end_of_the_log_is_waited_for_by_nobody(stage: Stage) -> None:
-    """A damaged write leaves a hole at the end of the log at most."""
+    """A damaged write leaves a gap at the end of the log at most."""
     await stage.save("01", x=b"one", writes=[write("w", b"1")])
     edit(stage, "writes", "thread = 1", seq=9)
     await is_refused(stage)
@@ -147,7 +147,7 @@ async def test_a_number_above_the_end_of_the_log_is_waited_for_by_nobody(stage: 
 
 
 @fixed()
-async def test_a_hole_is_tried_for_whoever_came_while_a_flush_began(stage: Stage) -> None:
+async def test_a_gap_is_tried_for_whoever_came_while_a_flush_began(stage: Stage) -> None:
     """A caller whom no try counts for is not forgotten."""
     await stage.save("01", x=b"one")
     edit(stage, "checkpoints", "thread = 1", label="forged")

@@ -82,7 +82,7 @@ async def test_the_row_of_a_checkpoint_is_a_gap_of_a_rebuilt_catalog(stage: Stag
     await rebuild(stage)
     await stage.check()
     assert stage.recovered() == {"02"}
-    assert (await stage.server.archive.status(TENANT)).holes == 1
+    assert (await stage.server.archive.status(TENANT)).gaps == 1
 
 
 @fixed()

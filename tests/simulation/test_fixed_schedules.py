@@ -239,7 +239,7 @@ async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) ->
 
 @fixed()
 async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
-    """It is a hole; whoever waits for it hears so, and nothing else waits for it."""
+    """It is a gap; whoever waits for it hears so, and nothing else waits for it."""
 
     def blocked(members: Sequence[BlobMember]) -> Reason | None:
         for member in members:

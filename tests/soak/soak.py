@@ -229,7 +229,7 @@ def check(outcome: Outcome, plan: Plan, server: SoakServer, token: str, record: 
         if not refusal.startswith(PASSING):
             outcome.problems.append(f"a client was told {refusal}")
     status = settled(server.target, token)
-    if status.backlog_checkpoints or status.holes:
+    if status.backlog_checkpoints or status.gaps:
         outcome.problems.append(f"{status.backlog_checkpoints} checkpoints are not certified")
     outcome.problems += [
         f"{path.name} is left in the spool" for path in (server.data_dir / "spool").iterdir()

@@ -705,11 +705,11 @@ type GetArchiveStatusResponse struct {
 	FailingRenewals uint32 `protobuf:"varint,18,opt,name=failing_renewals,json=failingRenewals,proto3" json:"failing_renewals,omitempty"`
 	// State of the search index. Absent if the server does not index.
 	Search *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
-	// Number of holes: checkpoints that cannot be stored as they are, and stored
+	// Number of gaps: checkpoints that cannot be stored as they are, and stored
 	// segments that were lost. Each is retried; nothing else waits for it.
-	Holes uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
+	Gaps uint64 `protobuf:"varint,20,opt,name=gaps,proto3" json:"gaps,omitempty"`
 	// The first 100 of them, oldest first.
-	FirstHoles []*Hole `protobuf:"bytes,21,rep,name=first_holes,json=firstHoles,proto3" json:"first_holes,omitempty"`
+	FirstGaps []*Gap `protobuf:"bytes,21,rep,name=first_gaps,json=firstGaps,proto3" json:"first_gaps,omitempty"`
 	// Time at which the scrub had last gone through all threads of the journal, of
 	// all tenants. Absent if it never has.
 	ScrubTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=scrub_time,json=scrubTime,proto3" json:"scrub_time,omitempty"`
@@ -884,16 +884,16 @@ func (x *GetArchiveStatusResponse) GetSearch() *SearchStatus {
 	return nil
 }
 
-func (x *GetArchiveStatusResponse) GetHoles() uint64 {
+func (x *GetArchiveStatusResponse) GetGaps() uint64 {
 	if x != nil {
-		return x.Holes
+		return x.Gaps
 	}
 	return 0
 }
 
-func (x *GetArchiveStatusResponse) GetFirstHoles() []*Hole {
+func (x *GetArchiveStatusResponse) GetFirstGaps() []*Gap {
 	if x != nil {
-		return x.FirstHoles
+		return x.FirstGaps
 	}
 	return nil
 }
@@ -914,7 +914,7 @@ func (x *GetArchiveStatusResponse) GetDamagedThreadIds() []string {
 
 // An acknowledged checkpoint or segment that cannot be read from the blob
 // store.
-type Hole struct {
+type Gap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -932,20 +932,20 @@ type Hole struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Hole) Reset() {
-	*x = Hole{}
+func (x *Gap) Reset() {
+	*x = Gap{}
 	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Hole) String() string {
+func (x *Gap) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Hole) ProtoMessage() {}
+func (*Gap) ProtoMessage() {}
 
-func (x *Hole) ProtoReflect() protoreflect.Message {
+func (x *Gap) ProtoReflect() protoreflect.Message {
 	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -957,47 +957,47 @@ func (x *Hole) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Hole.ProtoReflect.Descriptor instead.
-func (*Hole) Descriptor() ([]byte, []int) {
+// Deprecated: Use Gap.ProtoReflect.Descriptor instead.
+func (*Gap) Descriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Hole) GetThreadId() string {
+func (x *Gap) GetThreadId() string {
 	if x != nil {
 		return x.ThreadId
 	}
 	return ""
 }
 
-func (x *Hole) GetCheckpointNs() string {
+func (x *Gap) GetCheckpointNs() string {
 	if x != nil {
 		return x.CheckpointNs
 	}
 	return ""
 }
 
-func (x *Hole) GetCheckpointId() string {
+func (x *Gap) GetCheckpointId() string {
 	if x != nil {
 		return x.CheckpointId
 	}
 	return ""
 }
 
-func (x *Hole) GetSegmentSha256() []byte {
+func (x *Gap) GetSegmentSha256() []byte {
 	if x != nil {
 		return x.SegmentSha256
 	}
 	return nil
 }
 
-func (x *Hole) GetReason() string {
+func (x *Gap) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *Hole) GetRetryTime() *timestamppb.Timestamp {
+func (x *Gap) GetRetryTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RetryTime
 	}
@@ -1548,7 +1548,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"recipients\x126\n" +
 	"\n" +
 	"clock_jump\x18\f \x01(\v2\x17.tuskpoint.v1.ClockJumpR\tclockJump\"\x19\n" +
-	"\x17GetArchiveStatusRequest\"\xbe\b\n" +
+	"\x17GetArchiveStatusRequest\"\xb9\b\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +
 	"\rbacklog_bytes\x18\x02 \x01(\x04R\fbacklogBytes\x12R\n" +
@@ -1573,14 +1573,14 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\fbilled_bytes\x18\x10 \x01(\x04R\vbilledBytes\x12\x12\n" +
 	"\x04cost\x18\x11 \x01(\x04R\x04cost\x12)\n" +
 	"\x10failing_renewals\x18\x12 \x01(\rR\x0ffailingRenewals\x122\n" +
-	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\x12\x14\n" +
-	"\x05holes\x18\x14 \x01(\x04R\x05holes\x123\n" +
-	"\vfirst_holes\x18\x15 \x03(\v2\x12.tuskpoint.v1.HoleR\n" +
-	"firstHoles\x129\n" +
+	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\x12\x12\n" +
+	"\x04gaps\x18\x14 \x01(\x04R\x04gaps\x120\n" +
+	"\n" +
+	"first_gaps\x18\x15 \x03(\v2\x11.tuskpoint.v1.GapR\tfirstGaps\x129\n" +
 	"\n" +
 	"scrub_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tscrubTime\x12,\n" +
-	"\x12damaged_thread_ids\x18\x17 \x03(\tR\x10damagedThreadIds\"\xe7\x01\n" +
-	"\x04Hole\x12\x1b\n" +
+	"\x12damaged_thread_ids\x18\x17 \x03(\tR\x10damagedThreadIds\"\xe6\x01\n" +
+	"\x03Gap\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12#\n" +
 	"\rcheckpoint_ns\x18\x02 \x01(\tR\fcheckpointNs\x12#\n" +
 	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x12%\n" +
@@ -1653,7 +1653,7 @@ var file_tuskpoint_v1_admin_service_proto_goTypes = []any{
 	(*GetServerInfoResponse)(nil),    // 5: tuskpoint.v1.GetServerInfoResponse
 	(*GetArchiveStatusRequest)(nil),  // 6: tuskpoint.v1.GetArchiveStatusRequest
 	(*GetArchiveStatusResponse)(nil), // 7: tuskpoint.v1.GetArchiveStatusResponse
-	(*Hole)(nil),                     // 8: tuskpoint.v1.Hole
+	(*Gap)(nil),                      // 8: tuskpoint.v1.Gap
 	(*SearchStatus)(nil),             // 9: tuskpoint.v1.SearchStatus
 	(*MemWalStatus)(nil),             // 10: tuskpoint.v1.MemWalStatus
 	(*FlushRequest)(nil),             // 11: tuskpoint.v1.FlushRequest
@@ -1683,9 +1683,9 @@ var file_tuskpoint_v1_admin_service_proto_depIdxs = []int32{
 	19, // 13: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
 	16, // 14: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
 	9,  // 15: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
-	8,  // 16: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
+	8,  // 16: tuskpoint.v1.GetArchiveStatusResponse.first_gaps:type_name -> tuskpoint.v1.Gap
 	16, // 17: tuskpoint.v1.GetArchiveStatusResponse.scrub_time:type_name -> google.protobuf.Timestamp
-	16, // 18: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
+	16, // 18: tuskpoint.v1.Gap.retry_time:type_name -> google.protobuf.Timestamp
 	16, // 19: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
 	10, // 20: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
 	16, // 21: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp

@@ -252,7 +252,7 @@ const (
 	Verdict_VERDICT_PASS Verdict = 1
 	// They have not, or are missing.
 	Verdict_VERDICT_FAIL Verdict = 2
-	// The last change is not certified, or the checkpoint is a known hole.
+	// The last change is not certified, or the checkpoint is a known gap.
 	Verdict_VERDICT_UNVERIFIED Verdict = 3
 	// The checkpoint was deleted.
 	Verdict_VERDICT_RETRACTED Verdict = 4

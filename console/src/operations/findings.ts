@@ -75,19 +75,19 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
   return found;
 }
 
-function content({ holes, firstHoles }: GetArchiveStatusResponse): Finding[] {
-  if (holes === 0n) {
+function content({ gaps, firstGaps }: GetArchiveStatusResponse): Finding[] {
+  if (gaps === 0n) {
     return [];
   }
-  const lost = firstHoles.some(({ segmentSha256 }) => segmentSha256.length > 0);
+  const lost = firstGaps.some(({ segmentSha256 }) => segmentSha256.length > 0);
   return [
     {
       kind: "bad",
-      title: `${counted(holes, "hole")}: what cannot be stored, or was lost`,
-      detail: firstHoles[0]?.reason ?? "",
+      title: `${counted(gaps, "gap")}: what cannot be stored, or was lost`,
+      detail: firstGaps[0]?.reason ?? "",
       advice: lost
-        ? "A stored segment was lost. Verify the threads listed under Holes, and restore the blobs from a copy of the store."
-        : "All other checkpoints are certified all the same. The reasons are listed under Holes: the server tries each again with the next flush, and by itself after ten minutes.",
+        ? "A stored segment was lost. Verify the threads listed under Gaps, and restore the blobs from a copy of the store."
+        : "All other checkpoints are certified all the same. The reasons are listed under Gaps: the server tries each again with the next flush, and by itself after ten minutes.",
     },
   ];
 }

@@ -11,7 +11,7 @@ import { Costs } from "./costs.tsx";
 import { Disk, SearchCard } from "./disk_and_search.tsx";
 import { type Finding, findingsOf } from "./findings.ts";
 import { FlushButton } from "./flush.tsx";
-import { Holes } from "./holes.tsx";
+import { Gaps } from "./gaps.tsx";
 import { useLive } from "./live.ts";
 import { Server } from "./server.tsx";
 import { Trail } from "./trail_view.tsx";
@@ -66,7 +66,7 @@ function State({ answers: { info, status }, isCurrent }: { answers: Answers; isC
         <SearchCard status={status.search} info={info} />
         <Disk status={status} />
       </div>
-      <Holes status={status} />
+      <Gaps status={status} />
       <Server info={info} />
     </>
   );

@@ -59,7 +59,7 @@ export class VerdictLog {
   }
 
   /** Verdicts of checkpoints that cannot be stored or were lost, which the server knows of. */
-  get holes(): number {
+  get gaps(): number {
     return this.of(Verdict.UNVERIFIED).filter(({ detail }) => detail !== "").length;
   }
 }
@@ -79,8 +79,8 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
   if (failed > 0n || chainDetail || journalDetails.length > 0) {
     return damaged(total);
   }
-  const holes = log.holes;
-  const waiting = Number(unverified) - holes;
+  const gaps = log.gaps;
+  const waiting = Number(unverified) - gaps;
   const sentences: string[] = [];
   if (passed > 0n) {
     sentences.push(
@@ -92,9 +92,9 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
       `${counted(waiting, "checkpoint")} changed since ${waiting === 1 ? "it was" : "they were"} last certified, so there is nothing to compare yet. Flush, then verify again.`,
     );
   }
-  if (holes > 0) {
+  if (gaps > 0) {
     sentences.push(
-      `${counted(holes, "checkpoint")} could not be stored; the reasons are below. The server tries again by itself, and with each flush.`,
+      `${counted(gaps, "checkpoint")} could not be stored; the reasons are below. The server tries again by itself, and with each flush.`,
     );
   }
   if (unverified > 0n) {

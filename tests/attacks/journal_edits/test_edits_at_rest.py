@@ -202,8 +202,8 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
         assert error.reason == "CERTIFICATION_FAILED"
         assert "is damaged" in error.message
         status = await server.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
-        assert [one.checkpoint_id for one in status.first_holes] == [name(1)]
-        assert digest(attack.form, 1).hex() in status.first_holes[0].reason
+        assert [one.checkpoint_id for one in status.first_gaps] == [name(1)]
+        assert digest(attack.form, 1).hex() in status.first_gaps[0].reason
         verdicts, total = await server.verification()
         assert verdicts == ["PASS", "UNVERIFIED", "PASS"]
         assert not total.ok

@@ -83,11 +83,11 @@ async def test_a_rebuilt_catalog_has_a_gap_where_a_key_does_not_open(
     assert "does not open" in caplog.text
     assert metric(meter, DAMAGED_KEYS) == 1
     status = await home.archive.status(TENANT)
-    assert [one.checkpoint_id for one in status.first_holes] == ["0001"]
+    assert [one.checkpoint_id for one in status.first_gaps] == ["0001"]
     assert [one.checkpoint_id for one in (await home.manifest()).gaps] == ["0001"]
     assert await check_certified(home, gaps=True) == 3
-    await home.flush()  # a hole is stored again from the journal
-    assert (await home.archive.status(TENANT)).holes == 0
+    await home.flush()  # a gap is stored again from the journal
+    assert (await home.archive.status(TENANT)).gaps == 0
     assert await check_certified(home) == 4
 
 
@@ -95,7 +95,7 @@ async def test_a_copy_whose_segment_does_not_open_is_a_gap_too(home: House) -> N
     await damage(home, 1)
     await rebuild(home)
     status = await home.archive.status(TENANT)
-    assert {one.thread_id for one in status.first_holes} == {"t", "fork"}
+    assert {one.thread_id for one in status.first_gaps} == {"t", "fork"}
     await home.flush()
     assert await check_certified(home) == 4
 
@@ -141,7 +141,7 @@ async def test_a_checkpoint_whose_segment_is_not_recorded_is_a_gap_too(home: Hou
     await edit(home, "DELETE FROM members WHERE kind = 'segment' AND last_seq = 2")
     await rebuild(home)
     status = await home.archive.status(TENANT)
-    assert [one.checkpoint_id for one in status.first_holes] == ["0001"]
+    assert [one.checkpoint_id for one in status.first_gaps] == ["0001"]
     await home.flush()
     assert await check_certified(home) == 4
 

@@ -14,7 +14,7 @@ from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tests.kit.journal import (
     Clock,
     Journal,
-    insert_hole,
+    insert_gap,
     insert_segment,
     row_of,
     save,
@@ -414,11 +414,11 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     assert (await standing(journal))["b"] == (False, ())
 
 
-async def test_a_hole_is_not_certified(journal: Journal) -> None:
+async def test_a_gap_is_not_certified(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"))
     one = await certify(journal, "one", 1, 2)
     number = (await row_of(journal)).number
-    await journal.database.transact(lambda batch: insert_hole(batch.connection, number, "a"))
+    await journal.database.transact(lambda batch: insert_gap(batch.connection, number, "a"))
     assert await standing(journal) == {"a": (False, ()), "b": (True, (one,))}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.lineage.kit import certify, chain, evict, history, seen, sha
 from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
-from tests.kit.journal import Journal, insert_hole, row_of, rows_of, save
+from tests.kit.journal import Journal, insert_gap, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
@@ -66,9 +66,9 @@ async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: L
     kept = await certify(journal)
     number = (await row_of(journal)).number
     for checkpoint_id, segment in (("04", None), ("", lost)):
-        hole = (number, checkpoint_id, segment)
+        gap = (number, checkpoint_id, segment)
         await journal.database.transact(
-            lambda batch, hole=hole: insert_hole(batch.connection, *hole)  # type: ignore[misc]
+            lambda batch, gap=gap: insert_gap(batch.connection, *gap)  # type: ignore[misc]
         )
     await lineage.copy_thread(TENANT, "t", "copy", "")
     assert await held(journal, "copy") == {"03": (3, [kept])}

@@ -17,7 +17,7 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.journal import Journal, insert_hole, insert_segment, row_of, save, thread_of
+from tests.kit.journal import Journal, insert_gap, insert_segment, row_of, save, thread_of
 from tuskpoint_server.core.delta_bases import decode_delta_base
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
@@ -28,7 +28,7 @@ from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import (
     checkpoints,
     contents,
-    holes,
+    gaps,
     removed,
     vectors,
     writes,
@@ -106,7 +106,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRo
                 insert(vectors).values(tenant=TENANT, embedder="", vector=b"v", **place)
             )
             for segment in (None, b"s"):
-                insert_hole(batch.connection, number, checkpoint_id, segment)
+                insert_gap(batch.connection, number, checkpoint_id, segment)
 
     await journal.database.transact(add)
     await keep_latest(removal)
@@ -114,7 +114,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRo
     assert await rows(journal, writes, "checkpoint_id") == []
     assert await rows(journal, vectors, "checkpoint_id") == [("b",)]
     # That a stored segment is lost is nothing that a removal changes.
-    found = await rows(journal, holes, "checkpoint_id", "segment")
+    found = await rows(journal, gaps, "checkpoint_id", "segment")
     assert found == [("a", b"s"), ("b", None), ("b", b"s")]
     await refused(journal.set_label(TENANT, key("a"), "l"), Reason.CHECKPOINT_NOT_FOUND)
     refusal = journal.save_checkpoint(TENANT, draft("c", "a", (channel("x", INHERIT),)))

@@ -10,7 +10,7 @@ from tuskpoint_server.archive.formats.segment_reading import digests_of
 from tuskpoint_server.archive.read.read import Segments, newest_row, newest_writes
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.sql.schema import contents, holes, removed
+from tuskpoint_server.journal.sql.schema import contents, gaps, removed
 
 KEEP_LATEST = PruneStrategy.KEEP_LATEST
 ALL = 10**9
@@ -60,7 +60,7 @@ async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
     read = await home.archive.read_values(segments, digests)
     assert [read[one].data for one in digests] == [b"seed", b"2", b"3", b"4"]
     await home.flush()
-    assert await rows(home.journal, holes, "reason") == []
+    assert await rows(home.journal, gaps, "reason") == []
     assert await stored_values(home, "05") >= {b"seed", b"2", b"3", b"4"}
     held = dict(await rows(home.journal, contents, "digest", "segment"))
     assert held[digest(b"3")] is not None

@@ -17,7 +17,7 @@ from tests.kit.drafts import (
     value,
     write,
 )
-from tests.kit.journal import insert_hole
+from tests.kit.journal import insert_gap
 from tests.kit.values import Home, text
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason
@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import EVICTED
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import Taken
-from tuskpoint_server.journal.sql.schema import changes, checkpoints, holes, members
+from tuskpoint_server.journal.sql.schema import changes, checkpoints, gaps, members
 from tuskpoint_server.journal.values.segment_refs import ForeignSegments, encode_held
 
 
@@ -39,11 +39,11 @@ async def change(home: Home, statement: object) -> None:
     await home.database.transact(run)
 
 
-async def add_hole(home: Home, checkpoint_id: str, segment: bytes | None = None) -> None:
+async def add_gap(home: Home, checkpoint_id: str, segment: bytes | None = None) -> None:
     def add(batch: UnitOfWork) -> None:
         first = select(func.min(checkpoints.c.thread))
         thread = batch.connection.execute(first).scalar_one()
-        insert_hole(batch.connection, thread, checkpoint_id, segment)
+        insert_gap(batch.connection, thread, checkpoint_id, segment)
         batch.logs.clear()
 
     await home.database.transact(add)
@@ -144,18 +144,18 @@ async def test_values_only_in_a_lost_segment_stay(home: Home) -> None:
     await home.certify()
     await home.save("b", {"x": b"2"}, parent="a")
     [segment] = home.segments
-    await add_hole(home, "", segment)
+    await add_gap(home, "", segment)
     assert await home.evict() == Taken()
-    await change(home, delete(holes))
+    await change(home, delete(gaps))
     assert await home.evict() == Taken(1, 1, 2)
 
 
-async def test_values_of_a_hole_stay(home: Home) -> None:
+async def test_values_of_a_gap_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"}, writes=(write("x", b"w"),))
     await home.save("b", {"x": b"2"}, parent="a", writes=(write("x", b"w"),))
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
-    await add_hole(home, "a")
+    await add_gap(home, "a")
     assert await home.evict() == Taken(1, 1, 2)
     assert await home.here("a") == {"x"}
     assert await written(home, "a") == [value(b"w")]

@@ -99,7 +99,7 @@ async def test_a_store_that_is_down_delays_certification_alone(
         server.always = None
         await running.flush()
         status = await running.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
-        assert (status.backlog_bytes, status.holes) == (0, 0)
+        assert (status.backlog_bytes, status.gaps) == (0, 0)
 
 
 async def test_servers_that_share_a_bucket_hand_off(tmp_path: Path, server: S3Server) -> None:

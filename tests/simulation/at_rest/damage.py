@@ -213,11 +213,11 @@ class Reader:
         place, thread = (key.checkpoint_ns, key.checkpoint_id), self._thread(key.thread_id)
         if concern is None or concern.whole or place in concern.rows or thread is None:
             return True
-        holes = self.server.disk.journal.raw(
+        gaps = self.server.disk.journal.raw(
             "SELECT checkpoint_id FROM holes WHERE thread = ? AND checkpoint_ns = ?",
             *(thread.number, place[0]),
         )
-        return (place[1],) in holes or thread.rows[place][0] > thread.certified_seq
+        return (place[1],) in gaps or thread.rows[place][0] > thread.certified_seq
 
     def _thread(self, name: str) -> Thread | None:
         doubtful = name in self.server.model.doubtful

@@ -163,12 +163,12 @@ async def recovery_brings_back_what_is_certified(
     server: Server, look: Look, clock_us: int, rng: random.Random, values: dict[bytes, Value]
 ) -> bool:
     """Check what the newest catalog brings back; return whether it was recovered anew."""
-    image, known, holes = server.shadow.image(), newest(server), _left_out(server)
+    image, known, gaps = server.shadow.image(), newest(server), _left_out(server)
     uses, kept = _uses(server), _kept(server)  # the server goes on while it is recovered
     if known is None:
         for name, thread in image.items():
             if name not in tainted(server):
-                _compare(server, name, thread, None, holes.get(thread.number, set()))
+                _compare(server, name, thread, None, gaps.get(thread.number, set()))
         return False
     anew = known.location.sha256 != look.catalog or look.excused is None or bool(server.vault.lost)
     if anew:
@@ -176,28 +176,28 @@ async def recovery_brings_back_what_is_certified(
         filled = await recover(server, known, clock_us, look)
         if filled is not None:
             if before is not None and not server.vault.lost and look_before != look.catalog:
-                _nothing_goes_back(server, before, look, holes)
-            await _values_are_there(server, filled, look, rng, values, holes)
+                _nothing_goes_back(server, before, look, gaps)
+            await _values_are_there(server, filled, look, rng, values, gaps)
         if look.excused is not None:
             _uses_follow_names(server, look, uses, kept)
     if look.threads is None:
         return anew
     damaged = (look.excused or set()) | concerns(server).keys()
-    partial = _partial_snapshots(image, holes, damaged) | tainted(server).keys()
+    partial = _partial_snapshots(image, gaps, damaged) | tainted(server).keys()
     for name, thread in image.items():
         if look.excused is not None and name not in look.excused | partial:
-            _compare(server, name, thread, look.threads.get(name), holes.get(thread.number, set()))
+            _compare(server, name, thread, look.threads.get(name), gaps.get(thread.number, set()))
     unknown = look.threads.keys() - image.keys()
     check(not unknown or look.excused is None, "threads came up:", unknown)
     return anew
 
 
 def _compare(
-    server: Server, name: str, thread: Thread, found: Thread | None, holes: set[Place]
+    server: Server, name: str, thread: Thread, found: Thread | None, gaps: set[Place]
 ) -> None:
     """Compare a thread with what was recovered of it, at its watermark."""
     mark, shadow = thread.certified_seq, server.shadow
-    there = [place for place, row in thread.rows.items() if row[0] <= mark and place not in holes]
+    there = [place for place, row in thread.rows.items() if row[0] <= mark and place not in gaps]
     if found is None:
         check(not there, name, "was not recovered:", there)
         gone = thread.deleted and thread.certified_seq == thread.seq and thread.deleted_through
@@ -218,7 +218,7 @@ def _compare(
         check(row[1:] in contents, name, key, "never was", row)
     if found.incarnation != thread.incarnation:
         there = [
-            place for place, row in thread.rows.items() if row[0] <= mark and place not in holes
+            place for place, row in thread.rows.items() if row[0] <= mark and place not in gaps
         ]
         check(not there, name, "was not recovered in this incarnation:", there)
         return
@@ -226,14 +226,14 @@ def _compare(
         row = thread.rows[place]
         check(found.rows.get(place) == row, name, place, "is", found.rows.get(place), row)
     for key, row in thread.writes.items():
-        if row[0] <= mark and key[0] not in holes and key[0] in found.rows:
+        if row[0] <= mark and key[0] not in gaps and key[0] in found.rows:
             there_now = found.writes.get(key, ())
             check(there_now[1:] == row[1:], name, key, "is", there_now, row)
     if thread.settings_seq <= mark and not thread.deleted:
         # A catalog that was rebuilt has none where the row of the thread was edited.
         right = {thread.settings, *([NO_SETTINGS] if name in concerns(server) else [])}
         check(found.settings in right, name, "has settings", found.settings)
-    if thread.seq == mark and not holes:
+    if thread.seq == mark and not gaps:
         check(found.deleted == thread.deleted, name, "is deleted or not")
         check(found.deleted_through == thread.deleted_through, name, "was deleted through")
         check(found.rows.keys() == thread.rows.keys(), name, "has", found.rows.keys())
@@ -242,7 +242,7 @@ def _compare(
 
 
 def _partial_snapshots(
-    image: dict[str, Thread], holes: dict[int, set[Place]], excused: set[str]
+    image: dict[str, Thread], gaps: dict[int, set[Place]], excused: set[str]
 ) -> set[str]:
     """Return the threads of snapshots that are not certified whole: recovery drops them."""
     found: dict[str, list[str]] = {}
@@ -253,13 +253,13 @@ def _partial_snapshots(
         for names in found.values()
         if not excused.isdisjoint(names)
         or any(image[one].certified_seq < image[one].seq for one in names)
-        or any(image[one].number in holes for one in names)
+        or any(image[one].number in gaps for one in names)
         for name in names
     }
 
 
 def _nothing_goes_back(
-    server: Server, before: dict[str, Thread], look: Look, holes: dict[int, set[Place]]
+    server: Server, before: dict[str, Thread], look: Look, gaps: dict[int, set[Place]]
 ) -> None:
     """Check that what one catalog brought back the next one does too, unless it was removed."""
     assert look.threads is not None
@@ -272,7 +272,7 @@ def _nothing_goes_back(
         now = server.shadow.threads.get(name)
         if name in tainted(server):
             continue
-        kept = thread.rows.keys() - (holes.get(now.number, set()) if now is not None else set())
+        kept = thread.rows.keys() - (gaps.get(now.number, set()) if now is not None else set())
         for place in kept:
             row = thread.rows[place]
             if (name, thread.incarnation, place) not in server.shadow.removed:
@@ -286,7 +286,7 @@ async def _values_are_there(
     look: Look,
     rng: random.Random,
     values: dict[bytes, Value],
-    holes: dict[int, set[Place]],
+    gaps: dict[int, set[Place]],
 ) -> None:
     """Load some recovered checkpoints whole, and compare every byte with what was sent."""
     assert look.threads is not None
@@ -315,7 +315,7 @@ async def _values_are_there(
         if thread is None or key.thread_id in concerns(server):
             continue  # that it came up is said by the comparison, and what edits do by readers
         mark = look.threads[key.thread_id].seq
-        if thread.seq == thread.certified_seq == mark and thread.number not in holes:
+        if thread.seq == thread.certified_seq == mark and thread.number not in gaps:
             reported = [
                 await one.delta_history(TENANT, key, ["log"]) for one in (rows, server.rows)
             ]
@@ -366,20 +366,20 @@ def _uses_follow_names(
 def losses_are_named(server: Server, look: Look, accepted: set[tuple[str, bytes]]) -> None:
     """Check that nothing that was accepted as lost is called certified, here or in the catalog."""
     lost, vault = set(lost_segments(server)), server.vault
-    holes = _left_out(server)
+    left_out = _left_out(server)
     for name, manifest in look.manifests.items():
         thread = server.shadow.threads.get(name)
         if thread is None or thread.deleted or thread.incarnation != manifest.incarnation:
             continue
-        gaps = {gap.segment for gap in manifest.gaps if gap.segment}
+        recorded = {gap.segment for gap in manifest.gaps if gap.segment}
         unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in manifest.gaps}
         for place, entry in manifest.entries.items():
             needed = replace(manifest, entries={place: entry}, pins=()).needed()
             places = [manifest.members[one].location for one in needed]
             gone = {(one.blob_id, one.sha256) for one in places} & vault.lost & accepted
-            if not gone or place in holes.get(thread.number, set()) & unstored:
+            if not gone or place in left_out.get(thread.number, set()) & unstored:
                 continue
-            check(bool(needed & gaps), name, place, "is lost, and the catalog does not say so")
+            check(bool(needed & recorded), name, place, "is lost, and the catalog does not say so")
             check(bool(needed & lost), name, place, "is lost, and the journal does not say so")
 
 
@@ -396,7 +396,7 @@ def newest(server: Server) -> KnownCatalog | None:
 
 
 def _left_out(server: Server) -> dict[int, set[Place]]:
-    """Return the checkpoints of each thread that are holes, or were edited at rest."""
+    """Return the checkpoints of each thread that are gaps, or were edited at rest."""
     found: dict[int, set[Place]] = {}
     for number, ns, checkpoint_id in server.disk.journal.ask(
         "SELECT thread, checkpoint_ns, checkpoint_id FROM holes WHERE segment IS NULL"

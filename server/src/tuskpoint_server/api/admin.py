@@ -54,9 +54,9 @@ class AdminServicer:
     ) -> admin_pb.GetArchiveStatusResponse:
         status, journal_bytes, search = await self._admin.standing(call.tenant)
         message = admin_pb.GetArchiveStatusResponse(
-            first_holes=[
-                filled(admin_pb.Hole(segment_sha256=hole.segment or b""), hole)
-                for hole in status.first_holes
+            first_gaps=[
+                filled(admin_pb.Gap(segment_sha256=gap.segment or b""), gap)
+                for gap in status.first_gaps
             ],
             journal_bytes=journal_bytes,
             damaged_thread_ids=status.damaged_threads,

@@ -36,8 +36,8 @@ from .renew.epochs import EpochClock
 from .renew.lifetime import Lifetime
 from .renew.rewriting import Rewriting
 from .renew.store_watch import StoreWatch
-from .rows import holes, lifetimes, losses, plan, recorded, status
-from .rows.holes import Hole
+from .rows import gaps, lifetimes, losses, plan, recorded, status
+from .rows.gaps import Gap
 from .rows.status import KnownCatalog
 from .telemetry import FlushInstruments
 from .verify import scrub_progress as scrubbing
@@ -47,7 +47,7 @@ from .verify.verify import ThreadVerification
 
 _log = logging.getLogger(__name__)
 
-_HOLES_SHOWN = 100
+_GAPS_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class ArchiveStatus:
     stored_blobs: int = 0  # that have not expired
     billed_bytes: int = 0  # for these blobs, over all puts
     cost: int = 0  # of those puts in the store's smallest coin
-    holes: int = 0  # how much below a watermark cannot be read from the blob store
-    first_holes: Sequence[Hole] = ()
+    gaps: int = 0  # how much below a watermark cannot be read from the blob store
+    first_gaps: Sequence[Gap] = ()
     failing_renewals: int = 0  # blobs that are due and could not be stored again
     scrubbed_us: int | None = None  # when the last complete pass of the scrub ended
     damaged_threads: Sequence[str] = ()  # in which the scrub found something
@@ -423,8 +423,8 @@ class Archive:
                 stored_blobs=stored_blobs,
                 billed_bytes=billed_bytes,
                 cost=cost,
-                holes=holes.count(connection, tenant),
-                first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
+                gaps=gaps.count(connection, tenant),
+                first_gaps=gaps.first(connection, tenant, _GAPS_SHOWN),
                 failing_renewals=failing,
                 scrubbed_us=scrub.ended_us or None,
                 damaged_threads=scrub.of_tenant(tenant),

@@ -87,4 +87,4 @@ async def test_a_pack_is_stored_again_if_the_blob_store_damages_it(tmp_path: Pat
         assert await check_certified(time.home) == len(THREADS) * STEPS
         await time.look()
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes) == (0, 0)
+        assert (status.failing_renewals, status.gaps) == (0, 0)

@@ -202,6 +202,6 @@ async def test_a_rebuilt_catalog_has_a_gap_where_a_row_was_put_back(
     assert sorted(name for _, name in manifest.entries) == ["0", "2"]
     [gap] = manifest.gaps
     assert (gap.checkpoint_id, "another state" in gap.reason) == ("1", True)
-    assert (await home.archive.status(TENANT)).holes == 1
+    assert (await home.archive.status(TENANT)).gaps == 1
     second = await recover(tmp_path / "second", home.store, await newest(home), home.clock)
     assert second.checkpoints == 2

@@ -75,7 +75,7 @@ async def test_a_lost_bundle_is_reported_after_its_end_and_can_be_handed_off_aga
         assert "hand it off again" in caplog.text
         await time.keep()
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes) == (0, 0)
+        assert (status.failing_renewals, status.gaps) == (0, 0)
         assert await check_certified(time.home) == 1
         again = await hand_off(time, "1")
         assert again.sha256 == bundle.sha256

@@ -116,7 +116,7 @@ async def test_nothing_is_lost_that_is_renewed_in_time(tmp_path: Path, seed: int
         await time.flush()
         await rest(time)
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes, status.backlog_checkpoints) == (0, 0, 0)
+        assert (status.failing_renewals, status.gaps, status.backlog_checkpoints) == (0, 0, 0)
         assert await every_value(time) == 0
         directory = tmp_path / "recovered"
         done = await recover(directory, time.store, await newest(time.home), time.home.clock)
@@ -138,7 +138,7 @@ async def test_checkpoints_in_the_journal_survive_the_loss_of_any_blobs(
         await rest(time)
         assert await check_certified(time.home) >= 0
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes, status.backlog_checkpoints) == (0, 0, 0)
+        assert (status.failing_renewals, status.gaps, status.backlog_checkpoints) == (0, 0, 0)
         directory = tmp_path / "recovered"
         done = await recover(directory, time.store, await newest(time.home), time.home.clock)
         assert done.left_out == []
@@ -159,7 +159,7 @@ async def test_lost_evicted_values_are_reported_and_nothing_else_fails(
         await rest(time)
         lost = await every_value(time)
         status = await time.home.archive.status(TENANT)
-        assert bool(lost) == bool(status.holes)
+        assert bool(lost) == bool(status.gaps)
         assert bool(lost) == bool(status.failing_renewals)
         await time.save("9999", thread_id="after")
         with suppress(Refusal):

@@ -95,7 +95,7 @@ async def test_lost_blobs_are_stored_again_from_the_journal(tmp_path: Path) -> N
         assert await check_certified(time.home) == 6
         await time.look()
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes) == (0, 0)
+        assert (status.failing_renewals, status.gaps) == (0, 0)
         await time.save("9")
         await time.flush()
         assert await check_certified(time.home) == 7
@@ -172,7 +172,7 @@ async def test_a_loss_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert metric(reader, "tuskpoint.archive.losses") == 1
         status = await time.home.archive.status(TENANT)
         assert status.failing_renewals == 1
-        assert status.holes == 1
+        assert status.gaps == 1
         assert lost in status.last_error
         await time.flush()
         found = await refused(time.stored("1"), Reason.BLOB_NOT_FOUND)
@@ -205,10 +205,10 @@ async def test_a_lost_segment_that_comes_back_is_no_gap_any_more(tmp_path: Path)
         # Nobody has looked for the segment, but it is there, and has what was saved.
         assert (await intact(time.home))["1"] is VerdictKind.UNVERIFIED
         await time.look()
-        assert (await time.home.archive.status(TENANT)).holes == 1, "it is not due yet"
+        assert (await time.home.archive.status(TENANT)).gaps == 1, "it is not due yet"
         time.advance(0.01)
         await time.look()
-        assert (await time.home.archive.status(TENANT)).holes == 0
+        assert (await time.home.archive.status(TENANT)).gaps == 0
         assert (await time.home.manifest()).gaps == ()
         assert (await intact(time.home))["1"] is VerdictKind.PASS
         assert await time.stored("1") == await time.load("1")
@@ -233,7 +233,7 @@ async def test_a_lost_late_write_is_a_gap(tmp_path: Path) -> None:
         assert done.lost == 1
         gaps = (await time.home.manifest()).gaps
         assert entry.writes[0].segment in {gap.segment for gap in gaps}
-        assert (await time.home.archive.status(TENANT)).holes == 1
+        assert (await time.home.archive.status(TENANT)).gaps == 1
 
 
 async def test_flush_that_was_on_its_way_does_not_bring_lost_runs_back(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_epoch_that_falls_makes_everything_due(
         assert await time.blobs() <= time.store.live()
         await time.look()
         status = await time.home.archive.status(TENANT)
-        assert (status.failing_renewals, status.holes, status.last_error) == (0, 0, "")
+        assert (status.failing_renewals, status.gaps, status.last_error) == (0, 0, "")
 
 
 async def test_saves_certify_again_after_all_blobs_were_lost_and_idle_rounds(

@@ -16,7 +16,7 @@ from tests.kit.journal import bind_again
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.archive.formats.catalogs import decode_catalog
-from tuskpoint_server.archive.rows import holes
+from tuskpoint_server.archive.rows import gaps
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation, View
@@ -268,16 +268,16 @@ async def test_a_store_that_cannot_be_read_gives_no_verdict(home: House, blobs: 
     await refused(verify(home), Reason.BLOB_UNAVAILABLE)
 
 
-# --- holes ---------------------------------------------------------------------------------
+# --- gaps ---------------------------------------------------------------------------------
 
 
-async def test_a_known_hole_is_not_verified_and_has_a_reason(home: House, blobs: Path) -> None:
+async def test_a_known_gap_is_not_verified_and_has_a_reason(home: House, blobs: Path) -> None:
     await certified(home)
     [location, *_] = await segments_of(home, name(7))
     blob_path(blobs, location.blob_id).unlink()
     [[thread]] = await home.ask("SELECT number FROM threads")
     await home.journal.database.transact(
-        lambda batch: holes.record_lost(
+        lambda batch: gaps.record_lost(
             batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
         )
     )
@@ -286,7 +286,7 @@ async def test_a_known_hole_is_not_verified_and_has_a_reason(home: House, blobs:
     assert found.of(name(7)).detail == "the blob lapsed"
 
 
-async def test_a_hole_that_takes_the_only_copy_fails(home: House, blobs: Path) -> None:
+async def test_a_gap_that_takes_the_only_copy_fails(home: House, blobs: Path) -> None:
     await certified(home)
     [[thread, family]] = await home.ask("SELECT number, family FROM threads")
     now_us = home.clock.now_us + 1
@@ -294,7 +294,7 @@ async def test_a_hole_that_takes_the_only_copy_fails(home: House, blobs: Path) -
     [location, *_] = await segments_of(home, name(7))
     blob_path(blobs, location.blob_id).unlink()
     await home.journal.database.transact(
-        lambda batch: holes.record_lost(
+        lambda batch: gaps.record_lost(
             batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
         )
     )

@@ -71,13 +71,13 @@ async def audited(home: House, store: MemoryStore | EpochStore, history: int = 0
 
 
 async def check(home: House, store: MemoryStore) -> None:
-    """Compare an audit with the journal, whose changes are certified or in a hole."""
-    holes = await home.ask(
+    """Compare an audit with the journal, whose changes are certified or in a gap."""
+    left_out = await home.ask(
         "SELECT t.thread_id, h.checkpoint_ns, h.checkpoint_id FROM holes AS h"
         " JOIN threads AS t ON t.number = h.thread WHERE h.segment IS NULL"
     )
     found = await audited(home, store, history=1000)
-    assert found.result == ("INCOMPLETE" if holes else "PASS"), found.problems
+    assert found.result == ("INCOMPLETE" if left_out else "PASS"), found.problems
     listed = {
         (item.thread_id, item.checkpoint_ns, item.checkpoint_id): item.verdict.value
         for item in found.findings.items
@@ -88,7 +88,7 @@ async def check(home: House, store: MemoryStore) -> None:
         for [name] in await home.ask("SELECT thread_id FROM threads WHERE NOT deleted")
         for key in await keys_of(home, str(name))
     }
-    gaps = dict.fromkeys([(str(a), str(b), str(c)) for a, b, c in holes], "GAP")
+    gaps = dict.fromkeys([(str(a), str(b), str(c)) for a, b, c in left_out], "GAP")
     assert listed == expected | gaps
     facts = found.findings.facts
     assert facts["history"] == facts["number"] - 1

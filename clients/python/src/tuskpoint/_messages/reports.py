@@ -94,7 +94,7 @@ class ManifestRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Gap:
     """An acknowledged checkpoint or segment that cannot be read from the blob store.
 
     Attributes:
@@ -137,9 +137,9 @@ class ArchiveStatus:
         cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
         failing_renewals: Number of blobs that are due for renewal and whose last renewal
             failed.
-        holes: Number of checkpoints that cannot be stored as they are, and of stored segments
+        gaps: Number of checkpoints that cannot be stored as they are, and of stored segments
             that were lost. Each is retried; nothing else waits for it.
-        first_holes: The first of them, at most 100.
+        first_gaps: The first of them, at most 100.
         search: The state of the search index; `None` if the server does not index.
         scrubbed: Time at which the scrub had last gone through all threads of the journal.
         damaged_threads: Threads in which the scrub found damage that it could not repair; at most
@@ -163,8 +163,8 @@ class ArchiveStatus:
     billed_bytes: int
     cost: int
     failing_renewals: int
-    holes: int
-    first_holes: tuple[Hole, ...]
+    gaps: int
+    first_gaps: tuple[Gap, ...]
     search: SearchStatus | None
     scrubbed: datetime | None = None
     damaged_threads: tuple[str, ...] = ()
@@ -280,9 +280,9 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         billed_bytes=message.billed_bytes,
         cost=message.cost,
         failing_renewals=message.failing_renewals,
-        holes=message.holes,
-        first_holes=tuple(
-            Hole(
+        gaps=message.gaps,
+        first_gaps=tuple(
+            Gap(
                 thread_id=one.thread_id,
                 checkpoint_ns=one.checkpoint_ns,
                 checkpoint_id=one.checkpoint_id,
@@ -290,7 +290,7 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
                 reason=one.reason,
                 retry=moment(one.retry_time),
             )
-            for one in message.first_holes
+            for one in message.first_gaps
         ),
         search=search_status(message.search) if message.HasField("search") else None,
         scrubbed=_when(message, "scrub_time"),

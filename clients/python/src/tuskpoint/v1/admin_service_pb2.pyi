@@ -121,7 +121,7 @@ class GetArchiveStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetArchiveStatusResponse(_message.Message):
-    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals", "search", "holes", "first_holes", "scrub_time", "damaged_thread_ids")
+    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals", "search", "gaps", "first_gaps", "scrub_time", "damaged_thread_ids")
     BACKLOG_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNCERTIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -141,8 +141,8 @@ class GetArchiveStatusResponse(_message.Message):
     COST_FIELD_NUMBER: _ClassVar[int]
     FAILING_RENEWALS_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
-    HOLES_FIELD_NUMBER: _ClassVar[int]
-    FIRST_HOLES_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_GAPS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_TIME_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_THREAD_IDS_FIELD_NUMBER: _ClassVar[int]
     backlog_checkpoints: int
@@ -164,13 +164,13 @@ class GetArchiveStatusResponse(_message.Message):
     cost: int
     failing_renewals: int
     search: SearchStatus
-    holes: int
-    first_holes: _containers.RepeatedCompositeFieldContainer[Hole]
+    gaps: int
+    first_gaps: _containers.RepeatedCompositeFieldContainer[Gap]
     scrub_time: _timestamp_pb2.Timestamp
     damaged_thread_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ..., holes: _Optional[int] = ..., first_holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., scrub_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged_thread_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ..., gaps: _Optional[int] = ..., first_gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., scrub_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged_thread_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class Hole(_message.Message):
+class Gap(_message.Message):
     __slots__ = ("thread_id", "checkpoint_ns", "checkpoint_id", "segment_sha256", "reason", "retry_time")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_NS_FIELD_NUMBER: _ClassVar[int]

@@ -1,7 +1,7 @@
 """Giving values up that stored segments hold, so that the journal keeps within its bound.
 
 Eviction is a pass over one family (`journal.removal.garbage_collection`). Everything stays that
-the latest checkpoint of a namespace names, a change above the watermark, a young one, or a hole,
+the latest checkpoint of a namespace names, a change above the watermark, a young one, or a gap,
 with its keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
 """
 
@@ -35,11 +35,11 @@ from ...journal.removal.garbage_collection import (
     sparing_damaged,
     unneeded,
 )
-from ...journal.sql.schema import changes, checkpoints, contents, holes, members, threads, writes
+from ...journal.sql.schema import changes, checkpoints, contents, gaps, members, threads, writes
 from ...journal.sql.sealing import seal_of
 from ...journal.sql.statements import Statement, of_thread, same_checkpoint
 from ...journal.values.segment_refs import by_hash, decode_held
-from ..rows.holes import lost
+from ..rows.gaps import lost
 
 _log = logging.getLogger(__name__)
 
@@ -93,15 +93,15 @@ _KEPT = sa.union(
     sa.select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
         of_thread(changes), changes.c.seq > _THROUGH
     ),
-    sa.select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
-        of_thread(holes), holes.c.segment.is_(None)
+    sa.select(gaps.c.checkpoint_ns, gaps.c.checkpoint_id).where(
+        of_thread(gaps), gaps.c.segment.is_(None)
     ),
 )
 _STATES = Statement(
     sa.select(*_PLACE, *KNOWN).where(of_thread(checkpoints), sa.tuple_(*_PLACE).in_(_KEPT))
 )
-_LOST = sa.select(holes.c.segment).where(
-    holes.c.tenant == sa.bindparam("of_tenant"), holes.c.segment.is_not(None)
+_LOST = sa.select(gaps.c.segment).where(
+    gaps.c.tenant == sa.bindparam("of_tenant"), gaps.c.segment.is_not(None)
 )
 _IN_RANGE = sa.exists().where(
     members.c.thread == writes.c.thread,

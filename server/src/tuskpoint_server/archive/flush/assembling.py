@@ -19,7 +19,7 @@ from ..formats.runs import Fetch, Put, store_records
 from ..formats.sealing import Root, Sealer, seal_root
 from ..formats.stored_json import Kind
 from ..rows.dirty import DirtyPlace, DirtyRange, DirtyThread
-from ..rows.plan import Plan, PlannedHole, PlannedThread, StoredMember
+from ..rows.plan import Plan, PlannedGap, PlannedThread, StoredMember
 from .building import BuiltSegment, Locate
 from .collect import Collected
 
@@ -32,7 +32,7 @@ class Chores:
     # current locations of members of earlier puts, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
-    holes: Sequence[PlannedHole] = ()  # checkpoints that `records` call gaps
+    gaps: Sequence[PlannedGap] = ()  # checkpoints that are gaps in `records`
     anew: bool = False  # the records are all that there are; no earlier run counts
     # ends of incarnations whose records leave the runs at once, by thread
     ended: Mapping[str, facts.EndRecord] = field(default_factory=dict)
@@ -163,7 +163,7 @@ async def _assemble(
     plan.previous = previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))
-    plan.holes += chores.holes
+    plan.gaps += chores.gaps
     plan.dropped += dropped
     plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()
@@ -323,21 +323,21 @@ class Recorder:
         """Record a checkpoint that is not stored."""
         # A damaged row may have a number that its log has not come to.
         last_seq = min(bad.last_seq, dirty.thread.seq)
-        if dirty.hole is not None and last_seq <= dirty.hole.seq:
-            self.postponed.append((dirty.hole.number, bad.problem))
+        if dirty.gap is not None and last_seq <= dirty.gap.seq:
+            self.postponed.append((dirty.gap.number, bad.problem))
             return
         where = dirty.thread.at(self._generation, last_seq)
         self.records.append(facts.GapRecord(*where, bad.problem, *bad.place))
-        hole = PlannedHole(dirty.thread.number, *bad.place, last_seq, bad.problem, bad.size)
-        self.plan.holes.append(hole)
+        gap = PlannedGap(dirty.thread.number, *bad.place, last_seq, bad.problem, bad.size)
+        self.plan.gaps.append(gap)
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
-        """Record that a checkpoint is stored beside its range, and is no hole any more."""
+        """Record that a checkpoint is stored beside its range, and is no gap any more."""
         held = encode_held(ForeignSegments(dirty.through, (segment,)))
         self.plan.holds.append((dirty.thread.number, *place, held))
-        if dirty.hole is not None:
-            self.plan.filled.append(dirty.hole.number)
-            seq = max(dirty.through, dirty.hole.seq)
+        if dirty.gap is not None:
+            self.plan.filled.append(dirty.gap.number)
+            seq = max(dirty.through, dirty.gap.seq)
             self.records.append(
                 facts.GapRecord(*dirty.thread.at(self._generation, seq), "", *place)
             )

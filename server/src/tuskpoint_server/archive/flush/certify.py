@@ -13,7 +13,7 @@ from ...journal.sql.schema import catalogs, checkpoints, members, removed, uses
 from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from ..formats.catalogs import Catalog, decode_catalog, encode_catalog
 from ..formats.sealing import opened, wrapped_key
-from ..rows import holes, segment_index, status
+from ..rows import gaps, segment_index, status
 from ..rows.plan import Plan, PlannedThread, drop_pack
 from ..rows.status import CatalogPlace
 
@@ -74,8 +74,8 @@ def certify(
         connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended]
     )
     _HOLD.run_rows(connection, ("of_thread", "of_ns", "of_id", "new_held"), plan.holds)
-    holes.forget(connection, plan.filled)
-    holes.record(connection, tenant, plan.holes, batch.now_us)
+    gaps.forget(connection, plan.filled)
+    gaps.record(connection, tenant, plan.gaps, batch.now_us)
     dropped = [(tenant, sha256) for sha256 in plan.dropped]
     _DROP_MEMBER.run_rows(connection, ("of_tenant", "of_sha256"), dropped)
     moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]

@@ -1,4 +1,4 @@
-"""Reading what a flush stores: the ranges of dirty threads, and holes that are due again."""
+"""Reading what a flush stores: the ranges of dirty threads, and gaps that are due again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_threa
 from ...journal.values import segment_refs
 from ...journal.values.contents import StoredValue, compared, referred, stored_value
 from ...journal.values.segment_refs import NOWHERE
-from ..rows import holes, status
+from ..rows import gaps, status
 from ..rows.damaged_threads import (
     CHANGES,
     RANGE_CHANGES,
@@ -41,7 +41,7 @@ from ..rows.dirty import (
     RemovedCheckpoint,
     dirty_checkpoint,
 )
-from ..rows.holes import Hole
+from ..rows.gaps import Gap
 from ..rows.segment_index import Holders, NeededValue, choose, used
 from ..rows.status import KnownCatalog
 from .ranges import LOGGED, SCANNED, Reading, in_range
@@ -102,7 +102,7 @@ class Collected:
     catalog: KnownCatalog | None  # the catalog that its own follows; `None`: it is the first
     # ranges of threads, those that waited longest first, then single checkpoints
     ranges: list[DirtyRange] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # numbers of holes of which nothing is left
+    filled: list[int] = field(default_factory=list)  # numbers of gaps of which nothing is left
     # recorded needs: a segment, and a thread
     used: set[tuple[bytes, int]] = field(default_factory=set)
     complete: bool = True  # nothing else waits
@@ -120,18 +120,18 @@ def collect(
     due_us: int,
     doubtful: Collection[int] = (),
 ) -> Collected:
-    """Read the ranges of a flush, in a transaction; also holes that are due by `due_us`.
+    """Read the ranges of a flush, in a transaction; also gaps that are due by `due_us`.
 
     Each checkpoint of the threads `lone`, or of all, gets a segment of its own. The store does not
     accept those that are `rejected`. Whether the threads `doubtful` are damaged is said in any
     case.
     """
     found = Collected(status.catalog(connection, tenant), damaged=damaged(connection, doubtful))
-    lost = holes.lost(connection, tenant)
-    unstored = holes.unstored(connection, tenant)
+    lost = gaps.lost(connection, tenant)
+    unstored = gaps.unstored(connection, tenant)
     standalone: dict[int, set[Place]] = defaultdict(set)
-    for hole in unstored:
-        standalone[hole.thread].add(hole.place)
+    for gap in unstored:
+        standalone[gap.thread].add(gap.place)
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
     left = bounds
@@ -151,16 +151,16 @@ def collect(
         left = RangeBounds(left.threads, *taken)
         if lone is None or thread.number in lone:
             alone += _separate(connection, one)
-    for hole in unstored:
-        known = changed.get(hole.thread)
-        if hole.thread in found.damaged:
+    for gap in unstored:
+        known = changed.get(gap.thread)
+        if gap.thread in found.damaged:
             continue
-        if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
-            rows = _THREAD.run(connection, of_number=hole.thread).fetchall()
+        if known is None and gap.retry_us <= due_us:  # nothing else changed in its thread
+            rows = _THREAD.run(connection, of_number=gap.thread).fetchall()
             known = next(iter(sound_threads(connection, rows, found.damaged)), None)
         if known is not None:
-            alone.append(read_alone(connection, known, hole.place, hole))
-            found.filled += [hole.number] if alone[-1] is None else []
+            alone.append(read_alone(connection, known, gap.place, gap))
+            found.filled += [gap.number] if alone[-1] is None else []
     found.ranges += [one for one in alone if one is not None]
     for one in found.ranges:
         for dirty in one.places:
@@ -317,9 +317,9 @@ def _places(
 
 
 def read_alone(
-    connection: Connection, thread: DirtyThread, place: Place, hole: Hole | None = None
+    connection: Connection, thread: DirtyThread, place: Place, gap: Gap | None = None
 ) -> DirtyRange | None:
-    """Return a checkpoint as it is, which may be a hole; `None` if it does not exist any more."""
+    """Return a checkpoint as it is, which may be a gap; `None` if it does not exist any more."""
     of = parameters_of(thread.number, *place)
     row = _ROW.run(connection, **of).fetchone()
     if row is None:
@@ -328,7 +328,7 @@ def read_alone(
     one.held = NOWHERE
     for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
         one.add(connection, thread, write)
-    found = DirtyRange(thread, one.last_seq, alone=True, hole=hole, places=[one])
+    found = DirtyRange(thread, one.last_seq, alone=True, gap=gap, places=[one])
     holders = Holders(connection, thread)
     if one.gone:
         seqs = list(one.gone.values())

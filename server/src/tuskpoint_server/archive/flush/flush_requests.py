@@ -55,7 +55,7 @@ _REPORT = Statement(
 def ask(connection: Connection, tenant: str, *, everything: bool) -> int:
     """Ask for a flush; return the number of the last request to certify everything.
 
-    `everything`: this is such a request, so holes are to be tried again, and at once.
+    `everything`: this is such a request, so gaps are to be tried again, and at once.
     """
     row = Asked(tenant, 1, int(everything))._asdict()
     return int(_ASK.run(connection, **row).fetchall()[0][0])

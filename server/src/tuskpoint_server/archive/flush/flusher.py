@@ -15,9 +15,9 @@ from ...core.pacing import Backoff, pause
 from ...journal.database.database import KEEPING, POLL_S, Connection
 from ...journal.lease import LeaseLostError
 from ..read.read import DAMAGE
-from ..rows import holes, status
+from ..rows import gaps, status
 from ..rows.damaged_threads import damaged
-from ..rows.holes import Hole
+from ..rows.gaps import Gap
 from ..rows.status import KnownCatalog, Wanted
 from . import flush_requests
 from .backlog import FlushBacklog
@@ -27,8 +27,8 @@ from .waiting import (
     FlushStanding,
     FlushWaiter,
     answer_waiter,
-    hole_reason,
-    holes_text,
+    gap_reason,
+    gaps_text,
 )
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class TenantFlusher:
         for waiter in self._waiters:
             waiter.request = None
             if waiter.wanted is None:
-                self.flush.retry_holes()
+                self.flush.retry_gaps()
         self._task = asyncio.create_task(self._run(), name=f"archive-{self.tenant}")
 
     async def end(self) -> None:
@@ -155,11 +155,11 @@ class TenantFlusher:
 
         def look(
             connection: Connection,
-        ) -> tuple[tuple[Wanted, int] | None, KnownCatalog | None, list[Hole]]:
+        ) -> tuple[tuple[Wanted, int] | None, KnownCatalog | None, list[Gap]]:
             return (
                 status.wanted(connection, self.tenant, key, seq),
                 status.catalog(connection, self.tenant),
-                holes.unstored(connection, self.tenant),
+                gaps.unstored(connection, self.tenant),
             )
 
         try:
@@ -172,7 +172,7 @@ class TenantFlusher:
             raise checkpoint_missing(*astuple(key))
         wanted, certified_seq = found
         if certified_seq >= seq and known is not None:
-            if problem := hole_reason(wanted, unstored):
+            if problem := gap_reason(wanted, unstored):
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
             return known.location
         self.retry_lost()  # so that the caller is told at once
@@ -183,17 +183,17 @@ class TenantFlusher:
     async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
         """Wait until all that was journaled so far in some threads is certified, retrying at once.
 
-        Refuses as the first flush that fails; with `CERTIFICATION_FAILED` if some of it is a hole.
+        Refuses as the first flush that fails; with `CERTIFICATION_FAILED` if some of it is a gap.
         """
         waiting, unstored = await self._parts.database.query(
             lambda connection: (
                 status.waiting(connection, self.tenant, concerns),
-                holes.unstored(connection, self.tenant),
+                gaps.unstored(connection, self.tenant),
             )
         )
-        found = {hole.thread: hole.seq for hole in unstored if concerns(hole.thread_id)}
+        found = {gap.thread: gap.seq for gap in unstored if concerns(gap.thread_id)}
         self._retry_at = 0.0
-        self.flush.retry_holes()
+        self.flush.retry_gaps()
         return await self._wait({**found, **waiting})
 
     async def _wait(
@@ -323,13 +323,13 @@ class TenantFlusher:
             await self.count_backlog()
         flush_requests = list(self._waiters)
         standing = await self._parts.database.query(partial(self._standing, waiters=flush_requests))
-        problem = self.flush.damaged.text or holes_text(standing.holes)
+        problem = self.flush.damaged.text or gaps_text(standing.gaps)
         problem = flushed.pointer_problem or problem
         self.trouble = FlushTrouble(problem, self._parts.clock_us()) if problem else None
         if flushed.pointer_problem:
             self._look_at = self.now + self._parts.settings.longest_retry_s
-        elif standing.holes:
-            soonest = min(hole.retry_us for hole in standing.holes) - self._parts.clock_us()
+        elif standing.gaps:
+            soonest = min(gap.retry_us for gap in standing.gaps) - self._parts.clock_us()
             self._look_at = self.now + max(1.0, soonest / 1e6)
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
@@ -339,8 +339,8 @@ class TenantFlusher:
         if left := [waiter for waiter in self._waiters if not waiter.answer.done()]:
             self._urgent = True
             is_forgotten = any(one.wanted is None and not one.retried for one in left)
-            if is_forgotten and not self.flush.retries_holes:
-                self.flush.retry_holes()  # they came while holes were tried, and waited for no try
+            if is_forgotten and not self.flush.retries_gaps:
+                self.flush.retry_gaps()  # they came while gaps were tried, and waited for no try
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
@@ -350,7 +350,7 @@ class TenantFlusher:
         marks = {thread for one in waiters for thread in one.marks}
         return FlushStanding(
             status.watermarks(connection, marks),
-            holes.unstored(connection, self.tenant),
+            gaps.unstored(connection, self.tenant),
             status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
             known.location if known is not None else None,
             damaged(connection, marks),

@@ -30,7 +30,7 @@ from ..formats.sealing import Sealer
 from ..formats.stored_json import MEMBER_BYTES, Kind
 from ..read.read import Segments, placed
 from ..read.root_keys import new_root
-from ..rows import holes, status
+from ..rows import gaps, status
 from ..rows.damaged_threads import DamagedThreads
 from ..rows.dirty import DirtyRange
 from ..telemetry import FlushInstruments, tracer
@@ -56,10 +56,10 @@ class Flushed:
 
     checkpoints: int = 0
     size_bytes: int = 0  # bytes of values and writes that no longer wait
-    # nothing that was journaled before the flush began is left, but for holes
+    # nothing that was journaled before the flush began is left, but for gaps
     complete: bool = False
     pointer_problem: str = ""  # why the pointer file is behind, for people; else empty
-    retried: bool = False  # every hole was tried again with it
+    retried: bool = False  # every gap was tried again with it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,13 +113,13 @@ class Flush:
         self._work = self._newest = self._behind = None
         self._pointed_to = ""
 
-    def retry_holes(self) -> None:
-        """Try to store holes with the next flush."""
+    def retry_gaps(self) -> None:
+        """Try to store gaps with the next flush."""
         self._asked_to_retry = True
 
     @property
-    def retries_holes(self) -> bool:
-        """Whether holes are tried, or will be."""
+    def retries_gaps(self) -> bool:
+        """Whether gaps are tried, or will be."""
         return self._asked_to_retry or self._retries
 
     def renew_root(self) -> None:
@@ -190,7 +190,7 @@ class Flush:
             await self._finish(pack, complete=False)
 
     def _settled(self, flushed: Flushed) -> Flushed:
-        """Note that every hole was tried, if nothing was rejected and the flush is certified."""
+        """Note that every gap was tried, if nothing was rejected and the flush is certified."""
         if not self._retries or self._split or flushed == Flushed():
             return flushed
         self._retries = False
@@ -201,7 +201,7 @@ class Flush:
         self._work = None
         for segment in work.built:
             for one in segment.dirty.places:
-                if one.problem:  # from here on it is a hole
+                if one.problem:  # from here on it is a gap
                     self._rejected.pop((segment.dirty.thread.number, one.place), None)
 
     async def mend_catalog(self) -> bool:
@@ -253,7 +253,7 @@ class Flush:
         return Work(taken, begun_us, Sealer(seals=self._parts.keys is not None), root)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
-        """Return evicted values for new segments; a checkpoint that lacks one becomes a hole."""
+        """Return evicted values for new segments; a checkpoint that lacks one becomes a gap."""
         wanted: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
             gone = {digest for one in dirty.places for digest in one.gone}
@@ -270,12 +270,12 @@ class Flush:
         return found
 
     async def _move(self, recorder: Recorder, taken: Collected) -> Flushed:
-        """Move watermarks over ranges with nothing to store; postpone holes that failed again."""
+        """Move watermarks over ranges with nothing to store; postpone gaps that failed again."""
 
         def move(batch: UnitOfWork) -> None:
             certify.move(batch, self._tenant, recorder.plan.threads)
-            holes.postpone(batch.connection, recorder.postponed, batch.now_us)
-            holes.forget(batch.connection, taken.filled)
+            gaps.postpone(batch.connection, recorder.postponed, batch.now_us)
+            gaps.forget(batch.connection, taken.filled)
 
         if recorder.plan.threads or recorder.postponed or taken.filled:
             await self._parts.lease.transact(move)
@@ -302,7 +302,7 @@ class Flush:
                 assembled = await self._assemble(work)
         if postponed := assembled.recorder.postponed:
             await self._parts.lease.transact(
-                lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
+                lambda batch: gaps.postpone(batch.connection, postponed, batch.now_us)
             )
         for member in assembled.leaves:
             self._keep_run(member)
@@ -382,7 +382,7 @@ class Flush:
         work.built = [
             one
             for one in work.built
-            if one.dirty.thread.number != number or (one.dirty.hole and one is not segment)
+            if one.dirty.thread.number != number or (one.dirty.gap and one is not segment)
         ]
 
     def _end_pack(self, pack: Pack) -> None:

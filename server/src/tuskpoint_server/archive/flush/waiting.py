@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
 from ..rows.damaged_threads import DamagedThread
-from ..rows.holes import Hole
+from ..rows.gaps import Gap
 from ..rows.status import Wanted
 
 
@@ -32,7 +32,7 @@ class FlushWaiter:
     wanted: Wanted | None = None
     key: CheckpointKey | None = None  # the checkpoint that it is of
     certified: int = 0
-    retried: bool = False  # every hole was tried again since
+    retried: bool = False  # every gap was tried again since
     # of a server that is not the leader: the request that the leader tries for it, if it was sent
     request: int | None = None
     came: float = 0.0  # by the clock of the event loop
@@ -46,7 +46,7 @@ class FlushStanding(NamedTuple):
     """The state of the journal that waiters depend on."""
 
     watermarks: dict[int, int]
-    holes: list[Hole]
+    gaps: list[Gap]
     gone: set[Wanted]
     catalog: BlobLocation | None
     damaged: Mapping[int, DamagedThread]  # threads of which nothing is stored
@@ -69,37 +69,37 @@ def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
     if wanted is not None and standing.catalog is None:
         return
     if wanted is not None:
-        problem = hole_reason(wanted, standing.holes)
+        problem = gap_reason(wanted, standing.gaps)
     else:
-        unstored = [hole for hole in standing.holes if hole.seq <= marks.get(hole.thread, -1)]
+        unstored = [gap for gap in standing.gaps if gap.seq <= marks.get(gap.thread, -1)]
         if unstored and not waiter.retried:
             return
-        problem = holes_text(unstored)
+        problem = gaps_text(unstored)
     if problem:
         waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
     else:
         waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
 
 
-def hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
-    """Return why a change is a hole; empty if it is none.
+def gap_reason(wanted: Wanted, unstored: Iterable[Gap]) -> str:
+    """Return why a change is a gap; empty if it is none.
 
     A change of no checkpoint stands for all changes of its thread up to it.
     """
     place = (wanted.checkpoint_ns, wanted.checkpoint_id)
-    for hole in unstored:
-        is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
-        if hole.thread == wanted.thread and is_in:
-            return hole.reason
+    for gap in unstored:
+        is_in = gap.place == place if wanted.checkpoint_id else gap.seq <= wanted.seq
+        if gap.thread == wanted.thread and is_in:
+            return gap.reason
     return ""
 
 
-def holes_text(unstored: list[Hole]) -> str:
+def gaps_text(unstored: list[Gap]) -> str:
     """Return which checkpoints are not stored, for people; empty if all are."""
-    for hole in unstored:
+    for gap in unstored:
         others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
         return (
-            f"checkpoint '{hole.checkpoint_id}' in namespace '{hole.checkpoint_ns}' of "
-            f"thread '{hole.thread_id}' is not stored: {hole.reason}{others}"
+            f"checkpoint '{gap.checkpoint_id}' in namespace '{gap.checkpoint_ns}' of "
+            f"thread '{gap.thread_id}' is not stored: {gap.reason}{others}"
         )
     return ""

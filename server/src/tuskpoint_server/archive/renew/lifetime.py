@@ -23,7 +23,7 @@ from ...journal.lease import LeaseLostError
 from ..flush.flusher import FlushTrouble, TenantFlusher
 from ..flush.one_flush import ArchiveParts
 from ..read.read import DAMAGE, read_each, sliced
-from ..rows import holes, lifetimes, losses, status
+from ..rows import gaps, lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .lost_segments import look_again
@@ -145,7 +145,7 @@ class Lifetime:
         if self._damaged or self._lost:
             waits.append(FIRST_RETRY_S)
         if self._lacking:
-            waits.append(holes.RETRY_US / 1e6)
+            waits.append(gaps.RETRY_US / 1e6)
         if self._epochs.length_us is not None:
             per_epoch_s = self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH
             waits += [self._parts.settings.renew_interval_s, per_epoch_s]
@@ -203,7 +203,7 @@ class Lifetime:
     async def _replace_lost(self, tenant: str) -> bool:
         """Read every needed member from the store, and store again what is not there.
 
-        From the cache or the journal; what neither has becomes a hole. Ends with a new catalog.
+        From the cache or the journal; what neither has becomes a gap. Ends with a new catalog.
         Returns false if some of it has to wait.
         """
         flusher, done = self._flusher(tenant), Round()

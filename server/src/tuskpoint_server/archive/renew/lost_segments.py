@@ -1,6 +1,6 @@
 """Lost segments that can be read again, as when a disk is mounted again or a bucket restored.
 
-Their holes are forgotten, and their gaps are recorded as closed.
+The journal forgets their gaps, and the next catalog records that these are closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..formats.catalogs import read_threads
 from ..formats.manifests import fold
 from ..formats.records import GapRecord
 from ..read.read import DAMAGE, Segments, placed
-from ..rows import holes, status
+from ..rows import gaps, status
 
 _log = logging.getLogger(__name__)
 
@@ -39,30 +39,30 @@ async def look_again(
         Refusal: The journal or the blob store does not answer, or a run cannot be read.
     """
     tenant = flusher.tenant
-    lost = await database.query(partial(holes.lost_segments, tenant=tenant))
-    due = [hole for hole in lost if hole.retry_us <= now_us][:_LOOKED_FOR]
-    hashes = [hole.segment for hole in due if hole.segment]
+    lost = await database.query(partial(gaps.lost_segments, tenant=tenant))
+    due = [gap for gap in lost if gap.retry_us <= now_us][:_LOOKED_FOR]
+    hashes = [gap.segment for gap in due if gap.segment]
     known = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
     segments = Segments(origin(blobs), 0, placed(database, tenant))
-    found: dict[bytes, int] = {}  # numbers of the holes by segment
+    found: dict[bytes, int] = {}  # numbers of the gaps by segment
     failed: list[tuple[int, str]] = []
-    for hole in due:
-        location = known.get(hole.segment or b"")
-        problem = await _problem(segments, location) if location is not None else hole.reason
+    for gap in due:
+        location = known.get(gap.segment or b"")
+        problem = await _problem(segments, location) if location is not None else gap.reason
         if problem:
-            failed.append((hole.number, problem))
+            failed.append((gap.number, problem))
         elif location is not None:
-            found[location.sha256] = hole.number
+            found[location.sha256] = gap.number
     if found:
         async with flusher.turn:
             await flusher.flush.settle()
             closed = await _closed(database, segments, tenant, found)
             if closed:
                 await flusher.flush.record(Chores(closed))
-        await lease.transact(lambda batch: holes.forget(batch.connection, found.values()))
+        await lease.transact(lambda batch: gaps.forget(batch.connection, found.values()))
         _log.warning("tenant %s: %d lost segments can be read again", tenant, len(found))
     if failed:
-        await lease.transact(lambda batch: holes.postpone(batch.connection, failed, batch.now_us))
+        await lease.transact(lambda batch: gaps.postpone(batch.connection, failed, batch.now_us))
     return len(found) < len(lost)
 
 

@@ -1,7 +1,7 @@
 """Finding the needed members of blobs, and storing them elsewhere or again.
 
 Members that can be read, also from the local cache, go byte for byte into dense packs. The journal
-stores the others again if it has their content. Content that neither has is lost: a hole, with a
+stores the others again if it has their content. Content that neither has is lost: a gap, with a
 record.
 """
 
@@ -31,9 +31,9 @@ from ..formats.records import CheckpointRecord, GapRecord, MemberRecord, Record
 from ..formats.segments import SegmentValue
 from ..formats.stored_json import Kind
 from ..read.read import DAMAGE, Segments, placed, read_each, sliced
-from ..rows import holes, lifetimes, pinned_bundles, recorded, restore_values, status
+from ..rows import gaps, lifetimes, pinned_bundles, recorded, restore_values, status
 from ..rows.lifetimes import DueBlob, HeldMember
-from ..rows.plan import PlannedHole
+from ..rows.plan import PlannedGap
 from ..rows.recorded import ReadRecords
 from ..rows.restore_values import Affected
 from ..rows.stored import stored_value
@@ -184,12 +184,12 @@ class Repair:
         while some.last:
             some = await self._parts.database.query(partial(read, after=some.last))
             found.records.extend(some.records)
-            found.holes.extend(some.holes)
+            found.gaps.extend(some.gaps)
             found.unopened.update(some.unopened)
             found.put_back.update(some.put_back)
         await self._compare_put_back(found)
         runs = await self._parts.database.query(partial(lifetimes.runs, tenant=tenant))
-        chores = Chores(found.records, dropped=runs, anew=True, holes=found.holes)
+        chores = Chores(found.records, dropped=runs, anew=True, gaps=found.gaps)
         await flusher.flush.record(chores)
         if found.unopened:
             self._parts.instruments.damaged_keys.add(len(found.unopened), {"tenant": tenant})
@@ -225,22 +225,22 @@ class Repair:
             place = (one.checkpoint_ns, one.checkpoint_id)
             of = (one.thread_id, one.incarnation, one.generation, one.seq)
             found.records[index] = GapRecord(*of, problem, *place)
-            found.holes.append(PlannedHole(number, *place, one.seq, problem, 0))
+            found.gaps.append(PlannedGap(number, *place, one.seq, problem, 0))
 
     async def move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
     ) -> dict[bytes, Refusal]:
         """Store the needed members of blobs in dense packs, and record their new locations.
 
-        An unreadable member becomes a hole, and its content is stored again if possible; unneeded
+        An unreadable member becomes a gap, and its content is stored again if possible; unneeded
         members are forgotten. Returns by hash why members could not be read. The caller holds the
         flusher's turn.
         """
         lost: dict[bytes, Refusal] = {}
         for some in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
-            lost_now, holes = await self._move(flusher, found, some)
+            lost_now, lacking = await self._move(flusher, found, some)
             lost |= lost_now
-            await self.store_again(flusher, holes, done)
+            await self.store_again(flusher, lacking, done)
         return lost
 
     async def _move(
@@ -264,7 +264,7 @@ class Repair:
             for one in wanted
             if one.location.sha256 in lost and one.kind is not Kind.RUN
         }
-        known = await self._parts.database.query(partial(holes.lost, tenant=tenant))
+        known = await self._parts.database.query(partial(gaps.lost, tenant=tenant))
         news = {owner: reason for owner, reason in gone.items() if owner not in known}
         records = [*_moved(found, chosen, places), *self._gaps(found, news)]
         if places or records or any(blob.holds_catalog for blob in chosen):
@@ -276,7 +276,7 @@ class Repair:
         def note(batch: UnitOfWork) -> None:
             for sha256, reason in gone.items():
                 for user in restore_values.users(batch.connection, tenant, [sha256])[:1]:
-                    holes.record_lost(
+                    gaps.record_lost(
                         batch.connection, tenant, user.number, sha256, reason, batch.now_us
                     )
             lifetimes.drop(batch, tenant, dead)

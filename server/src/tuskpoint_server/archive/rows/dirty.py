@@ -20,7 +20,7 @@ from ...journal.sql.statements import SqlRow
 from ...journal.values.segment_refs import NOWHERE, ForeignSegments, decode_held
 from ..formats.records import CheckpointRecord, SettingRecord
 from ..formats.segments import SegmentCheckpoint, SegmentWrite
-from .holes import Hole
+from .gaps import Gap
 from .plan import StoredMember
 from .segment_index import NeededValue
 
@@ -177,7 +177,7 @@ class DirtyRange:
     through: int  # the last change; the first of a range follows the thread's watermark
     size_bytes: int = 0  # of the thread's dirty bytes, those that are in it
     alone: bool = False  # it is one checkpoint beside the ranges
-    hole: Hole | None = None  # that the checkpoint was
+    gap: Gap | None = None  # that the checkpoint was
     # the checkpoints that changed, in the order of their last change
     places: list[DirtyPlace] = field(default_factory=list)
     removed: list[RemovedCheckpoint] = field(default_factory=list)

@@ -15,8 +15,8 @@ from ...journal.sql.schema import (
     blobs,
     checkpoints,
     contents,
+    gaps,
     handoffs,
-    holes,
     members,
     packs,
     threads,
@@ -308,7 +308,7 @@ def drop(batch: UnitOfWork, tenant: str, hashes: Collection[bytes]) -> None:
     """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
     gone = set(hashes) - journal_needs(batch.connection, tenant)
     for some in in_lists(gone):
-        for column in (members.c.sha256, uses.c.segment, holes.c.segment):
+        for column in (members.c.sha256, uses.c.segment, gaps.c.segment):
             of = (column.table.c.tenant == tenant, column.in_(some))
             batch.connection.execute(sa.delete(column.table).where(*of))
 

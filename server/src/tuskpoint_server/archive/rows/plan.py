@@ -101,7 +101,7 @@ _DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
 MEMBER_COLUMNS = tuple(members.c[name] for name in (*PLACE, *_DESCRIBED))
 
 
-class PlannedHole(NamedTuple):
+class PlannedGap(NamedTuple):
     """A checkpoint that is not stored in its current form, and why."""
 
     thread: int
@@ -128,8 +128,8 @@ class Plan:
     # checkpoints that are stored beside their range: number of the thread, namespace, ID, and
     # `held` as `journal.checkpoints.located` has it
     holds: list[tuple[int, str, str, bytes]] = field(default_factory=list)
-    holes: list[PlannedHole] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # numbers of holes that were filled
+    gaps: list[PlannedGap] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)  # numbers of gaps that were filled
     # hashes of members that nothing needs any more
     dropped: list[bytes] = field(default_factory=list)
     # current locations of members of earlier flushes
@@ -161,7 +161,7 @@ def decode_plan(stored: bytes) -> Plan:
     ]
     known["uses"] = [tuple(one) for one in known["uses"]]
     known["holds"] = [tuple(one) for one in known["holds"]]
-    known["holes"] = [PlannedHole(*one) for one in known["holes"]]
+    known["gaps"] = [PlannedGap(*one) for one in known["gaps"]]
     known["moved"] = [BlobLocation(*one) for one in known["moved"]]
     return Plan(**known)
 

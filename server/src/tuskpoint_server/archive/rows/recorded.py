@@ -24,10 +24,10 @@ from ...journal.values.integrity import MISSING, has_its_rows
 from ...journal.values.load import entry_of
 from ...journal.values.segment_refs import ROW, ForeignSegments, Row, decode_held
 from ..formats import records as formats
-from . import holes, segment_index, status
+from . import gaps, segment_index, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
-from .holes import Hole
-from .plan import PlannedHole, StoredMember
+from .gaps import Gap
+from .plan import PlannedGap, StoredMember
 from .restore_values import ONLY_IN
 from .segment_index import Holders
 from .status import KnownCatalog
@@ -45,7 +45,7 @@ class RecordedCheckpoint:
     seq: int  # the change that last wrote its row
     certified_seq: int  # the thread's watermark
     content: dict[str, bytes]  # digests of its parts, as `row_digests` names them
-    hole: str = ""  # why it could not be stored, for people; else empty
+    gap: str = ""  # why it could not be stored, for people; else empty
     lost: bool = False  # some of its values were only in segments that cannot be read any more
 
 
@@ -110,7 +110,7 @@ def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> 
 
     `of` is the thread as it was when it was looked up.
     """
-    lost = holes.lost(connection, of.tenant)
+    lost = gaps.lost(connection, of.tenant)
     gone = _REMOVED.run(connection, of_thread=of.number, of_incarnation=of.incarnation).fetchall()
     now = find_thread(connection, of.tenant, of.thread_id, newest=False)
     ended = now is None or now.deleted or now.incarnation != of.incarnation
@@ -129,8 +129,8 @@ def _checkpoints(
     written: dict[Place, list[SqlRow]] = defaultdict(list)
     for write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
         written[write[:2]].append(write[2:])
-    everywhere = holes.unstored(connection, of.tenant)
-    unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.number}
+    everywhere = gaps.unstored(connection, of.tenant)
+    unstored = {gap.place: gap.reason for gap in everywhere if gap.thread == of.number}
     gone = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=of.number, **between)
@@ -143,17 +143,17 @@ def _checkpoints(
             place = row.place[1:]
             entry = entry_of(row, max(seqs), at.segments)
             in_lost = any(one.sha256 in lost for one in entry.segments)
-            hole = unstored.get(place, "")
+            gap = unstored.get(place, "")
             lacks_write = any(is_evicted for *_, is_evicted in written[place])
             channels = decode_channels(row.state) if gone else ()
             lacks_value = any(one.digest in gone for one in channels)
             pending = [tuple(write[:5]) for write in written[place]]
             found[place] = RecordedCheckpoint(
-                replace(entry, metadata=b"", certified=entry.certified and not (hole or in_lost)),
+                replace(entry, metadata=b"", certified=entry.certified and not (gap or in_lost)),
                 seq=row.seq,
                 certified_seq=row.certified_seq,
                 content=row_digests(row.state, entry.metadata, row.delta_base or b"", pending),
-                hole=hole,
+                gap=gap,
                 lost=lacks_value or (in_lost and lacks_write),
             )
     return found
@@ -186,7 +186,7 @@ class ReadRecords(NamedTuple):
     """The records of some threads, and what the journal does not have as the server wrote it."""
 
     records: list[formats.Record]
-    holes: list[PlannedHole]  # checkpoints whose rows are damaged, or whose segments do not open
+    gaps: list[PlannedGap]  # checkpoints whose rows are damaged, or whose segments do not open
     unopened: set[bytes]  # segments whose keys do not open in the journal
     put_back: dict[str, int]  # threads of which rows were put back, deleted or added; numbers
     last: str  # the name of the last thread; empty: there are no more
@@ -197,10 +197,10 @@ def records(
 ) -> ReadRecords:
     """Return the records of the next threads by name."""
     found = ReadRecords([], [], set(), {}, "")
-    lost = holes.lost(connection, tenant)
-    unstored: dict[int, list[Hole]] = {}
-    for hole in holes.unstored(connection, tenant):
-        unstored.setdefault(hole.thread, []).append(hole)
+    lost = gaps.lost(connection, tenant)
+    unstored: dict[int, list[Gap]] = {}
+    for gap in gaps.unstored(connection, tenant):
+        unstored.setdefault(gap.thread, []).append(gap)
     rows = _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall()
     for *columns, stored_through in rows:
         thread = DirtyThread(*columns)
@@ -218,7 +218,7 @@ def records(
         holders = Holders(connection, thread)
         ranges = [*holders.ranges(), *holders.unopened.values()]
         of_thread_now = _Records(
-            connection, generation, thread, lost, some, holders, ranges, found.holes
+            connection, generation, thread, lost, some, holders, ranges, found.gaps
         )
         found.records.extend(of_thread_now.all())
         found.unopened.update(holders.unopened)
@@ -255,10 +255,10 @@ class _Records:
     _generation: int
     _thread: DirtyThread
     _lost: Mapping[bytes, str]
-    _unstored: Sequence[Hole]
+    _unstored: Sequence[Gap]
     _holders: Holders
     _ranges: Sequence[StoredMember]
-    _damaged: list[PlannedHole]  # where checkpoints that are not recorded are noted
+    _damaged: list[PlannedGap]  # where checkpoints that are not recorded are noted
     _named: dict[bytes, None] = field(default_factory=dict)
 
     def all(self) -> list[formats.Record]:
@@ -311,7 +311,7 @@ class _Records:
                 last_seq = max(row.seq if is_stored else 0, *seqs, 0)
                 yield formats.GapRecord(*self._at(last_seq), problem, *place)
                 number, size = self._thread.number, one.size
-                self._damaged.append(PlannedHole(number, *place, last_seq, problem, size))
+                self._damaged.append(PlannedGap(number, *place, last_seq, problem, size))
                 continue
             if is_stored and segment is not None:
                 held_ns = self._held_ns(segment, row.checkpoint_ns)

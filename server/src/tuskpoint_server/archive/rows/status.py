@@ -17,7 +17,7 @@ from ...journal.sql.schema import (
     changes,
     checkpoints,
     contents,
-    holes,
+    gaps,
     journal_info,
     members,
     packs,
@@ -35,7 +35,7 @@ from ..formats.catalogs import Catalog, decode_catalog
 
 
 class CertificationBacklog(NamedTuple):
-    """What waits for certification, except holes: threads, bytes, and the oldest change's time."""
+    """What waits for certification, except gaps: threads, bytes, and the oldest change's time."""
 
     threads: int
     size_bytes: int
@@ -242,7 +242,7 @@ def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
     there = sa.exists().where(same_checkpoint(checkpoints, changed))
     waiting = count(sa.select(sa.func.count()).select_from(changed).where(there))
     waiting += count(
-        sa.select(sa.func.count()).where(holes.c.tenant == tenant, holes.c.segment.is_(None))
+        sa.select(sa.func.count()).where(gaps.c.tenant == tenant, gaps.c.segment.is_(None))
     )
     return max(0, total - waiting), waiting
 

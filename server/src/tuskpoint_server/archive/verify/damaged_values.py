@@ -14,7 +14,7 @@ from ...journal.sql.schema import contents, members, threads, writes
 from ...journal.sql.statements import Statement, of_thread, putting
 from ...journal.values import contents as values
 from ...journal.values.segment_refs import PLACE, location_of
-from ..rows import holes
+from ..rows import gaps
 
 _FAMILY_OF = Statement(select(threads.c.family).where(threads.c.number == bindparam("of_number")))
 _HOLDING = Statement(
@@ -63,7 +63,7 @@ def holders(
     connection: Connection, tenant: str, damages: Collection[Damage]
 ) -> dict[bytes, list[BlobLocation]]:
     """Return by digest the segments of the threads of a family that hold damaged values."""
-    lost = holes.lost(connection, tenant)
+    lost = gaps.lost(connection, tenant)
     wanted: dict[int, dict[bytes, bytes]] = {}
     for one in damages:
         family = one.owner

@@ -226,7 +226,7 @@ class ThreadVerification:
         own: dict[bytes, BlobLocation] = {}
         for place in batch:
             recorded = standing.checkpoints.get(place)
-            if recorded is not None and not recorded.hole:
+            if recorded is not None and not recorded.gap:
                 both = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
                 own.update((one.sha256, one) for one in both)
         await self._segments.load(own.values())
@@ -257,9 +257,9 @@ class ThreadVerification:
             unknown = "the manifest names it and the journal does not know it"
             return Verdict(key, VerdictKind.FAIL, named, detail=unknown)
         first = next(iter(recorded.entry.segments), None)
-        if recorded.hole:
+        if recorded.gap:
             kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
-            return Verdict(key, kind, first, detail=recorded.hole)
+            return Verdict(key, kind, first, detail=recorded.gap)
         if recorded.seq > recorded.certified_seq:
             return Verdict(key, VerdictKind.UNVERIFIED)
         if first is None:
@@ -271,7 +271,7 @@ class ThreadVerification:
                 await self._check(key, recorded, others)
         except MemberDamage as damage:
             at, reason = damage.location, standing.lost.get(damage.location.sha256)
-            if reason is not None and not damage.actual_sha256:  # a hole that is known already
+            if reason is not None and not damage.actual_sha256:  # a gap that is known already
                 kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
                 return Verdict(key, kind, at, detail=reason)
             return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)

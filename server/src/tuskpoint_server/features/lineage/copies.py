@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select
 
 from ...archive.formats.bundles import Closure, check_bytes
 from ...archive.formats.segments import Segment, SegmentValue, SegmentWrite
-from ...archive.rows import holes
+from ...archive.rows import gaps
 from ...archive.rows.stored import (
     StoredCheckpoint,
     all_numbers,
@@ -306,13 +306,13 @@ def _find_segments(
     writes of its own is not: nothing but its thread tells that these are newer than copied ones.
     """
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
-    lost = holes.lost(connection, thread.tenant)
+    lost = gaps.lost(connection, thread.tenant)
     rows = [one.row for one in found if one.row is not None]
     locations = segment_refs.of_rows(connection, thread.tenant, rows, numbers)
     for one, row, some, at in zip(found, rows, numbers, locations, strict=True):
         segments = tuple(place.sha256 for place in at.segments)
         one.state_only = at.state_only
-        stored = max(some) <= thread.certified_seq and not row.hole
+        stored = max(some) <= thread.certified_seq and not row.gap
         if one.held is not None and not stored:
             before = decode_held(one.held)
             segments, stored = before.segments, max(some) <= before.seq

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
 from ...archive.formats.manifests import Manifest
-from ...archive.rows import holes, pinned_bundles
-from ...archive.rows.plan import PlannedHole, StoredMember
+from ...archive.rows import gaps, pinned_bundles
+from ...archive.rows.plan import PlannedGap, StoredMember
 from ...archive.rows.segment_index import add_uses
 from ...archive.rows.stored import StoredCheckpoint
 from ...core.items import keeps_items
@@ -178,13 +178,13 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
             # The change as of which it was made is not stored.
             pinned_bundles.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [
-        PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
+        PlannedGap(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
         for one in manifest.gaps
         if one.checkpoint_id
     ]
-    holes.record(connection, tenant, unstored, batch.now_us)
+    gaps.record(connection, tenant, unstored, batch.now_us)
     for sha256, reason in end.lost_segments.items():
-        holes.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
+        gaps.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
     batch.write_out()
     row.bound_rows = hash_rows(connection, row.number)  # several segments may have a write
     batch.store(log)

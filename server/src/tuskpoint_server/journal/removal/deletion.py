@@ -23,8 +23,8 @@ from ..database.thread_rows import Place, ThreadCacheEntry
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import (
     checkpoints,
+    gaps,
     handoffs,
-    holes,
     removed,
     vectors,
     writes,
@@ -54,7 +54,7 @@ _DROP_THREAD = (
         for table in (checkpoints, vectors, handoffs)
     ),
     _DROP_WRITES,
-    Statement(delete_from(holes).where(of_thread(holes), holes.c.segment.is_(None))),
+    Statement(delete_from(gaps).where(of_thread(gaps), gaps.c.segment.is_(None))),
     # The end of the incarnation records that its checkpoints are gone.
     Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
 )
@@ -65,11 +65,11 @@ _DROP_BOUND = tuple(
 # A vector does not fit a checkpoint that is saved under the same ID again.
 _DROP_VECTORS = Statement(delete_from(vectors).where(of_checkpoint(vectors)))
 _DROP_HOLES = Statement(
-    delete_from(holes).where(
-        of_thread(holes),
-        holes.c.segment.is_(None),
-        holes.c.checkpoint_id != EMPTY,
-        ~exists().where(same_checkpoint(checkpoints, holes)),
+    delete_from(gaps).where(
+        of_thread(gaps),
+        gaps.c.segment.is_(None),
+        gaps.c.checkpoint_id != EMPTY,
+        ~exists().where(same_checkpoint(checkpoints, gaps)),
     )
 )
 _RECORD = Statement(inserting(removed))

@@ -22,8 +22,8 @@ from ..sql.schema import (
     changes,
     checkpoints,
     contents,
+    gaps,
     handoffs,
-    holes,
     items,
     members,
     removed,
@@ -44,7 +44,7 @@ longest `--late-save-grace` (a day) and than the time for which changes are kept
 
 FORGOTTEN_AT_ONCE = 500  # rows that one write transaction removes
 _DAY_US = 86_400 * 1_000_000
-_OWN = (changes, checkpoints, writes, handoffs, holes, items, removed, uses, vectors)
+_OWN = (changes, checkpoints, writes, handoffs, gaps, items, removed, uses, vectors)
 _kin, _greatest, _used = threads.alias("kin"), threads.alias("greatest"), uses.alias("used")
 
 

@@ -236,8 +236,8 @@ uses = _table(
 
 # What is at or below a watermark and cannot be read from the blob store: changes up to `seq`,
 # because a member was lost, or (without one) it is not stored yet. A flush that began before
-# forgets holes by number, so none is used twice.
-holes = _table(
+# forgets gaps by number, so none is used twice. The name in the database is that of layout 1.
+gaps = _table(
     "holes",
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
     "segment blob?, reason text, size int, retry_us int",

@@ -15,7 +15,7 @@ from ...core.errors import journal_damaged
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES
 from ..database.binding import Binder, equal
-from ..sql.schema import catalogs, checkpoints, contents, holes, members, threads
+from ..sql.schema import catalogs, checkpoints, contents, gaps, members, threads
 from ..sql.statements import LISTED, SqlRow, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
@@ -82,7 +82,7 @@ class Row(NamedTuple):
     created_us: int
     mac: bytes | None
     held: bytes | None
-    hole: bool  # its state cannot be stored, even if the watermark is above it
+    gap: bool  # its state cannot be stored, even if the watermark is above it
     written_bytes: int | None = None  # of values of its writes; `None`: it has none
 
     @property
@@ -118,9 +118,9 @@ ROW = (
     threads.c.certified_seq,
     threads.c.agent_id,
     *(checkpoints.c[name] for name in Row._fields[7:25]),
-    exists().where(same_checkpoint(holes, checkpoints), holes.c.segment.is_(None)).label("hole"),
+    exists().where(same_checkpoint(gaps, checkpoints), gaps.c.segment.is_(None)).label("gap"),
 )
-"""Columns of `Row` up to `hole`, of checkpoints joined with their threads."""
+"""Columns of `Row` up to `gap`, of checkpoints joined with their threads."""
 
 _last = members.alias("last")
 # The walk along the index ends at the range that has the highest number.
@@ -179,13 +179,13 @@ def of_rows(
 ) -> list[Located]:
     """Return the segments that hold each checkpoint.
 
-    There are none if its state is in none yet, or if it is a hole. The segments in `held` hold the
+    There are none if its state is in none yet, or if it is a gap. The segments in `held` hold the
     checkpoint as it was then; segments of its own thread hold later changes.
 
     `numbers`: for each row its own number in the log and those of its writes.
     """
     helds = [decode_held(row.held) for row in rows]
-    stored = [row.seq <= row.certified_seq and not row.hole for row in rows]
+    stored = [row.seq <= row.certified_seq and not row.gap for row in rows]
     since: list[list[int]] = []
     wanted: dict[int, list[int]] = {}
     for row, some, held, is_stored in zip(rows, numbers, helds, stored, strict=True):

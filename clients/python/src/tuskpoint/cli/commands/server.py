@@ -83,10 +83,10 @@ def judge(info: ServerInfo, archive: ArchiveStatus, *, is_serving: bool) -> Heal
         problems.append(
             f"certification fails since the last success: {archive.last_error} ({when})"
         )
-    if archive.holes:
+    if archive.gaps:
         problems.append(
-            f"{counted(archive.holes, 'hole')}: what cannot be stored, or was lost; the first, of "
-            f"thread '{archive.first_holes[0].thread_id}': {archive.first_holes[0].reason}"
+            f"{counted(archive.gaps, 'gap')}: what cannot be stored, or was lost; the first, of "
+            f"thread '{archive.first_gaps[0].thread_id}': {archive.first_gaps[0].reason}"
         )
     if archive.damaged_threads:
         count = counted(len(archive.damaged_threads), "thread")
@@ -132,8 +132,8 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
             "oldest": shapes.time(archive.oldest_uncertified),
         },
         "certified_checkpoints": archive.certified_checkpoints,
-        "holes": archive.holes,
-        "first_holes": [shapes.record(one) for one in archive.first_holes],
+        "gaps": archive.gaps,
+        "first_gaps": [shapes.record(one) for one in archive.first_gaps],
         "last_flush": shapes.time(archive.last_flush),
         "last_error": archive.last_error,
         "last_error_time": shapes.time(archive.last_error_time),

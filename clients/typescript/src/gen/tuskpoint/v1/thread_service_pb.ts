@@ -1592,7 +1592,7 @@ export enum Verdict {
   FAIL = 2,
 
   /**
-   * The last change is not certified, or the checkpoint is a known hole.
+   * The last change is not certified, or the checkpoint is a known gap.
    *
    * @generated from enum value: VERDICT_UNVERIFIED = 3;
    */

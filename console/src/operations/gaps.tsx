@@ -1,29 +1,29 @@
 /** What cannot be stored, or was lost: the first hundred. */
-import type { GetArchiveStatusResponse, Hole } from "@contract/admin_service_pb.js";
+import type { Gap, GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
 import { checkpointLink, proofLink, threadLink } from "../links.ts";
 import { Identifier, When } from "../parts/labels.tsx";
 import { count, hex, oneLine } from "../words.ts";
 
-export function Holes({ status }: { status: GetArchiveStatusResponse }) {
-  const { holes, firstHoles } = status;
-  if (holes === 0n) {
+export function Gaps({ status }: { status: GetArchiveStatusResponse }) {
+  const { gaps, firstGaps } = status;
+  if (gaps === 0n) {
     return null;
   }
   return (
-    <section class="card" aria-label="Holes">
-      <h2>Holes: {count(holes)}</h2>
+    <section class="card" aria-label="Gaps">
+      <h2>Gaps: {count(gaps)}</h2>
       <p class="quiet">
         Checkpoints that cannot be stored as they are, and stored segments that were lost. Each is
         tried again; nothing else waits for it.
       </p>
-      {BigInt(firstHoles.length) < holes && (
-        <p>The server names the first {count(firstHoles.length)}, oldest first.</p>
+      {BigInt(firstGaps.length) < gaps && (
+        <p>The server names the first {count(firstGaps.length)}, oldest first.</p>
       )}
-      <ul class="holes">
-        {firstHoles.map((hole) => (
+      <ul class="gaps">
+        {firstGaps.map((gap) => (
           <Row
-            key={`${hole.threadId} ${hole.checkpointNs} ${hole.checkpointId} ${hex(hole.segmentSha256)}`}
-            hole={hole}
+            key={`${gap.threadId} ${gap.checkpointNs} ${gap.checkpointId} ${hex(gap.segmentSha256)}`}
+            gap={gap}
           />
         ))}
       </ul>
@@ -31,11 +31,11 @@ export function Holes({ status }: { status: GetArchiveStatusResponse }) {
   );
 }
 
-function Row({ hole }: { hole: Hole }) {
-  const { threadId, checkpointNs, checkpointId, segmentSha256, reason, retryTime } = hole;
+function Row({ gap }: { gap: Gap }) {
+  const { threadId, checkpointNs, checkpointId, segmentSha256, reason, retryTime } = gap;
   return (
     <li>
-      <span class="hole-line">
+      <span class="gap-line">
         <a href={threadLink(threadId)}>{oneLine(threadId, 80)}</a>
         {checkpointId ? (
           <span>

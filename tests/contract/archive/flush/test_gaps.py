@@ -1,4 +1,4 @@
-"""What cannot be stored is a hole: shown, tried again, and in nobody's way."""
+"""What cannot be stored is a gap: shown, tried again, and in nobody's way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, writte
 from tests.kit.journal import bind_again
 from tuskpoint_server.archive.formats import segments
 from tuskpoint_server.archive.formats.segments import Segment, encode_segment
-from tuskpoint_server.archive.rows import holes
+from tuskpoint_server.archive.rows import gaps
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
 
@@ -61,7 +61,7 @@ async def test_one_rejected_checkpoint_in_a_busy_tenant_holds_up_nothing(
     assert (gap.checkpoint_id, gap.seq) == ("bad", 3)
 
 
-async def test_the_waiter_of_a_hole_gets_its_error_and_others_their_catalog(
+async def test_the_waiter_of_a_gap_gets_its_error_and_others_their_catalog(
     home: House, store: MemoryStore
 ) -> None:
     rejecting(store, "bad")
@@ -76,7 +76,7 @@ async def test_the_waiter_of_a_hole_gets_its_error_and_others_their_catalog(
     await refused(home.archive.certify(TENANT, key("bad"), bad), Reason.CERTIFICATION_FAILED)
 
 
-async def test_waiting_for_threads_is_not_refused_for_the_hole_of_another(
+async def test_waiting_for_threads_is_not_refused_for_the_gap_of_another(
     home: House, store: MemoryStore
 ) -> None:
     rejecting(store, "bad")
@@ -88,19 +88,19 @@ async def test_waiting_for_threads_is_not_refused_for_the_hole_of_another(
     await refused(waiting, Reason.CERTIFICATION_FAILED)
 
 
-async def test_a_hole_is_shown_and_is_no_backlog(home: House, store: MemoryStore) -> None:
+async def test_a_gap_is_shown_and_is_no_backlog(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad", data=b"1" * 1000)
     await save(home, "good")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
     status = await home.archive.status(TENANT)
-    assert (status.holes, status.backlog_bytes) == (1, 0)
+    assert (status.gaps, status.backlog_bytes) == (1, 0)
     assert (status.certified_checkpoints, status.backlog_checkpoints) == (1, 1)
     assert "'bad'" in status.last_error
     assert home.archive._flusher(TENANT).backlog.size_bytes == 0
 
 
-async def test_a_hole_is_filled_when_it_is_asked_for(home: House, store: MemoryStore) -> None:
+async def test_a_gap_is_filled_when_it_is_asked_for(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad")
     await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
@@ -117,10 +117,10 @@ async def test_a_hole_is_filled_when_it_is_asked_for(home: House, store: MemoryS
     assert set(manifest.entries) == {("", "bad"), ("", "good")}
     assert await check_certified(home) == 2
     status = await home.archive.status(TENANT)
-    assert (status.holes, status.last_error) == (0, "")
+    assert (status.gaps, status.last_error) == (0, "")
 
 
-async def test_a_hole_is_tried_again_after_ten_minutes(home: House, store: MemoryStore) -> None:
+async def test_a_gap_is_tried_again_after_ten_minutes(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     bad = await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
@@ -139,7 +139,7 @@ async def test_a_hole_is_tried_again_after_ten_minutes(home: House, store: Memor
     assert (await home.archive.certify(TENANT, key("bad"), bad)).blob_id
 
 
-async def test_a_hole_that_fails_again_waits_again(home: House, store: MemoryStore) -> None:
+async def test_a_gap_that_fails_again_waits_again(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
@@ -152,7 +152,7 @@ async def test_a_hole_that_fails_again_waits_again(home: House, store: MemorySto
     assert len(store.packs) == puts, "nothing new is stored for it"
 
 
-async def test_a_segment_that_cannot_be_built_is_a_hole(home: House, unbuildable: set[str]) -> None:
+async def test_a_segment_that_cannot_be_built_is_a_gap(home: House, unbuildable: set[str]) -> None:
     unbuildable.add("bad")
     await save(home, "good")
     await save(home, "bad")
@@ -163,7 +163,7 @@ async def test_a_segment_that_cannot_be_built_is_a_hole(home: House, unbuildable
     assert await check_certified(home) == 2
 
 
-async def test_a_checkpoint_whose_value_is_gone_is_a_hole(home: House) -> None:
+async def test_a_checkpoint_whose_value_is_gone_is_a_gap(home: House) -> None:
     await save(home, "good")
     await save(home, "bad", data=b"gone" * 100)
     home.journal.is_edited = True
@@ -178,7 +178,7 @@ async def test_a_checkpoint_whose_value_is_gone_is_a_hole(home: House) -> None:
     assert data_of(await home.from_blobs(key("good")))["x"] == b"1good"
 
 
-async def test_a_re_save_of_a_hole_fills_it(home: House, store: MemoryStore) -> None:
+async def test_a_re_save_of_a_gap_fills_it(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad")
     await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
@@ -195,7 +195,7 @@ async def test_a_re_save_of_a_hole_fills_it(home: House, store: MemoryStore) -> 
     assert await check_certified(home) == 1
 
 
-async def test_a_late_write_to_a_hole_stays_in_it(home: House, store: MemoryStore) -> None:
+async def test_a_late_write_to_a_gap_stays_in_it(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
@@ -207,7 +207,7 @@ async def test_a_late_write_to_a_hole_stays_in_it(home: House, store: MemoryStor
     assert [one[4] for one in written(await home.from_blobs(key("bad")))] == [b"w"]
 
 
-async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
+async def test_a_gap_of_a_checkpoint_that_was_removed_is_no_more(
     home: House, store: MemoryStore
 ) -> None:
     rejecting(store, "bad")
@@ -222,8 +222,8 @@ async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
     assert await home.ask("SELECT * FROM holes") == []
 
 
-async def test_a_flush_that_fills_a_hole_forgets_no_other(home: House, store: MemoryStore) -> None:
-    """While it puts, the hole's thread is deleted, and a flush of another tenant leaves a hole."""
+async def test_a_flush_that_fills_a_gap_forgets_no_other(home: House, store: MemoryStore) -> None:
+    """While it puts, the gap's thread is deleted, and a flush of another tenant leaves a gap."""
     rejecting(store, "bad", "worse")
     await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
@@ -231,11 +231,11 @@ async def test_a_flush_that_fills_a_hole_forgets_no_other(home: House, store: Me
     await home.journal.removal.delete_thread(TENANT, "t")
     await home.journal.save_checkpoint("other", draft("worse", "", {"x": b"1"}))
     await refused(home.archive.certify_all("other"), Reason.CERTIFICATION_FAILED)
-    await home.journal.database.transact(lambda batch: holes.forget(batch.connection, [filled]))
+    await home.journal.database.transact(lambda batch: gaps.forget(batch.connection, [filled]))
     assert await home.ask("SELECT checkpoint_id FROM holes") == [("worse",)]
 
 
-async def test_a_store_that_rejects_everything_is_an_error_and_no_hole(
+async def test_a_store_that_rejects_everything_is_an_error_and_no_gap(
     home: House, store: MemoryStore
 ) -> None:
     store.verdict = lambda members: Reason.BLOB_REJECTED
@@ -246,7 +246,7 @@ async def test_a_store_that_rejects_everything_is_an_error_and_no_hole(
     assert await check_certified(home) == 1
 
 
-async def test_a_rejected_blob_of_one_checkpoint_is_a_hole(
+async def test_a_rejected_blob_of_one_checkpoint_is_a_gap(
     tmp_path: Path, store: MemoryStore
 ) -> None:
     async with house(tmp_path, store, standalone=True) as home:

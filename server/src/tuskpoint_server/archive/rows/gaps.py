@@ -1,0 +1,118 @@
+"""Gaps: certified changes that cannot be read from the blob store.
+
+A gap has the checkpoint that was never stored (and is tried again), or a lost member's hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from ...journal.sql.schema import gaps, threads
+from ...journal.sql.statements import Statement, inserting, of_checkpoint
+from .plan import PlannedGap
+
+RETRY_US = 600_000_000  # after which it is tried again: its cause may be gone
+
+
+class Gap(NamedTuple):
+    """A gap; fields as the columns, `segment` only of a lost one, and the thread's name."""
+
+    number: int
+    thread: int
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    seq: int
+    segment: bytes | None
+    reason: str
+    retry_us: int
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and ID of the checkpoint."""
+        return self.checkpoint_ns, self.checkpoint_id
+
+
+_GAPS = (
+    select(*((threads if name == "thread_id" else gaps).c[name] for name in Gap._fields))
+    .join(threads, threads.c.number == gaps.c.thread)
+    .where(gaps.c.tenant == bindparam("of_tenant"))
+    .order_by(gaps.c.number)
+)
+_UNSTORED = Statement(_GAPS.where(gaps.c.segment.is_(None)))
+_LOST_SEGMENTS = Statement(_GAPS.where(gaps.c.segment.is_not(None)))
+_FIRST = Statement(_GAPS.limit(bindparam("most")))
+_LOST = Statement(
+    select(gaps.c.segment, gaps.c.reason).where(
+        gaps.c.tenant == bindparam("of_tenant"), gaps.c.segment.is_not(None)
+    )
+)
+_INSERT = Statement(inserting(gaps, (one.name for one in gaps.columns if one.name != "number")))
+_FORGET = Statement(delete(gaps).where(gaps.c.number == bindparam("of_number")))
+_OF_CHECKPOINT = Statement(delete(gaps).where(of_checkpoint(gaps), gaps.c.segment.is_(None)))
+_POSTPONE = Statement(
+    update(gaps)
+    .where(gaps.c.number == bindparam("of_number"))
+    .values(reason=bindparam("new_reason"), retry_us=bindparam("new_retry"))
+)
+
+
+def unstored(connection: Connection, tenant: str) -> list[Gap]:
+    """Return the checkpoints of a tenant that are not stored; there are few."""
+    return [Gap(*row) for row in _UNSTORED.run(connection, of_tenant=tenant).fetchall()]
+
+
+def lost_segments(connection: Connection, tenant: str) -> list[Gap]:
+    """Return the gaps of a tenant that are segments which cannot be read any more."""
+    return [Gap(*row) for row in _LOST_SEGMENTS.run(connection, of_tenant=tenant).fetchall()]
+
+
+def lost(connection: Connection, tenant: str) -> dict[bytes, str]:
+    """Return the hashes of segments that cannot be read any more, and why, for people."""
+    return dict(_LOST.run(connection, of_tenant=tenant).fetchall())
+
+
+def count(connection: Connection, tenant: str) -> int:
+    """Return the number of a tenant's gaps of both kinds."""
+    statement = select(func.count()).select_from(gaps).where(gaps.c.tenant == tenant)
+    return int(connection.execute(statement).scalar_one())
+
+
+def first(connection: Connection, tenant: str, most: int) -> list[Gap]:
+    """Return the gaps of both kinds that were found first."""
+    return [Gap(*row) for row in _FIRST.run(connection, of_tenant=tenant, most=most).fetchall()]
+
+
+def record(connection: Connection, tenant: str, made: Iterable[PlannedGap], now_us: int) -> None:
+    """Record the checkpoints that a certified flush did not store, replacing earlier gaps."""
+    made = list(made)
+    _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [one[:3] for one in made])
+    rows = [
+        {"tenant": tenant, "segment": None, "retry_us": now_us + RETRY_US, **one._asdict()}
+        for one in made
+    ]
+    _INSERT.run_many(connection, rows)
+
+
+def record_lost(
+    connection: Connection, tenant: str, thread: int, segment: bytes, reason: str, now_us: int
+) -> None:
+    """Record that a member with the log of a thread cannot be read any more, and why; once."""
+    if segment not in lost(connection, tenant):
+        gap = PlannedGap(thread, "", "", 0, reason, 0)
+        of = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
+        _INSERT.run(connection, **of, **gap._asdict())
+
+
+def forget(connection: Connection, numbers: Iterable[int]) -> None:
+    """Remove gaps that are no more."""
+    _FORGET.run_rows(connection, ("of_number",), [(number,) for number in numbers])
+
+
+def postpone(connection: Connection, failed: Iterable[tuple[int, str]], now_us: int) -> None:
+    """Record that gaps could not be filled or read once more, by number and with the reason."""
+    rows = [(reason, now_us + RETRY_US, number) for number, reason in failed]
+    _POSTPONE.run_rows(connection, ("new_reason", "new_retry", "of_number"), rows)
