@@ -213,8 +213,8 @@ def _read(connection: Connection) -> RecordedTime | None:
     row = _READ.run(connection, of_name=CLOCK).fetchone()
     if row is None:
         return None
-    time_us, of, uptime_us = json.loads(row[0])
-    return RecordedTime(time_us, Uptime(of, uptime_us))
+    time_us, boot_id, uptime_us = json.loads(row[0])
+    return RecordedTime(time_us, Uptime(boot_id, uptime_us))
 
 
 def _record(connection: Connection, recorded: RecordedTime) -> None:

@@ -176,8 +176,8 @@ class Lease:
 
     def _take(self, connection: Connection) -> int | None:
         settings = json.dumps(self._settings)
-        of = {"of_owner": self._owner, "length_us": self._length_us, "settings": settings}
-        row = _TAKE.run(connection, **of).fetchone()
+        parameters = {"of_owner": self._owner, "length_us": self._length_us, "settings": settings}
+        row = _TAKE.run(connection, **parameters).fetchone()
         return None if row is None else int(row[0])
 
     async def agree(self) -> None:
@@ -358,10 +358,10 @@ class Leader:
         await self._lease.release()
 
     async def _begin(self) -> None:
-        async with AsyncExitStack() as begun:
+        async with AsyncExitStack() as duties:
             for duty in self._duties:
-                await begun.enter_async_context(duty())
-            self._begun = begun.pop_all()
+                await duties.enter_async_context(duty())
+            self._begun = duties.pop_all()
 
     async def _run(self, *, begun: bool) -> None:
         backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)

@@ -122,20 +122,20 @@ async def bind_rows(database: Database) -> RebindingProgress:
         return RebindingProgress()
     if not await database.write_past_batches(partial(_end_older, database)):
         return RebindingProgress(is_complete=False)
-    [(count, of_checkpoints)] = await database.rows(_COUNT, all=database.is_shared)
-    if count:
+    [(thread_count, checkpoint_count)] = await database.rows(_COUNT, all=database.is_shared)
+    if thread_count:
         _log.warning(
             "binding the rows of %d threads with %d checkpoints; a start continues this if it is "
             "interrupted",
-            *(count, of_checkpoints),
+            *(thread_count, checkpoint_count),
         )
-    damaged = await _compare(database) if count else 0
+    damaged = await _compare(database) if thread_count else 0
     failpoint("journal.before_binding")
-    done = await _bind_threads(database, count)
+    bound_count = await _bind_threads(database, thread_count)
     failpoint("journal.before_bound")
     await database.write_past_batches(set_bound)
     database.binder.is_complete = True
-    return RebindingProgress(done, damaged)
+    return RebindingProgress(bound_count, damaged)
 
 
 def _end_older(database: Database, connection: Connection) -> bool:
@@ -149,12 +149,12 @@ def _end_older(database: Database, connection: Connection) -> bool:
 async def _compare(database: Database) -> int:
     """Compare the values with their digests; return how many differ."""
     [(count,)] = await database.rows(_COUNT_VALUES)
-    done = damaged = 0
+    compared = damaged = 0
     after = (0, b"")
     reported = time.monotonic()
     while True:
-        of = dict(zip(("after_family", "after_digest"), after, strict=True))
-        rows = await database.rows(_VALUES, **of, max_rows=ROWS_AT_ONCE)
+        parameters = dict(zip(("after_family", "after_digest"), after, strict=True))
+        rows = await database.rows(_VALUES, **parameters, max_rows=ROWS_AT_ONCE)
         if not rows:
             return damaged
         after = rows[-1]
@@ -163,10 +163,10 @@ async def _compare(database: Database) -> int:
             by_family.setdefault(family, []).append(digest)
         for family, digests in by_family.items():
             damaged += await database.query(partial(_damaged, family=family, digests=digests))
-        done += len(rows)
+        compared += len(rows)
         if time.monotonic() > reported + _REPORT_S:
             reported = time.monotonic()
-            _log.info("compared %d of %d values with their digests", done, count)
+            _log.info("compared %d of %d values with their digests", compared, count)
 
 
 def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:
@@ -178,31 +178,31 @@ def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> i
 
 
 async def _bind_threads(database: Database, count: int) -> int:
-    done, after, reported = 0, 0, time.monotonic()
-    left: list[tuple[str, str]] = []
+    tried, after, reported = 0, 0, time.monotonic()
+    unbound: list[tuple[str, str]] = []
     while True:
-        of = {"all": database.is_shared, "after": after, "max_rows": THREADS_AT_ONCE}
-        rows = await database.rows(_UNBOUND, **of)
+        parameters = {"all": database.is_shared, "after": after, "max_rows": THREADS_AT_ONCE}
+        rows = await database.rows(_UNBOUND, **parameters)
         if not rows:
             break
-        some: list[tuple[str, str]] = []
+        names: list[tuple[str, str]] = []
         size = 0
         for number, tenant, thread_id, checkpoint_count in rows:
-            if some and size + checkpoint_count > ROWS_AT_ONCE:
+            if names and size + checkpoint_count > ROWS_AT_ONCE:
                 break
-            some.append((tenant, thread_id))
+            names.append((tenant, thread_id))
             size += checkpoint_count
             after = number
-        left += await database.transact(partial(_bind_some, names=some))
+        unbound += await database.transact(partial(_bind_some, names=names))
         failpoint("journal.after_binding_some")
-        done += len(some)
+        tried += len(names)
         if time.monotonic() > reported + _REPORT_S:
             reported = time.monotonic()
-            _log.info("bound the rows of %d of %d threads", done - len(left), count)
-    while left:
+            _log.info("bound the rows of %d of %d threads", tried - len(unbound), count)
+    while unbound:
         await asyncio.sleep(_AGAIN_S)
-        left = await database.transact(partial(_bind_some, names=left))
-    return done
+        unbound = await database.transact(partial(_bind_some, names=unbound))
+    return tried
 
 
 def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -237,17 +237,19 @@ def _accept_lost(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
     row = log.row
     if row.deleted:
         return
-    gone: list[Place] = []
+    lost_places: list[Place] = []
     for place, is_there in lost_rows(batch.connection, row, row.seq, row.seq):
-        known = batch.checkpoint(log, place) if is_there else None
-        if known is None:
-            gone.append(place)
+        checkpoint = batch.checkpoint(log, place) if is_there else None
+        if checkpoint is None:
+            lost_places.append(place)
             continue
-        known.seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
-        batch.amend_checkpoint(log, place, known)
-    if gone:
-        seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(gone), indexed=True)
-        deletion.record(batch, log, seq, gone)
+        checkpoint.seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
+        batch.amend_checkpoint(log, place, checkpoint)
+    if lost_places:
+        seq = batch.change(
+            log, EventKind.CHECKPOINTS_DELETED, deleted=len(lost_places), indexed=True
+        )
+        deletion.record(batch, log, seq, lost_places)
 
 
 def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
@@ -255,8 +257,10 @@ def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
     row, latest = log.row, greatest_id(batch.connection, log.row.number, "")
     if latest == row.head_id:
         return
-    known = batch.checkpoint(log, ("", latest)) if latest else None
-    log.set_head(latest, batch.pending(log, ("", latest), known) if known is not None else {})
+    checkpoint = batch.checkpoint(log, ("", latest)) if latest else None
+    log.set_head(
+        latest, batch.pending(log, ("", latest), checkpoint) if checkpoint is not None else {}
+    )
     log.forget_checkpoints()
     _log.warning(
         "the latest checkpoint of thread %r of tenant %s is now %r: a later one is not stored",
@@ -273,10 +277,10 @@ def _bind_thread(batch: UnitOfWork, tenant: str, number: int) -> tuple[int, int]
         count += len(rows)
         new = []
         for row, checkpoint_ns, checkpoint_id, *columns in rows:
-            known = CachedCheckpoint(*columns)
-            mac = known.bind(binder, tenant, number, (checkpoint_ns, checkpoint_id))
+            checkpoint = CachedCheckpoint(*columns)
+            mac = checkpoint.bind(binder, tenant, number, (checkpoint_ns, checkpoint_id))
             total = added(total, binder.member(mac))
-            if mac != known.mac:
+            if mac != checkpoint.mac:
                 new.append((mac, row))
         _SET_CHECKPOINT.run_rows(connection, ("mac", "of_number"), new)
     after = 0
@@ -298,10 +302,10 @@ def _bind_changes(batch: UnitOfWork, thread: ThreadRow) -> int:
     last = whole
     while rows := _page(batch.connection, _CHANGES, number, after):
         after = rows[-1][2]
-        made = [(batch.binder.change(*columns), before, columns[1]) for before, *columns in rows]
-        new = [(mac, number, seq) for mac, before, seq in made if mac != before]
+        macs = [(batch.binder.change(*columns), before, columns[1]) for before, *columns in rows]
+        new = [(mac, number, seq) for mac, before, seq in macs if mac != before]
         _SET_CHANGE.run_rows(batch.connection, ("new_mac", "of_thread", "of_seq"), new)
-        for seq in (one for _, _, one in made if one > whole):
+        for seq in (seq for _, _, seq in macs if seq > whole):
             whole = whole if seq == last + 1 else seq - 1
             last = seq
     return whole if last == thread.seq else thread.seq
@@ -310,5 +314,5 @@ def _bind_changes(batch: UnitOfWork, thread: ThreadRow) -> int:
 def _page(
     connection: Connection, statement: Statement, number: int, after: int
 ) -> Sequence[tuple[Any, ...]]:
-    of = {"of_thread": number, "after": after, "max_rows": ROWS_AT_ONCE}
-    return statement.run(connection, **of).fetchall()
+    parameters = {"of_thread": number, "after": after, "max_rows": ROWS_AT_ONCE}
+    return statement.run(connection, **parameters).fetchall()

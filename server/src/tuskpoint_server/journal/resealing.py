@@ -51,31 +51,37 @@ class _Rows:
         column, place = place_of(table)
         self.table, self.column = table.name, column.name
         key = list(table.primary_key)
-        self._names = [one.name for one in key]
+        self._names = [part.name for part in key]
         former = and_(
             column.is_not(None),
             func.substr(column, 1, len(PREFIX)) != literal(PREFIX),
             place.tenant.is_not(None),  # else no thread needs it, and a sweep will remove it
         )
         after = tuple_(*key) > tuple_(
-            *(bindparam(f"after_{one.name}", type_=one.type) for one in key)
+            *(bindparam(f"after_{part.name}", type_=part.type) for part in key)
         )
         through = tuple_(*key) <= tuple_(
-            *(bindparam(f"through_{one.name}", type_=one.type) for one in key)
+            *(bindparam(f"through_{part.name}", type_=part.type) for part in key)
         )
         sizes = select(func.length(column), *key).where(former).order_by(*key)
         sizes = sizes.limit(bindparam("max_rows"))
-        own = [table.c[name] for name in place.names]
-        rows = select(column, *key, place.tenant, *own).where(former, through).with_for_update()
+        place_columns = [table.c[name] for name in place.names]
+        rows = (
+            select(column, *key, place.tenant, *place_columns)
+            .where(former, through)
+            .with_for_update()
+        )
         self._sizes = (Statement(sizes), Statement(sizes.where(after)))
         self._rows = (Statement(rows), Statement(rows.where(after)))
         self._count = Statement(select(func.count()).select_from(table).where(former))
-        new = update(table).where(*(one == bindparam(f"of_{one.name}") for one in key))
+        new = update(table).where(*(part == bindparam(f"of_{part.name}") for part in key))
         self._given = (f"new_{column.name}", *(f"of_{name}" for name in self._names))
-        beside = tuple(name for name in place.parameters if f"of_{name}" not in self._given)
-        self._beside = beside
+        place_parameters = tuple(
+            name for name in place.parameters if f"of_{name}" not in self._given
+        )
+        self._beside = place_parameters
         new_value = bindparam(self._given[0], type_=column.type)
-        self._seal = Statement(new.values({column.name: new_value}), beside=beside)
+        self._seal = Statement(new.values({column.name: new_value}), beside=place_parameters)
         self._places = ("tenant", *place.names)
 
     def count(self, connection: Connection) -> int:
@@ -85,8 +91,8 @@ class _Rows:
     def next(self, connection: Connection, after: SqlRow) -> SqlRow:
         """Return the key of the last row to take next, at the end none."""
         size, last = 0, tuple[object, ...]()
-        of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
-        sizes = self._sizes[bool(after)].run(connection, **of, max_rows=ROWS_AT_ONCE)
+        parameters = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
+        sizes = self._sizes[bool(after)].run(connection, **parameters, max_rows=ROWS_AT_ONCE)
         for length, *key in sizes.fetchall():
             size += length
             if last and size > BYTES_AT_ONCE:
@@ -96,11 +102,11 @@ class _Rows:
 
     def seal(self, connection: Connection, after: SqlRow, through: SqlRow) -> tuple[int, int]:
         """Seal rows again; return how many, and how many of these did not open."""
-        of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
-        of |= zip((f"through_{name}" for name in self._names), through, strict=True)
+        parameters = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
+        parameters |= zip((f"through_{name}" for name in self._names), through, strict=True)
         width = 1 + len(self._names)
         rows, damaged = [], 0
-        for row in self._rows[bool(after)].run(connection, **of).fetchall():
+        for row in self._rows[bool(after)].run(connection, **parameters).fetchall():
             place = dict(zip(self._places, row[width:], strict=True))
             damaged += isinstance(row[0], Unopened)
             rows.append((*row[:width], *(place[name] for name in self._beside)))
@@ -133,16 +139,16 @@ async def reseal(database: Database) -> Resealed:
     failpoint("journal.before_resealed")
     last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
     await database.write_past_batches(partial(_set, database, BY_PLACE))
-    done = Resealed(first.rows + last.rows, first.damaged + last.damaged)
-    return _complete(database, done)
+    total = Resealed(first.rows + last.rows, first.damaged + last.damaged)
+    return _complete(database, total)
 
 
-def _complete(database: Database, done: Resealed) -> Resealed:
+def _complete(database: Database, total: Resealed) -> Resealed:
     """Let all that is not bound to its place count as damaged from now on, in this server."""
     if database.seal is not None:
         database.seal.state = BY_PLACE
         database.note_seal()
-    return done
+    return total
 
 
 def _begin(database: Database, connection: Connection) -> str:
@@ -161,26 +167,28 @@ def _set(database: Database, state: str, connection: Connection) -> None:
 
 async def _pass(database: Database) -> Resealed:
     """Seal all rows again that are in the former format."""
-    left = await database.query(lambda connection: sum(one.count(connection) for one in _ROWS))
-    if left:
-        _log.warning("sealing %d values again; a start continues this if it is interrupted", left)
-    done, damaged, reported = 0, 0, time.monotonic()
+    count = await database.query(lambda connection: sum(rows.count(connection) for rows in _ROWS))
+    if count:
+        _log.warning("sealing %d values again; a start continues this if it is interrupted", count)
+    sealed, damaged, reported = 0, 0, time.monotonic()
     for rows in _ROWS:
         after: SqlRow = ()
         while through := await database.query(partial(rows.next, after=after)):
-            some, bad = await database.transact(partial(_seal_some, rows, after, through))
+            row_count, damaged_count = await database.transact(
+                partial(_seal_some, rows, after, through)
+            )
             failpoint("journal.after_resealing_some")
             after = through
-            done, damaged = done + some, damaged + bad
+            sealed, damaged = sealed + row_count, damaged + damaged_count
             if time.monotonic() > reported + _REPORT_S:
                 reported = time.monotonic()
-                _log.info("sealed %d of %d values again", done, left)
+                _log.info("sealed %d of %d values again", sealed, count)
     if damaged:
         _log.error(
             "%d sealed values of the journal do not open: they were changed, or are not sealed",
             damaged,
         )
-    return Resealed(done, damaged)
+    return Resealed(sealed, damaged)
 
 
 def _seal_some(rows: _Rows, after: SqlRow, through: SqlRow, batch: UnitOfWork) -> tuple[int, int]:

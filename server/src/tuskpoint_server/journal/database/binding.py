@@ -63,8 +63,8 @@ class Binder:
         self.name = _blake2b(b"name", key=key, digest_size=16, person=b"tuskpoint rows").digest()
 
         def keyed(purpose: bytes, size: int) -> hashlib.blake2b:
-            own = _blake2b(purpose, key=key, digest_size=KEY_BYTES, person=b"tuskpoint rows")
-            return _blake2b(key=own.digest(), digest_size=size)
+            own_key = _blake2b(purpose, key=key, digest_size=KEY_BYTES, person=b"tuskpoint rows")
+            return _blake2b(key=own_key.digest(), digest_size=size)
 
         # A copy of an object that has its key takes less time than a new one.
         self._row = keyed(b"row", MAC_BYTES)
@@ -210,6 +210,6 @@ def options(binder: Binder) -> dict[str, Binder]:
 
 def binder_of(place: Connection | Engine) -> Binder:
     """Return what binds the rows of a database."""
-    found: Any = place.get_execution_options()[_OPTION]
-    binder: Binder = found
+    option: Any = place.get_execution_options()[_OPTION]
+    binder: Binder = option
     return binder

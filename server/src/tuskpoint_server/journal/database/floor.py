@@ -34,7 +34,7 @@ def find_or_floor(
 
     Both are read at one moment: so a thread whose row is gone counts in the floor.
     """
-    of = {"of_tenant": tenant, "of_thread": thread_id, "of_floor": FLOOR_THREAD}
-    rows = _FIND.run(connection, **of).fetchall()
+    parameters = {"of_tenant": tenant, "of_thread": thread_id, "of_floor": FLOOR_THREAD}
+    rows = _FIND.run(connection, **parameters).fetchall()
     logs = {log.row.thread_id: log for log in (log_of(binder_of(connection), row) for row in rows)}
     return logs.get(thread_id), logs.get(FLOOR_THREAD)

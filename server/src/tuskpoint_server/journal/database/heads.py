@@ -86,33 +86,39 @@ class Heads:
 
     def add(self, log: ThreadCacheEntry, place: Place) -> None:
         """Keep a checkpoint as it was committed, if it is the latest and all of it is known."""
-        row, known = log.row, log.known.get(place)
-        if known is None or known.pending is None or place[1] != log.greatest.get(place[0]):
+        row, checkpoint = log.row, log.known.get(place)
+        if (
+            checkpoint is None
+            or checkpoint.pending is None
+            or place[1] != log.greatest.get(place[0])
+        ):
             return
-        if len(known.pending) > _MAX_WRITES:
+        if len(checkpoint.pending) > _MAX_WRITES:
             return
-        writes = tuple(known.pending.values())
-        seqs = [known.seq, *(write.seq for write in writes)]
-        if row.deleted or known.held is not None or min(seqs) <= row.certified_seq:
+        writes = tuple(checkpoint.pending.values())
+        seqs = [checkpoint.seq, *(write.seq for write in writes)]
+        if row.deleted or checkpoint.held is not None or min(seqs) <= row.certified_seq:
             return  # segments may hold some of it, and an answer names them
         entry = Entry(
             key=CheckpointKey(row.thread_id, *place),
-            parent_id=known.parent_id,
+            parent_id=checkpoint.parent_id,
             incarnation=row.incarnation,
             seq=max(seqs),
             certified=False,
-            created_us=known.created_us,
-            metadata=known.metadata,
-            label=known.label,
-            summary=known.summary,
-            lineage=Lineage(known.forked_from, known.rolled_back_from, known.adopted_from),
+            created_us=checkpoint.created_us,
+            metadata=checkpoint.metadata,
+            label=checkpoint.label,
+            summary=checkpoint.summary,
+            lineage=Lineage(
+                checkpoint.forked_from, checkpoint.rolled_back_from, checkpoint.adopted_from
+            ),
             agent_id=row.agent_id,
         )
         self._heads[row.tenant, row.thread_id] = Head(
-            row.number, place, entry, known.state, writes, self.now_s() + _KEPT_S
+            row.number, place, entry, checkpoint.state, writes, self.now_s() + _KEPT_S
         )
         # One that takes the place of another is counted, too: so all is dropped sooner, not later.
-        self._grow(_ENTRY_BYTES + len(known.state) + len(known.metadata))
+        self._grow(_ENTRY_BYTES + len(checkpoint.state) + len(checkpoint.metadata))
 
     def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, Brought]] | None:
         """Return a head, and values of its thread; an empty `checkpoint_id` means the latest."""

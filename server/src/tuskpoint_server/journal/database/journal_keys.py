@@ -61,13 +61,13 @@ async def unseal(
         if wrapped:
             raise RuntimeError("it is sealed: start with --seal-journal and its key provider")
         return
-    key, kept = await open_key(wrapped)
+    key, new_wrapped = await open_key(wrapped)
     if not wrapped:
-        stored = await asyncio.to_thread(begin_sealing, backend, kept)
-        if stored != kept:  # another server was first
+        stored = await asyncio.to_thread(begin_sealing, backend, new_wrapped)
+        if stored != new_wrapped:  # another server was first
             key, _ = await open_key(stored)
-    elif kept != wrapped:
-        await asyncio.to_thread(replace_key, backend, JOURNAL_KEY, kept)
+    elif new_wrapped != wrapped:
+        await asyncio.to_thread(replace_key, backend, JOURNAL_KEY, new_wrapped)
     seal = sealing.Seal(key, facts.get(SEALING, sealing.BY_PLACE))
     approve(seal)
     backend.engine.update_execution_options(**sealing.options(seal))
@@ -88,15 +88,15 @@ async def bind(
     """
     wrapped = facts.get(ROW_KEY, "")
     is_complete = BOUND in facts
-    key, kept = await open_row_key(wrapped)
+    key, new_wrapped = await open_row_key(wrapped)
     is_secret = not wrapped.startswith(IN_THE_CLEAR)
     approve(binding.Binder(key, is_complete=is_complete, is_secret=is_secret))
     if not wrapped:
-        stored = await asyncio.to_thread(add_row_key, backend, kept)
-        if stored != kept:  # another server was first
+        stored = await asyncio.to_thread(add_row_key, backend, new_wrapped)
+        if stored != new_wrapped:  # another server was first
             key, _ = await open_row_key(stored)
-    elif kept != wrapped:
-        await asyncio.to_thread(replace_key, backend, ROW_KEY, kept)
+    elif new_wrapped != wrapped:
+        await asyncio.to_thread(replace_key, backend, ROW_KEY, new_wrapped)
     binder = binding.Binder(key, is_complete=is_complete, is_secret=is_secret)
     backend.engine.update_execution_options(**binding.options(binder))
     return binder

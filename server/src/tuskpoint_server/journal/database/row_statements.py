@@ -19,13 +19,13 @@ from .thread_rows import (
     StoredWrite,
 )
 
-CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
-CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
+CHECKPOINT_COLUMNS = tuple(column.name for column in checkpoints.columns if column.name != "number")
+CONTENT_COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
 WRITE_COLUMNS = (
     *("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields[:-1]),
     *("mac", "data"),
 )
-CHANGE_COLUMNS = tuple(one.name for one in changes.columns)
+CHANGE_COLUMNS = tuple(column.name for column in changes.columns)
 _KEY = ("thread", "checkpoint_ns", "checkpoint_id")
 _FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "held")
 

@@ -15,9 +15,9 @@ from .thread_rows import Place, ThreadCacheEntry
 CACHED_BYTES = 64 * 1024 * 1024
 
 
-def _bound(known: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
+def _bound(entry: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
     """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
-    return known.row.bound_rows is None and now.row.bound_rows is not None
+    return entry.row.bound_rows is None and now.row.bound_rows is not None
 
 
 class ThreadCache:
@@ -65,15 +65,15 @@ class ThreadCache:
 
         `now`: the thread without what was known of it; `None`: there is none.
         """
-        known = self._logs.get(name)
+        entry = self._logs.get(name)
         if now is None:
             self.forget(*name)
-        elif known is None or known.row.version != now.row.version or _bound(known, now):
+        elif entry is None or entry.row.version != now.row.version or _bound(entry, now):
             self.put(now)
         else:  # others may have moved its watermarks
-            known.row, known.early = now.row, now.early
-            known.damage, known.put_back = now.damage, now.put_back
-            known.stored_through = now.stored_through
+            entry.row, entry.early = now.row, now.early
+            entry.damage, entry.put_back = now.damage, now.put_back
+            entry.stored_through = now.stored_through
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """Drop one thread."""

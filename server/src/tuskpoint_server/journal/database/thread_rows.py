@@ -128,8 +128,8 @@ class ThreadRow:
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
-        ended = self.incarnation if self.deleted else self.incarnation - 1
-        return Refusal(Reason.THREAD_DELETED, thread_id=self.thread_id, incarnation=ended)
+        incarnation = self.incarnation if self.deleted else self.incarnation - 1
+        return Refusal(Reason.THREAD_DELETED, thread_id=self.thread_id, incarnation=incarnation)
 
     def begin_next(self, family: int, now_us: int) -> None:
         """Start the next incarnation; the sequence goes on, and no values are shared."""
@@ -228,8 +228,8 @@ def find_thread(
 
 def find_log(connection: Connection, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
     """Return what is known of a thread at first, or `None` if it never was."""
-    found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    return log_of(binder_of(connection), found) if found is not None else None
+    row = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    return log_of(binder_of(connection), row) if row is not None else None
 
 
 def lock_logs(
@@ -243,9 +243,9 @@ def lock_logs(
     meanwhile in other tables.
     """
     tenants, thread_ids = map(list, zip(*names, strict=True))
-    of = {"of_tenants": tenants, "of_threads": thread_ids}
-    numbers = (_LOCK if wait else _LOCK_FREE).run(connection, **of)
-    rows = _LOCKED.run(connection, **of)
+    parameters = {"of_tenants": tenants, "of_threads": thread_ids}
+    numbers = (_LOCK if wait else _LOCK_FREE).run(connection, **parameters)
+    rows = _LOCKED.run(connection, **parameters)
     binder = binder_of(connection)
     return lambda: (
         [log_of(binder, row) for row in rows.fetchall()],
@@ -379,8 +379,8 @@ class CachedCheckpoint:
         """Return whether its row is as the server wrote it, where all rows are bound."""
         if not binder.is_complete:
             return True
-        own = self.bind(binder, of.tenant, of.number, place)
-        return self.mac is not None and equal(self.mac, own)
+        mac = self.bind(binder, of.tenant, of.number, place)
+        return self.mac is not None and equal(self.mac, mac)
 
     def check(self, binder: Binder, of: ThreadRef, place: Place) -> None:
         """Compare the MAC of its row with the stored one, where all rows are bound.
@@ -401,14 +401,18 @@ class CachedCheckpoint:
         """Its channels by name."""
         if self.decoded is None:
             self.decoded = {
-                one.name: channel_ref(one.name, one.version, one.digest, one.size)
-                for one in decode_channels(self.state)
+                channel.name: channel_ref(
+                    channel.name, channel.version, channel.digest, channel.size
+                )
+                for channel in decode_channels(self.state)
             }
         return self.decoded
 
 
 KNOWN = tuple(
-    checkpoints.c[one.name] for one in fields(CachedCheckpoint) if one.name in checkpoints.c
+    checkpoints.c[attribute.name]
+    for attribute in fields(CachedCheckpoint)
+    if attribute.name in checkpoints.c
 )
 """Columns of `CachedCheckpoint`, all of a row's that are bound but for its place."""
 

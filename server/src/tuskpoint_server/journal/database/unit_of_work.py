@@ -125,18 +125,18 @@ class UnitOfWork:
 
         It returns those that another transaction has locked, if this one does not `wait` for it.
         """
-        wanted = set(names) - self._locked if self.is_shared else set()
-        if not wanted:
+        names_to_lock = set(names) - self._locked if self.is_shared else set()
+        if not names_to_lock:
             return frozenset
-        receive = lock_logs(self.connection, wanted, wait=wait)
+        receive = lock_logs(self.connection, names_to_lock, wait=wait)
 
         def received() -> Set[ThreadName]:
             logs, locked = receive()
-            found = {(log.row.tenant, log.row.thread_id): log for log in logs}
-            busy = {name for name, log in found.items() if log.row.number not in locked}
-            for name in wanted - busy:
-                self.logs.refresh(name, found.get(name))
-            self._locked |= wanted - busy
+            logs_by_name = {(log.row.tenant, log.row.thread_id): log for log in logs}
+            busy = {name for name, log in logs_by_name.items() if log.row.number not in locked}
+            for name in names_to_lock - busy:
+                self.logs.refresh(name, logs_by_name.get(name))
+            self._locked |= names_to_lock - busy
             return busy
 
         return received
@@ -248,33 +248,33 @@ class UnitOfWork:
 
     def greatest(self, log: ThreadCacheEntry, checkpoint_ns: str) -> str:
         """Return the greatest ID of a namespace; empty if it has none."""
-        found = log.greatest.get(checkpoint_ns)
-        if found is None:
-            found = ""
+        maximum = log.greatest.get(checkpoint_ns)
+        if maximum is None:
+            maximum = ""
             if not log.fresh:
-                found = greatest_id(self.connection, log.row.number, checkpoint_ns)
+                maximum = greatest_id(self.connection, log.row.number, checkpoint_ns)
                 for number, namespace, checkpoint_id in self._checkpoints:
                     if number == log.row.number and namespace == checkpoint_ns:
-                        found = max(found, checkpoint_id)
-            log.greatest[checkpoint_ns] = found
-        return found
+                        maximum = max(maximum, checkpoint_id)
+            log.greatest[checkpoint_ns] = maximum
+        return maximum
 
     def checkpoint(self, log: ThreadCacheEntry, place: Place) -> CachedCheckpoint | None:
         """Return a stored checkpoint, or `None`."""
-        known = log.known.get(place)
-        if known is not None or place[1] > self.greatest(log, place[0]):
-            return known
+        checkpoint = log.known.get(place)
+        if checkpoint is not None or place[1] > self.greatest(log, place[0]):
+            return checkpoint
         self._write_out_checkpoints()
         row = READ_CHECKPOINT.run(
             self.connection, **parameters_of(log.row.number, *place)
         ).fetchone()
         if row is None:
             return None
-        known = CachedCheckpoint(*row)
+        checkpoint = CachedCheckpoint(*row)
         if self.binder.is_complete:
-            self._check(log, place, known.mac, known.bind(*self._of(log, place)))
-        log.add(place, known)
-        return known
+            self._check(log, place, checkpoint.mac, checkpoint.bind(*self._of(log, place)))
+        log.add(place, checkpoint)
+        return checkpoint
 
     def raised_from(self, log: ThreadCacheEntry, checkpoint_ns: str, checkpoint_id: str) -> str:
         """Return the ID that a save with a generated ID got instead; empty if it got none.
@@ -282,9 +282,9 @@ class UnitOfWork:
         Both end with the same random bits.
         """
         self._write_out_checkpoints()
-        of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "after": checkpoint_id}
+        parameters = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "after": checkpoint_id}
         ending = f"%{random_end_of(checkpoint_id)}"
-        row = RAISED.run(self.connection, **of, ending=ending).fetchone()
+        row = RAISED.run(self.connection, **parameters, ending=ending).fetchone()
         return str(row[0]) if row is not None else ""
 
     def is_of_ended(self, log: ThreadCacheEntry, place: Place, *, raised: bool) -> bool:
@@ -297,13 +297,13 @@ class UnitOfWork:
         if place[1] > row.deleted_through:
             return False
         ended = row.incarnation if row.deleted else row.incarnation - 1
-        of = {"of_thread": row.number, "of_ns": place[0], "ended": ended}
+        parameters = {"of_thread": row.number, "of_ns": place[0], "ended": ended}
         if raised:
-            of["ending"] = f"%{random_end_of(place[1])}"
+            parameters["ending"] = f"%{random_end_of(place[1])}"
         else:
-            of["of_id"] = place[1]
+            parameters["of_id"] = place[1]
         statement = CHANGED_OR_RAISED if raised else CHANGED
-        if statement.run(self.connection, **of).fetchone() is not None:
+        if statement.run(self.connection, **parameters).fetchone() is not None:
             return True
         ended_us = row.updated_us if row.deleted else row.created_us
         return row.compacted_seq > 0 and generated_us(place[1]) <= ended_us
@@ -322,19 +322,19 @@ class UnitOfWork:
         """Return the stored writes of a checkpoint, which need not exist yet."""
         if known is not None and known.pending is not None:
             return known.pending
-        found: Pending = {}
+        writes: Pending = {}
         if known is not None or log.early:
             self._write_out_writes()
             rows = READ_PENDING.run(self.connection, **parameters_of(log.row.number, *place))
             for mac, *columns in rows.fetchall():
                 write = StoredWrite(*columns)
                 if self.binder.is_complete:
-                    of = write.mac(self.binder, log.row.number, place)
-                    self._check(log, place, mac, of)
-                found[write.task_id, write.idx] = write
+                    computed_mac = write.mac(self.binder, log.row.number, place)
+                    self._check(log, place, mac, computed_mac)
+                writes[write.task_id, write.idx] = write
         if known is not None:
-            known.pending = found
-        return found
+            known.pending = writes
+        return writes
 
     def sibling_base(
         self, log: ThreadCacheEntry, checkpoint_ns: str, parent_id: str
@@ -344,8 +344,8 @@ class UnitOfWork:
         A checkpoint that stayed when the parent went, or that was copied without it, has it.
         """
         self._write_out_checkpoints()
-        of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
-        row = SIBLING_WITH_BASE.run(self.connection, **of).fetchone()
+        parameters = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
+        row = SIBLING_WITH_BASE.run(self.connection, **parameters).fetchone()
         sibling = self.checkpoint(log, (checkpoint_ns, row[0])) if row is not None else None
         return sibling.delta_base if sibling is not None else None
 
@@ -355,19 +355,19 @@ class UnitOfWork:
 
     def value(self, log: ThreadCacheEntry, digest: bytes) -> tuple[int, int] | None:
         """Return size and encoding of a value of the thread's family whose data is here."""
-        of = {"of_family": log.row.family, "of_digest": digest}
-        found = READ_VALUE.run(self.connection, **of).fetchone()
-        if found is None:
+        parameters = {"of_family": log.row.family, "of_digest": digest}
+        stored_row = READ_VALUE.run(self.connection, **parameters).fetchone()
+        if stored_row is None:
             row = self._contents.get((log.row.family, digest))
             return row and (row[_SIZE], row[_ENCODING])
-        size, encoding = found
+        size, encoding = stored_row
         return size, encoding
 
     def is_keyframe(self, log: ThreadCacheEntry, digest: bytes) -> bool:
         """Return whether a value of the thread's family is here, with its data, and no patch."""
         if digest not in log.keyframes:
-            found = self.value(log, digest)
-            if found is None or found[1] == Encoding.PATCH:
+            value = self.value(log, digest)
+            if value is None or value[1] == Encoding.PATCH:
                 return False
             log.keyframes.add(digest)
         return True

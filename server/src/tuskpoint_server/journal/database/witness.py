@@ -104,16 +104,17 @@ class Witness:
                 self.note(0, 0)
             return
         number, seq = self._noted
-        [found] = _OF_THREAD.run(connection, of_number=number).fetchone() or (None,)
+        [last_seq] = _OF_THREAD.run(connection, of_number=number).fetchone() or (None,)
         [greatest] = _GREATEST.run(connection).fetchone() or (None,)
         # The rows of threads that were deleted long ago are removed, with their numbers.
-        is_removed = found is None and (greatest or 0) > number
-        named = f"{number}:{seq}"
-        if not is_removed and (found or 0) < seq and named not in accepted:
+        is_removed = last_seq is None and (greatest or 0) > number
+        position = f"{number}:{seq}"
+        if not is_removed and (last_seq or 0) < seq and position not in accepted:
             raise RuntimeError(
                 f"it is older than this server knows it: change {seq} of thread number {number} "
-                f"was acknowledged, and it has {found or 0}; put the newer journal back, or start "
-                f"once with --accept-older-journal {named}, which gives up what was saved since"
+                f"was acknowledged, and it has {last_seq or 0}; put the newer journal back, or "
+                f"start once with --accept-older-journal {position}, which gives up what was saved "
+                "since"
             )
 
     def note(self, number: int, seq: int) -> None:

@@ -187,9 +187,9 @@ class Writer:
             ended = ended or is_last
             if batch:
                 committed = self._commit(batch)
-                done = [change for change in batch if change not in self._deferred]
+                decided = [change for change in batch if change not in self._deferred]
                 with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                    self._loop.call_soon_threadsafe(self._resolve, done, committed)
+                    self._loop.call_soon_threadsafe(self._resolve, decided, committed)
                 # What no caller has to wait for.
                 self._logs.trim()
                 self._tidy()
@@ -322,12 +322,16 @@ class Writer:
         Where it `waits`, it waits for threads that were deferred before, and if all are locked.
         Returns the changes that were deferred for too long, which are refused.
         """
-        due = {one.thread for one in changes if one.thread and one.deferred_s} if waits else set()
-        if due:
+        due_threads = (
+            {change.thread for change in changes if change.thread and change.deferred_s}
+            if waits
+            else set()
+        )
+        if due_threads:
             with self._backend.waiting(batch.connection):
-                locked = batch.locking(due)
-        free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
-        if due:
+                locked = batch.locking(due_threads)
+        free = batch.locking({change.thread for change in changes if change.thread}, wait=False)
+        if due_threads:
             locked()
         busy = free()
         self._deferred = [change for change in changes if change.thread in busy]
@@ -339,7 +343,9 @@ class Writer:
                 locked = batch.locking(busy)
             locked()
             self._deferred = []
-        late = [one for one in self._deferred if now_s - one.deferred_s > _LONGEST_DEFERRAL_S]
+        late = [
+            change for change in self._deferred if now_s - change.deferred_s > _LONGEST_DEFERRAL_S
+        ]
         for change in late:
             self._deferred.remove(change)
             change.error = unavailable(

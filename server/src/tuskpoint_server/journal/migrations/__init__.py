@@ -25,4 +25,4 @@ LATEST = MIGRATIONS[-1].number
 
 def after(layout: int) -> tuple[Migration, ...]:
     """Return the migrations that a journal of a layout lacks."""
-    return tuple(one for one in MIGRATIONS if one.number > layout)
+    return tuple(migration for migration in MIGRATIONS if migration.number > layout)

@@ -31,11 +31,20 @@ def _damaged(connection: Connection) -> Iterator[str]:
         yield from _of_contents(connection, rows)
     for rows in TableRows(writes).runs(connection):
         for row in rows:
-            of = dict(zip(_WRITE, row, strict=True))
-            stored = (of["digest"], of["type"], of["size"], of["encoding"], of["data"])
-            value = stored_value(of["thread"], *stored)
+            write = dict(zip(_WRITE, row, strict=True))
+            stored = (
+                write["digest"],
+                write["type"],
+                write["size"],
+                write["encoding"],
+                write["data"],
+            )
+            value = stored_value(write["thread"], *stored)
             if isinstance(value, DamagedValue):
-                at = f"checkpoint '{of['checkpoint_id']}' of {_thread(connection, of['thread'])}"
+                at = (
+                    f"checkpoint '{write['checkpoint_id']}' of "
+                    f"{_thread(connection, write['thread'])}"
+                )
                 yield _line(value, at)
 
 
@@ -43,10 +52,10 @@ def _of_contents(connection: Connection, rows: Sequence[Row]) -> Iterator[str]:
     families: dict[int, dict[bytes, StoredValue]] = {}
     brought: dict[tuple[int, bytes], int] = {}
     for row in rows:
-        of = dict(zip(_CONTENT, row, strict=True))
-        stored = StoredValue(*(of[name] for name in StoredValue._fields))
-        families.setdefault(of["family"], {})[stored.digest] = stored
-        brought[of["family"], stored.digest] = of["thread"]
+        columns = dict(zip(_CONTENT, row, strict=True))
+        stored = StoredValue(*(columns[name] for name in StoredValue._fields))
+        families.setdefault(columns["family"], {})[stored.digest] = stored
+        brought[columns["family"], stored.digest] = columns["thread"]
     for family, values in families.items():
         for digest, value in compared(connection, family, values):
             if isinstance(value, DamagedValue):

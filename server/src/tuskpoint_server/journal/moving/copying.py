@@ -67,27 +67,29 @@ def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
             keep_servers_away(source, reading)
         with source.transaction(reading):  # all that is read is of one moment
             with _about("the source"):
-                known = read_finished(reading)
+                facts = read_finished(reading)
             with _about("the target"):
                 target.check(writing)
                 keep_servers_away(target, writing)
-                resumed = _begin(target, writing, known)
+                resumed = _begin(target, writing, facts)
             run = _Run(reading, target, writing, progress)
             anew = False
             try:
                 tables = run.fill()
             except Exception as error:
                 # Rows of an earlier attempt are not those of the source any more, or collide.
-                anew = resumed and not any(one.storage_problem(error) for one in (source, target))
+                anew = resumed and not any(
+                    backend.storage_problem(error) for backend in (source, target)
+                )
                 if not anew:
                     raise
                 with target.transaction(writing, writes=True):
                     target.drop(writing)
-                    _make(target, writing, known)
+                    _make(target, writing, facts)
                 tables = run.fill()
             with target.transaction(writing, writes=True):
                 copy_numbers(reading, writing)
-                _copy_facts(writing, known)
+                _copy_facts(writing, facts)
                 finish(writing)
             [left_out] = reading.execute(select(func.count()).select_from(packs)).one()
             return Copied(tables, left_out, anew, damaged_values(reading))
@@ -124,19 +126,19 @@ class _Run(NamedTuple):
             return [self._compare(rows) for rows in every_rows]
 
     def _compare(self, rows: Rows) -> CopiedTable:
-        found = rows.digest(self.reading)
-        if rows.digest(self.writing) != found:
+        digest = rows.digest(self.reading)
+        if rows.digest(self.writing) != digest:
             raise UnequalError(f"table {rows.name} of the copy differs from the source")
-        return CopiedTable(rows.name, *found)
+        return CopiedTable(rows.name, *digest)
 
     def _copy(self, rows: Rows) -> None:
         copied = 0
-        for some in rows.runs(self.reading, rows.last(self.writing)):
+        for run in rows.runs(self.reading, rows.last(self.writing)):
             with self.target.transaction(self.writing, writes=True):
-                rows.write(self.writing, some)
+                rows.write(self.writing, run)
             failpoint("copy.after_run")
             self.target.tidy(self.writing)
-            copied += len(some)
+            copied += len(run)
             self.progress(rows.name, copied)
 
 
@@ -149,28 +151,32 @@ def _about(place: str) -> Iterator[None]:
         raise RuntimeError(f"{place} cannot be used: {error}") from error
 
 
-def _begin(target: Backend, connection: Connection, known: dict[str, str]) -> bool:
+def _begin(target: Backend, connection: Connection, source_facts: dict[str, str]) -> bool:
     """Make the tables unless they are there; return whether an earlier attempt did."""
     with target.transaction(connection, writes=True):
-        found = read_facts(connection)
-        if found is None:
-            _make(target, connection, known)
+        facts = read_facts(connection)
+        if facts is None:
+            _make(target, connection, source_facts)
             return False
-        same = {JOURNAL_ID: known[JOURNAL_ID], GENERATION: str(int(known[GENERATION]) + 1)}
-        if not is_unfinished(found) or not same.items() <= found.items():
+        expected = {
+            JOURNAL_ID: source_facts[JOURNAL_ID],
+            GENERATION: str(int(source_facts[GENERATION]) + 1),
+        }
+        if not is_unfinished(facts) or not expected.items() <= facts.items():
             raise RuntimeError("it is not empty; choose an empty database or data directory")
         return True
 
 
-def _make(target: Backend, connection: Connection, known: dict[str, str]) -> None:
-    generation = int(known[GENERATION]) + 1
-    make(target, connection, generation, finished=False, journal_id=known[JOURNAL_ID])
+def _make(target: Backend, connection: Connection, facts: dict[str, str]) -> None:
+    generation = int(facts[GENERATION]) + 1
+    make(target, connection, generation, finished=False, journal_id=facts[JOURNAL_ID])
 
 
-def _copy_facts(connection: Connection, known: dict[str, str]) -> None:
+def _copy_facts(connection: Connection, facts: dict[str, str]) -> None:
     """Copy what else the source says of itself: where its blobs are, whose vectors it has."""
-    kept = (*OWN, CLOCK, SCRUB)  # a copy begins with the time that it finds, and is not scrubbed
-    connection.execute(delete(journal_info).where(journal_info.c.name.not_in(kept)))
-    others = [{"name": name, "value": value} for name, value in known.items() if name not in kept]
-    if others:
-        connection.execute(insert(journal_info), others)
+    # A copy begins with the time that it finds, and is not scrubbed.
+    excluded = (*OWN, CLOCK, SCRUB)
+    connection.execute(delete(journal_info).where(journal_info.c.name.not_in(excluded)))
+    rows = [{"name": name, "value": value} for name, value in facts.items() if name not in excluded]
+    if rows:
+        connection.execute(insert(journal_info), rows)

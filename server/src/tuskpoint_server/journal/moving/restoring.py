@@ -135,9 +135,9 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
         backend.check(connection)
         keep_servers_away(backend, connection)
         with backend.transaction(connection, writes=True):
-            known = read_finished(connection, current=False)
+            facts = read_finished(connection, current=False)
             renew(connection, above)
-            if trusted and layout_of(known) > FIRST:  # the next start makes a key
+            if trusted and layout_of(facts) > FIRST:  # the next start makes a key
                 unbind(connection)
             connection.execute(delete(packs))
         with backend.transaction(connection):
@@ -157,22 +157,22 @@ def _reading(file: Path) -> Iterator[Connection]:
 
 def _check_pages(connection: Connection) -> None:
     try:
-        [found] = driver_of(connection).execute("PRAGMA integrity_check(1)").fetchone()
+        [result] = driver_of(connection).execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
             raise RuntimeError("it is not a database of SQLite") from error
         raise DamagedError(str(error)) from error
-    if found != "ok":
-        raise DamagedError(found.partition("\n")[0])
+    if result != "ok":
+        raise DamagedError(result.partition("\n")[0])
 
 
 def _summary(connection: Connection) -> Summary:
     living = select(func.count()).where(of_users(threads), threads.c.deleted.is_(False))
     stored = (members.c.tenant == catalogs.c.tenant) & (members.c.sha256 == catalogs.c.sha256)
-    known = connection.execute(select(catalogs.c.tenant, members.c.blob_id).join(members, stored))
+    rows = connection.execute(select(catalogs.c.tenant, members.c.blob_id).join(members, stored))
     return Summary(
         connection.execute(living).scalar_one(),
         connection.execute(select(func.count()).select_from(checkpoints)).scalar_one(),
         int(read_finished(connection, current=False)[GENERATION]),
-        dict(known.fetchall()),
+        dict(rows.fetchall()),
     )

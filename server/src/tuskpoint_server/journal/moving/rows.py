@@ -112,8 +112,8 @@ class TableRows(Rows):
         sizes, rows = select(_size(table)), select(table)
         order = list(table.primary_key)
 
-        def statement(chosen: Select[object]) -> Statement:
-            return Statement(chosen.order_by(*order).limit(bindparam("most")))
+        def statement(query: Select[object]) -> Statement:
+            return Statement(query.order_by(*order).limit(bindparam("most")))
 
         self._first = (statement(sizes), statement(rows))
         self._next = (statement(sizes.where(above)), statement(rows.where(above)))
@@ -125,14 +125,14 @@ class TableRows(Rows):
     def read(self, connection: Connection, after: Key | None) -> Sequence[Row]:
         """Return the next rows: as many as `RUN_BYTES` allow, and at least one."""
         sizes, rows = self._first if after is None else self._next
-        above = {f"above_{n}": one for n, one in enumerate(after or ())}
-        total, most = 0, 0
+        above = {f"above_{n}": value for n, value in enumerate(after or ())}
+        total, count = 0, 0
         for [size] in sizes.run(connection, most=RUN_ROWS, **above).fetchall():
             total += size
-            if most and total > RUN_BYTES:
+            if count and total > RUN_BYTES:
                 break
-            most += 1
-        return [self._row(row) for row in rows.run(connection, most=most, **above).fetchall()]
+            count += 1
+        return [self._row(row) for row in rows.run(connection, most=count, **above).fetchall()]
 
     def last(self, connection: Connection) -> Key | None:
         """Return the greatest key."""
@@ -223,12 +223,12 @@ def _size(table: Table) -> ColumnElement[int]:
 def _spelled(row: Row) -> bytes:
     """Return a row as bytes that no other row has."""
     parts: list[bytes] = []
-    for one in row:
-        if isinstance(one, str):
-            data = one.encode()
+    for value in row:
+        if isinstance(value, str):
+            data = value.encode()
             parts.append(b"t%d:%b" % (len(data), data))
-        elif isinstance(one, bytes):
-            parts.append(b"b%d:%b" % (len(one), one))
+        elif isinstance(value, bytes):
+            parts.append(b"b%d:%b" % (len(value), value))
         else:
-            parts.append(f"{one};".encode())  # a whole number, a truth value or None
+            parts.append(f"{value};".encode())  # a whole number, a truth value or None
     return b"".join(parts) + b"\n"

@@ -111,10 +111,10 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     Its own row is marked as deleted.
     """
     row = log.row
-    of = {"of_thread": row.number}
-    count, through = _EXTENT.run(batch.connection, **of).fetchone() or (0, "")
+    parameters = {"of_thread": row.number}
+    count, through = _EXTENT.run(batch.connection, **parameters).fetchone() or (0, "")
     for statement in _DROP_THREAD:
-        statement.run(batch.connection, **of)
+        statement.run(batch.connection, **parameters)
     row.bound_rows = EMPTY_SUM
     row.retention_s = 0  # else every look for threads past their retention would find it again
     seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
@@ -151,14 +151,14 @@ def remove_checkpoints(
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
     # The bytes that they brought are estimated as an average: else every state would be read.
     row, count = log.row, len(doomed)
-    left = row.added_bytes - row.removed_bytes
-    row.removed_bytes += left * count // max(row.checkpoint_count, count)
+    stored_bytes = row.added_bytes - row.removed_bytes
+    row.removed_bytes += stored_bytes * count // max(row.checkpoint_count, count)
     row.removed_count += count
     row.checkpoint_count -= count
     head_id = max((name for namespace, name in nodes.keys() - doomed if not namespace), default="")
     if head_id != row.head_id:
-        known = batch.checkpoint(log, ("", head_id)) if head_id else None
-        log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
+        head = batch.checkpoint(log, ("", head_id)) if head_id else None
+        log.set_head(head_id, batch.pending(log, ("", head_id), head) if head is not None else {})
     batch.logs.forget(tenant, thread_id)
     return len(doomed)
 
@@ -169,8 +169,8 @@ def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) ->
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
     keys = [parameters_of(log.row.number, *place) for place in places]
     for statement in _DROP_BOUND:
-        gone = [statement.run(batch.connection, **key) for key in keys]
-        batch.forget_rows(log, (mac for answer in gone for (mac,) in answer.fetchall()))
+        answers = [statement.run(batch.connection, **key) for key in keys]
+        batch.forget_rows(log, (mac for answer in answers for (mac,) in answer.fetchall()))
     _DROP_VECTORS.run_many(batch.connection, keys)
     log.forget_checkpoints()
     record(batch, log, seq, places)

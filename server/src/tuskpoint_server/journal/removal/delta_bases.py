@@ -102,13 +102,17 @@ def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
     answer = _NODES.run(connection, of_thread=of.number)
     while rows := answer.fetchmany(_NODES_AT_ONCE):
         for number, checkpoint_ns, checkpoint_id, *columns in rows:
-            known = CachedCheckpoint(*columns)
-            known.check(binder, of, (checkpoint_ns, checkpoint_id))
-            base = decode_delta_base(known.delta_base, checkpoint_id) if known.delta_base else ()
+            checkpoint = CachedCheckpoint(*columns)
+            checkpoint.check(binder, of, (checkpoint_ns, checkpoint_id))
+            base = (
+                decode_delta_base(checkpoint.delta_base, checkpoint_id)
+                if checkpoint.delta_base
+                else ()
+            )
             node = Node(
-                *(checkpoint_ns, checkpoint_id, known.root_id, known.run_id),
-                *(known.delta_channels, number, known.label, known.created_us),
-                *(path_parent(known.parent_id, base), base),
+                *(checkpoint_ns, checkpoint_id, checkpoint.root_id, checkpoint.run_id),
+                *(checkpoint.delta_channels, number, checkpoint.label, checkpoint.created_us),
+                *(path_parent(checkpoint.parent_id, base), base),
             )
             nodes[node.place] = node
     return nodes
@@ -117,7 +121,7 @@ def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
 def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
     """Return the values and writes that channels are rebuilt from, by name; empty ones left out."""
     return tuple(
-        DeltaChannel(name, path.seed, tuple(one.write for one in path.writes), path.goes_on_at)
+        DeltaChannel(name, path.seed, tuple(write.write for write in path.writes), path.goes_on_at)
         for name, path in sorted(paths.items())
         if path.seed is not None or path.newest_first or path.goes_on_at
     )
@@ -137,7 +141,7 @@ def needed_bases(
         return []
     stored = {
         (checkpoint_ns, name): {
-            one.name for one in decode_channels(state) if one.digest is not None
+            channel.name for channel in decode_channels(state) if channel.digest is not None
         }
         for checkpoint_ns, name, state in _STATES.run_listed(
             connection, (node.number for node in below)
@@ -148,38 +152,40 @@ def needed_bases(
         staying[namespace].add(checkpoint_id)
     paths: dict[Place, dict[str, DeltaPath]] = defaultdict(dict)
     walked: dict[Place, set[str]] = defaultdict(set)
-    asked = [(node, set(json.loads(node.delta_channels))) for node in below]
-    while asked:
-        node, names = asked.pop()
+    queue = [(node, set(json.loads(node.delta_channels))) for node in below]
+    while queue:
+        node, names = queue.pop()
         if node.place not in stored:
             continue  # nothing is removed above it
-        begun = {one.name for one in node.delta_base if not one.ancestor_id}
-        names = names - walked[node.place] - stored[node.place] - begun
+        based_names = {channel.name for channel in node.delta_base if not channel.ancestor_id}
+        names = names - walked[node.place] - stored[node.place] - based_names
         walked[node.place] |= names
         if names and node.parent not in doomed:
-            asked.append((nodes[node.parent], names))
+            queue.append((nodes[node.parent], names))
         elif names:
-            found = follow(
+            new_paths = follow(
                 connection, of, node.place, sorted(names), until=staying[node.checkpoint_ns]
             )
-            paths[node.place].update(found)
+            paths[node.place].update(new_paths)
             # At the ancestor where a path continues, the channel is needed as well.
-            asked += (
+            queue += (
                 (nodes[node.checkpoint_ns, path.goes_on_at], {name})
-                for name, path in found.items()
+                for name, path in new_paths.items()
                 if path.goes_on_at
             )
     bases: list[NewBase] = []
     for place in sorted(paths):
-        node, found = nodes[place], paths[place]
-        if channels := rebuilt_from(found):
+        node, node_paths = nodes[place], paths[place]
+        if channels := rebuilt_from(node_paths):
             # No remaining checkpoint asks for a channel that continues above and was not followed.
-            ended = (
-                one for one in node.delta_base if not one.ancestor_id and one.name not in found
+            ended_channels = (
+                channel
+                for channel in node.delta_base
+                if not channel.ancestor_id and channel.name not in node_paths
             )
-            rows = {one.number for path in found.values() for one in path.newest_first}
-            taken = tuple(sorted(row for row in rows if row is not None))
-            bases.append(NewBase(node, (*ended, *channels), taken))
+            rows = {write.number for path in node_paths.values() for write in path.newest_first}
+            write_numbers = tuple(sorted(row for row in rows if row is not None))
+            bases.append(NewBase(node, (*ended_channels, *channels), write_numbers))
     return bases
 
 
@@ -188,16 +194,16 @@ def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
     children: dict[Place, list[Place]] = defaultdict(list)
     for node in nodes.values():
         children[node.parent].append(node.place)
-    found: set[Place] = set()
+    descendants: set[Place] = set()
     waiting = list(doomed)
     while waiting:
-        new = [child for child in children.pop(waiting.pop(), ()) if child not in found]
-        found.update(new)
+        new = [child for child in children.pop(waiting.pop(), ()) if child not in descendants]
+        descendants.update(new)
         waiting += new
-    return [nodes[place] for place in sorted(found - doomed)]
+    return [nodes[place] for place in sorted(descendants - doomed)]
 
 
-_KEPT = tuple(one.name for one in contents.columns if one.name != "number")
+_KEPT = tuple(column.name for column in contents.columns if column.name != "number")
 
 
 def _keep() -> ClauseElement:
@@ -238,62 +244,66 @@ def give(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBase]) -> 
     It counts as saved again, an event that watchers know. It comes before the removal in the log:
     wherever the log is cut, nothing is missing.
     """
-    kept: dict[int, tuple[int, bytes | None]] = {}  # the change, and the segment that holds it
-    standing = _standing(batch.connection, log, {row for one in bases for row in one.taken})
-    for one in bases:
-        base = encode_delta_base(one.base)
-        size = len(base) + sum(standing[row][0] for row in one.taken if row not in kept)
-        seq = batch.change(
-            log, EventKind.CHECKPOINT_SAVED, one.node.place, size_bytes=size, indexed=True
+    sources: dict[int, tuple[int, bytes | None]] = {}  # the change, and the segment that holds it
+    stored_writes = _standing(
+        batch.connection, log, {row for new_base in bases for row in new_base.taken}
+    )
+    for new_base in bases:
+        base = encode_delta_base(new_base.base)
+        size = len(base) + sum(
+            stored_writes[row][0] for row in new_base.taken if row not in sources
         )
-        known = batch.checkpoint(log, one.node.place)
-        if known is None:
-            raise ValueError(f"checkpoint {one.node.place} was read and is not there")
-        known.delta_base, known.seq = base, seq
-        batch.amend_checkpoint(log, one.node.place, known)
-        for row in one.taken:
-            kept.setdefault(row, (seq, standing[row][1]))
-    some, size = dict[int, tuple[int, bytes | None]](), 0
-    for row, of in kept.items():
-        some[row] = of
-        size += standing[row][0]
+        seq = batch.change(
+            log, EventKind.CHECKPOINT_SAVED, new_base.node.place, size_bytes=size, indexed=True
+        )
+        checkpoint = batch.checkpoint(log, new_base.node.place)
+        if checkpoint is None:
+            raise ValueError(f"checkpoint {new_base.node.place} was read and is not there")
+        checkpoint.delta_base, checkpoint.seq = base, seq
+        batch.amend_checkpoint(log, new_base.node.place, checkpoint)
+        for row in new_base.taken:
+            sources.setdefault(row, (seq, stored_writes[row][1]))
+    portion, size = dict[int, tuple[int, bytes | None]](), 0
+    for row, source in sources.items():
+        portion[row] = source
+        size += stored_writes[row][0]
         if size > _KEPT_BYTES:
-            _keep_values(batch.connection, log, some)
-            some, size = {}, 0
-    _keep_values(batch.connection, log, some)
+            _keep_values(batch.connection, log, portion)
+            portion, size = {}, 0
+    _keep_values(batch.connection, log, portion)
 
 
 def _keep_values(
-    connection: Connection, log: ThreadCacheEntry, kept: Mapping[int, tuple[int, bytes | None]]
+    connection: Connection, log: ThreadCacheEntry, sources: Mapping[int, tuple[int, bytes | None]]
 ) -> None:
     """Keep the values of writes, by their numbers, among those of the family."""
-    stored = {number: columns for number, *columns in _VALUES.run_listed(connection, kept)}
-    found: dict[bytes, dict[str, object]] = {}
-    for number, (seq, segment) in kept.items():
+    stored = {number: columns for number, *columns in _VALUES.run_listed(connection, sources)}
+    rows: dict[bytes, dict[str, object]] = {}
+    for number, (seq, segment) in sources.items():
         if number not in stored:
             continue
         value = dict(zip(_OF_WRITE, stored[number], strict=True))
-        before = found.get(value["digest"])
+        before = rows.get(value["digest"])
         if before is None or (before["data"] is None and value["data"] is not None):
-            of = {"family": log.row.family, "tenant": log.row.tenant, "seq": seq}
-            of |= {"keyframe": None, "patches": 0, "patch_bytes": 0, "segment": segment}
-            found[value["digest"]] = {**value, **of}
-    _KEEP.run_many(connection, list(found.values()))
+            extra_columns = {"family": log.row.family, "tenant": log.row.tenant, "seq": seq}
+            extra_columns |= {"keyframe": None, "patches": 0, "patch_bytes": 0, "segment": segment}
+            rows[value["digest"]] = {**value, **extra_columns}
+    _KEEP.run_many(connection, list(rows.values()))
 
 
 def _standing(
     connection: Connection, log: ThreadCacheEntry, numbers: AbstractSet[int]
 ) -> dict[int, tuple[int, bytes | None]]:
     """Return the stored bytes of writes, and of evicted ones the segment that holds them."""
-    found: dict[int, tuple[int, bytes | None]] = {}
+    stored_writes: dict[int, tuple[int, bytes | None]] = {}
     tenant, thread = log.row.tenant, log.row.number
     for number, digest, seq, size, held in _STANDING.run_listed(connection, sorted(numbers)):
         holder = None
         if size is None:
             places = segment_refs.of_writes(connection, tenant, thread, held, [seq])
-            holder = _holder(connection, tenant, [one.sha256 for one in places], digest)
-        found[number] = (size or 0, holder)
-    return found
+            holder = _holder(connection, tenant, [location.sha256 for location in places], digest)
+        stored_writes[number] = (size or 0, holder)
+    return stored_writes
 
 
 def _holder(

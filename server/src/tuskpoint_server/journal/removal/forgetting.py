@@ -87,8 +87,8 @@ async def forget_threads(database: Database, now_us: int) -> int:
     before_us = now_us - KEPT_DAYS * _DAY_US
     count, after = 0, 0
     while True:
-        of = {"before_us": before_us, "after": after, "max_rows": FORGOTTEN_AT_ONCE}
-        rows = await database.rows(_FIND, **of)
+        parameters = {"before_us": before_us, "after": after, "max_rows": FORGOTTEN_AT_ONCE}
+        rows = await database.rows(_FIND, **parameters)
         if not rows:
             return count
         count += await database.transact(partial(_forget, rows=rows, before_us=before_us))
@@ -101,11 +101,11 @@ def _forget(batch: UnitOfWork, rows: Sequence[SqlRow], before_us: int) -> int:
     batch.write_out()
     count = 0
     for number, tenant, thread_id in rows:
-        of = {"of_number": number, "before_us": before_us}
+        parameters = {"of_number": number, "before_us": before_us}
         log = batch.find_any(tenant, thread_id)
         if log is None or log.damage is not None:
             continue  # what is damaged stays as it is, for who looks into it
-        if _STILL.run(batch.connection, **of).fetchone() is None:
+        if _STILL.run(batch.connection, **parameters).fetchone() is None:
             continue
         _raise_floor(batch, tenant, log.row.incarnation, log.row.seq)
         _DROP.run(batch.connection, of_number=number)

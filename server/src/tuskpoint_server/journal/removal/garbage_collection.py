@@ -236,42 +236,48 @@ class Pass:
         """
 
         def work(batch: UnitOfWork) -> tuple[_Seen, Taken]:
-            connection, taken = batch.connection, Taken()
+            connection, total = batch.connection, Taken()
             seen = self._read(connection, _lock_family(batch, self.family))
             spared = (self.spared, seen.named)
-            left = [one for one in values if not any(one.digest in some for some in spared)]
-            patches = [one for one in left if one.keyframe is not None]
-            for some in (patches, [one for one in left if one.keyframe is None]):
-                digests = (one.digest for one in some)
+            candidates = [
+                value
+                for value in values
+                if not any(value.digest in spared_digests for spared_digests in spared)
+            ]
+            patches = [value for value in candidates if value.keyframe is not None]
+            for group in (patches, [value for value in candidates if value.keyframe is None]):
+                digests = (value.digest for value in group)
                 rows = _KEYFRAMES.run_listed(connection, digests, of_family=self.family)
                 keyframes = {row[0] for row in rows}
-                taken += drop(connection, [one for one in some if one.digest not in keyframes])
-            if taken.values:
+                total += drop(
+                    connection, [value for value in group if value.digest not in keyframes]
+                )
+            if total.values:
                 _COUNT_TAKEN.run(connection, of_family=self.family)
                 batch.logs.clear()  # known keyframes may be among them
-            return seen, taken
+            return seen, total
 
-        seen, taken = await database.transact(work)
+        seen, total = await database.transact(work)
         self._learn(seen)  # only now: what the transaction saw of its own batch is committed
-        return taken
+        return total
 
     def _read(self, connection: Connection, rows: Iterable[tuple[int, int, int]]) -> _Seen:
         """Read the checkpoints that changed, wholly of threads whose changes are not all there."""
         seqs: dict[int, int] = {}
-        named: set[bytes] = set()
+        digests: set[bytes] = set()
         for number, seq, compacted_seq in rows:
-            known, seqs[number] = self.seqs.get(number), seq
-            if known is None or known < compacted_seq:
+            known_seq, seqs[number] = self.seqs.get(number), seq
+            if known_seq is None or known_seq < compacted_seq:
                 place: Place | None = ("", "")
                 while place is not None:
-                    found, place = _named(connection, number, place)
-                    named |= found
-            elif known < seq:
-                changed = _CHANGED.run(connection, of_thread=number, after=known)
-                of = ref_of(connection, number)
+                    page_digests, place = _named(connection, number, place)
+                    digests |= page_digests
+            elif known_seq < seq:
+                changed = _CHANGED.run(connection, of_thread=number, after=known_seq)
+                thread_ref = ref_of(connection, number)
                 while (row := changed.fetchone()) is not None:
-                    named |= checked(connection, of, row)
-        return _Seen(seqs, named)
+                    digests |= checked(connection, thread_ref, row)
+        return _Seen(seqs, digests)
 
     def _learn(self, seen: _Seen) -> None:
         self.seqs = seen.seqs
@@ -294,8 +300,8 @@ def scan(
 ) -> tuple[list[ValueRow], bytes | None]:
     """Return the next values of a family by digest, and where to go on; `None` at the end."""
     rows = _VALUES.run(connection, of_family=family, after=after, at_most=SCANNED_AT_ONCE)
-    found = [ValueRow(*row) for row in rows.fetchall()]
-    return found, found[-1].digest if len(found) == SCANNED_AT_ONCE else None
+    page = [ValueRow(*row) for row in rows.fetchall()]
+    return page, page[-1].digest if len(page) == SCANNED_AT_ONCE else None
 
 
 async def unneeded(database: Database, family: int, needed: Set[bytes]) -> list[ValueRow]:
@@ -303,25 +309,25 @@ async def unneeded(database: Database, family: int, needed: Set[bytes]) -> list[
 
     A keyframe comes after the last patch on it.
     """
-    found: list[ValueRow] = []
+    values: list[ValueRow] = []
     keyframes: set[bytes] = set()
     after: bytes | None = b""
     while after is not None:
         page, after = await database.query(partial(scan, family=family, after=after))
         for value in page:
             if value.digest not in needed:
-                found.append(value)
+                values.append(value)
             elif value.keyframe is not None:
                 keyframes.add(value.keyframe)
-    found = [value for value in found if value.digest not in keyframes]
+    values = [value for value in values if value.digest not in keyframes]
     last: dict[bytes, int] = {}
-    for value in found:
+    for value in values:
         if value.keyframe is not None:
             last[value.keyframe] = max(value.number, last.get(value.keyframe, 0))
-    found.sort(
+    values.sort(
         key=lambda value: (max(value.number, last.get(value.digest, 0)), value.keyframe is None)
     )
-    return found
+    return values
 
 
 def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[list[_ITEM]]:
@@ -329,18 +335,18 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
 
     Those after `wanted_bytes` are left out.
     """
-    found: list[list[_ITEM]] = []
+    runs: list[list[_ITEM]] = []
     size = total = 0
     for value in values:
         if wanted_bytes is not None and total >= wanted_bytes:
             break
-        if not found or len(found[-1]) >= TAKEN_AT_ONCE or size + value.size > TAKEN_BYTES:
-            found.append([])
+        if not runs or len(runs[-1]) >= TAKEN_AT_ONCE or size + value.size > TAKEN_BYTES:
+            runs.append([])
             size = 0
-        found[-1].append(value)
+        runs[-1].append(value)
         size += value.size
         total += value.size
-    return found
+    return runs
 
 
 def due(connection: Connection) -> list[int]:
@@ -364,39 +370,39 @@ async def remove_unneeded(database: Database, family: int) -> Taken:
     """Remove the values of a family that none of its checkpoints needs."""
     counts = await database.rows(_COUNTS, of_family=family)
     removed = Taken()
-    one = await begin(database, family)
-    doomed = await unneeded(database, family, await _needed(database, one.seqs))
-    await one.catch_up(database)
-    for some in batches(doomed):
-        removed += await one.take(database, some, partial(remove, family=family))
+    collection = await begin(database, family)
+    doomed = await unneeded(database, family, await _needed(database, collection.seqs))
+    await collection.catch_up(database)
+    for run in batches(doomed):
+        removed += await collection.take(database, run, partial(remove, family=family))
     for start in range(0, len(counts), TAKEN_AT_ONCE):
-        seen = counts[start : start + TAKEN_AT_ONCE]
-        await database.transact(partial(_count_off, family=family, counts=seen))
+        portion = counts[start : start + TAKEN_AT_ONCE]
+        await database.transact(partial(_count_off, family=family, counts=portion))
     return removed
 
 
 async def _needed(database: Database, numbers: Iterable[int]) -> set[bytes]:
     """Return the digests that the checkpoints of threads name."""
-    needed: set[bytes] = set()
+    digests: set[bytes] = set()
     for thread in numbers:
         place: Place | None = ("", "")
         while place is not None:
-            found, place = await database.query(partial(_named, thread=thread, after=place))
-            needed |= found
-    return needed
+            page_digests, place = await database.query(partial(_named, thread=thread, after=place))
+            digests |= page_digests
+    return digests
 
 
 def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
     """Return the digests that the next checkpoints of a thread name, and where to go on."""
-    found: set[bytes] = set()
+    digests: set[bytes] = set()
     count, place = 0, after
-    since = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
-    of = ref_of(connection, thread)
-    rows = _STATES.run(connection, of_thread=thread, **since)
+    parameters = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
+    thread_ref = ref_of(connection, thread)
+    rows = _STATES.run(connection, of_thread=thread, **parameters)
     while (row := rows.fetchone()) is not None:
         place, count = (row[0], row[1]), count + 1
-        found |= checked(connection, of, row)
-    return found, place if count == READ_AT_ONCE else None
+        digests |= checked(connection, thread_ref, row)
+    return digests, place if count == READ_AT_ONCE else None
 
 
 def ref_of(connection: Connection, thread: int) -> ThreadRef:
@@ -412,9 +418,9 @@ def checked(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
         Refusal: `JOURNAL_DAMAGED`: it may name others than it did.
     """
     checkpoint_ns, checkpoint_id, *columns = row
-    known = CachedCheckpoint(*columns)
-    known.check(binder_of(connection), of, (checkpoint_ns, checkpoint_id))
-    return referred(known.state, known.delta_base)
+    checkpoint = CachedCheckpoint(*columns)
+    checkpoint.check(binder_of(connection), of, (checkpoint_ns, checkpoint_id))
+    return referred(checkpoint.state, checkpoint.delta_base)
 
 
 def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Taken:
@@ -443,8 +449,8 @@ def _lock_family(batch: UnitOfWork, family: int) -> Sequence[tuple[int, int, int
 
     What the batch did before has to be written out.
     """
-    found: Sequence[tuple[int, int, int]] | None = None
+    previous: Sequence[tuple[int, int, int]] | None = None
     # A thread may have joined it while the others were waited for.
-    while found != (rows := _LOCK_FAMILY.run(batch.connection, of_family=family).fetchall()):
-        found = rows
+    while previous != (rows := _LOCK_FAMILY.run(batch.connection, of_family=family).fetchall()):
+        previous = rows
     return rows

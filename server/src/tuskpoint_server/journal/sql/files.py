@@ -73,8 +73,8 @@ class OpenFiles:
     def lost(self) -> str:
         """Return which file was removed or replaced, for people; empty if none was."""
         with self._lock:
-            for path, known in self._known.items():
-                if not self._lost and _identity(path) != known:
+            for path, identity in self._known.items():
+                if not self._lost and _identity(path) != identity:
                     self._lost = (
                         f"{path} was removed or replaced while it was open: put the file back or "
                         "restore a backup, and restart the server"
@@ -83,8 +83,8 @@ class OpenFiles:
 
     def check(self) -> None:
         """Raise `JournalLostError` if a file was removed or replaced."""
-        if lost := self.lost():
-            raise JournalLostError(lost)
+        if problem := self.lost():
+            raise JournalLostError(problem)
 
     def _connecting(self, *_: object) -> None:
         self.check()
@@ -93,9 +93,9 @@ class OpenFiles:
         with self._lock:
             self._connections += 1
             for path in (self._database, self._log):
-                found = _identity(path)
-                if found is not None:
-                    self._known = {path: found, **self._known}
+                identity = _identity(path)
+                if identity is not None:
+                    self._known = {path: identity, **self._known}
 
     def _closing(self, *_: object) -> None:
         with self._lock:
@@ -106,7 +106,7 @@ class OpenFiles:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

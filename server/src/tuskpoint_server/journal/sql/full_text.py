@@ -135,11 +135,11 @@ def scope_word(thread: int) -> str:
 
 def _match(words: Words, scope: str) -> str:
     """Return what FTS5 matches; empty if nothing is looked for. All text is quoted."""
-    wanted = _combined(words, _quoted, " AND ", " OR ")
-    if not wanted:
+    expression = _combined(words, _quoted, " AND ", " OR ")
+    if not expression:
         return ""
-    within = f"scope : {_quoted(scope)} AND " if scope else ""
-    return f"{within}{{summary body}} : ({wanted})"
+    in_scope = f"scope : {_quoted(scope)} AND " if scope else ""
+    return f"{in_scope}{{summary body}} : ({expression})"
 
 
 def _tsquery(words: Words) -> str:
@@ -148,12 +148,12 @@ def _tsquery(words: Words) -> str:
 
 
 def _combined(words: Words, spelled: Callable[[str], str], both: str, either: str) -> str:
-    phrases = [f"({one})" for one in map(spelled, words.phrases) if one]
-    others = [f"({one})" for one in map(spelled, (*words.words, *words.identifiers)) if one]
-    if phrases and others:
+    phrases = [f"({phrase})" for phrase in map(spelled, words.phrases) if phrase]
+    terms = [f"({term})" for term in map(spelled, (*words.words, *words.identifiers)) if term]
+    if phrases and terms:
         # True wherever the phrases are: what else of it occurs counts for the rank.
-        phrases.append(f"({either.join((phrases[0], *others))})")
-    return both.join(phrases) or either.join(others)
+        phrases.append(f"({either.join((phrases[0], *terms))})")
+    return both.join(phrases) or either.join(terms)
 
 
 def _any_of(words: Words) -> Words:
@@ -169,5 +169,7 @@ def _quoted(word: str) -> str:
 def _plain(text: str) -> str:
     """Return the words of a text with single spaces between them."""
     decomposed = unicodedata.normalize("NFKD", text[:_INDEXED_CHARACTERS].lower())
-    kept = (one if one.isalnum() else " " for one in decomposed if not unicodedata.combining(one))
-    return " ".join("".join(kept).split())
+    chars = (
+        char if char.isalnum() else " " for char in decomposed if not unicodedata.combining(char)
+    )
+    return " ".join("".join(chars).split())

@@ -103,49 +103,49 @@ def prepare(
         backend.check(connection)
         backend.own(connection)
         with backend.transaction(connection, writes=True):
-            known = read_facts(connection)
-            if generation is not None and known is not None:
-                if not is_unfinished(known):
+            facts = read_facts(connection)
+            if generation is not None and facts is not None:
+                if not is_unfinished(facts):
                     raise RuntimeError("it is not empty; choose an empty --data-dir or database")
                 backend.drop(connection)
-                known = None
-            if known is None:
+                facts = None
+            if facts is None:
                 return make(backend, connection, generation or 1, finished=generation is None)
-            check_finished(known)
-        for step in after(layout_of(known)):
+            check_finished(facts)
+        for step in after(layout_of(facts)):
             if not migrates:
                 raise RuntimeError(
-                    f"it has layout {layout_of(known)} and this server uses layout {LATEST}: make "
+                    f"it has layout {layout_of(facts)} and this server uses layout {LATEST}: make "
                     "a backup, then start without --no-migrate"
                 )
-            known = _migrate(backend, connection, known, step)
+            facts = _migrate(backend, connection, facts, step)
         if accepts_rows:
             with backend.transaction(connection, writes=True):
                 unbind(connection)
-                known = read_facts(connection) or known
-        return known
+                facts = read_facts(connection) or facts
+        return facts
 
 
 def _migrate(
-    backend: Backend, connection: Connection, known: dict[str, str], step: Migration
+    backend: Backend, connection: Connection, facts: dict[str, str], step: Migration
 ) -> dict[str, str]:
     """Apply one migration; return what the journal says of itself then."""
     _log.warning(
         "the journal is migrated from layout %d to %d, to %s; older servers will not open it",
         *(step.number - 1, step.number, step.title),
     )
-    facts = {_LAYOUT: _NUMBERED, _NUMBER: str(step.number)}
+    layout_facts = {_LAYOUT: _NUMBERED, _NUMBER: str(step.number)}
     with backend.transaction(connection, writes=True):
         if backend.is_shared:
             driver_of(connection).execute(_LOCK_TIMEOUT)
         for statement in step.statements[backend.name]:
             driver_of(connection).execute(statement)
         failpoint("journal.before_migrated")
-        for name, value in facts.items():
+        for name, value in layout_facts.items():
             _PUT_FACT.run(connection, name=name, value=value).close()
-        known = read_facts(connection) or known
+        facts = read_facts(connection) or facts
     failpoint("journal.after_migrated")
-    return known
+    return facts
 
 
 def begin_sealing(backend: Backend, wrapped: str) -> str:
@@ -155,16 +155,16 @@ def begin_sealing(backend: Backend, wrapped: str) -> str:
         RuntimeError: It has rows that are not sealed.
     """
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
-        known = (read_facts(connection) or {}).get(JOURNAL_KEY)
-        if known is None and _ANY_THREAD.run(connection).fetchone():
+        journal_key = (read_facts(connection) or {}).get(JOURNAL_KEY)
+        if journal_key is None and _ANY_THREAD.run(connection).fetchone():
             raise RuntimeError(
                 "it is not sealed, and only a new journal can be: rebuild it with `recover` in an "
                 "empty --data-dir or database, or start without --seal-journal"
             )
-        if known is None:
+        if journal_key is None:
             _ADD_FACT.run(connection, name=JOURNAL_KEY, value=wrapped).close()
             _ADD_FACT.run(connection, name=SEALING, value=BY_PLACE).close()
-        return known or wrapped
+        return journal_key or wrapped
 
 
 def follow_sealing(connection: Connection, seal: Seal) -> None:
@@ -224,14 +224,14 @@ def wrapped_keys(backend: Backend) -> dict[str, bytes]:
         Exception: The database cannot be used; `storage_problem` describes the error.
     """
     with backend.engine.connect() as connection, backend.transaction(connection):
-        known = read_finished(connection)
+        facts = read_finished(connection)
         rows = _ROOTS.run(connection).fetchall()
         first = _FIRST_PACKS.run(connection).fetchall()
-    found = {f"the first catalog of tenant {tenant}, on its way": b"" for [tenant] in first}
-    found |= {f"the newest catalog of tenant {tenant}": bytes(root) for tenant, root in rows}
-    if JOURNAL_KEY in known:
-        found["the values in the journal"] = base64.b64decode(known[JOURNAL_KEY])
-    return found
+    keys = {f"the first catalog of tenant {tenant}, on its way": b"" for [tenant] in first}
+    keys |= {f"the newest catalog of tenant {tenant}": bytes(root) for tenant, root in rows}
+    if JOURNAL_KEY in facts:
+        keys["the values in the journal"] = base64.b64decode(facts[JOURNAL_KEY])
+    return keys
 
 
 def read_facts(connection: Connection) -> dict[str, str] | None:
@@ -245,13 +245,13 @@ def read_facts(connection: Connection) -> dict[str, str] | None:
         raise RuntimeError(
             "it was written by the first version of TuskPoint, which this server does not read"
         )
-    known: dict[str, str] = {}
+    facts: dict[str, str] = {}
     if journal_info.name in tables:
-        found = connection.execute(select(journal_info.c.name, journal_info.c.value))
-        known = {str(name): str(value) for name, value in found}
-    if tables and _LAYOUT not in known:
+        rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
+        facts = {str(name): str(value) for name, value in rows}
+    if tables and _LAYOUT not in facts:
         raise RuntimeError("it is a database of another program")
-    return known or None
+    return facts or None
 
 
 def is_unfinished(known: dict[str, str]) -> bool:
@@ -299,16 +299,16 @@ def read_finished(connection: Connection, *, current: bool = True) -> dict[str, 
     Raises:
         RuntimeError: There is none, or it has another layout.
     """
-    known = read_facts(connection)
-    if known is None:
+    facts = read_facts(connection)
+    if facts is None:
         raise RuntimeError("there is no journal")
-    check_finished(known)
-    if current and layout_of(known) < LATEST:
+    check_finished(facts)
+    if current and layout_of(facts) < LATEST:
         raise RuntimeError(
-            f"it has layout {layout_of(known)} and {LATEST} is needed: start the server with it "
+            f"it has layout {layout_of(facts)} and {LATEST} is needed: start the server with it "
             "once, which migrates it"
         )
-    return known
+    return facts
 
 
 def new_facts(journal_id: str, generation: int, *, finished: bool) -> dict[str, str]:
@@ -349,8 +349,8 @@ def renew(connection: Connection, above: int = 0) -> int:
 
     It is also above the generation `above`.
     """
-    known = read_finished(connection, current=False)
-    generation = max(int(known[GENERATION]), above) + 1
+    facts = read_finished(connection, current=False)
+    generation = max(int(facts[GENERATION]), above) + 1
     _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex)
     _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation))
     return generation

@@ -84,9 +84,9 @@ class Waiters:
         try:
             yield waiter
         finally:
-            left = self._waiting[place]
-            left.discard(waiter)
-            if not left:
+            waiters = self._waiting[place]
+            waiters.discard(waiter)
+            if not waiters:
                 del self._waiting[place]
 
     def wake(self, changed: Collection[tuple[str, str]]) -> None:
@@ -207,9 +207,9 @@ class Notices:
         if sender == self._sender:
             self._heard = True
 
-    def _report(self, error: Exception, what: str) -> None:
+    def _report(self, error: Exception, action: str) -> None:
         problem = self._backend.storage_problem(error) or str(error)
-        _log.warning("notifications of changes cannot be %s now: %s", what, problem)
+        _log.warning("notifications of changes cannot be %s now: %s", action, problem)
 
 
 def encode(sender: str, changed: Collection[tuple[str, str]] | None) -> str:

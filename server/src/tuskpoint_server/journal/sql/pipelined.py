@@ -98,8 +98,8 @@ class PipelinedConnection(psycopg.Connection[object]):
 
     _loading: psycopg.abc.Transformer | None = None
 
-    def __init__(self, pgconn: psycopg.pq.abc.PGconn, *args: Any, **more: Any) -> None:
-        super().__init__(pgconn, *args, **more)
+    def __init__(self, pgconn: psycopg.pq.abc.PGconn, *args: Any, **options: Any) -> None:
+        super().__init__(pgconn, *args, **options)
         self._texts: dict[str, _Text] = {}
         self._names = 0
         self._preparing: list[_Text] = []  # by statements whose answers nobody has read
@@ -134,7 +134,7 @@ class PipelinedConnection(psycopg.Connection[object]):
             self._preparing.append(text)
             self.pgconn.send_prepare(text.name, text.command)
             self._unanswered.append(PipelinedAnswer(self))
-        values, formats = [_dump(one) for one in params], [_format(one) for one in params]
+        values, formats = [_dump(value) for value in params], [_format(value) for value in params]
         if text.name:
             self.pgconn.send_query_prepared(text.name, values, formats, _BINARY)
         else:
@@ -197,10 +197,10 @@ class PipelinedConnection(psycopg.Connection[object]):
             self.execute("ROLLBACK")
             self.receive()
 
-    def cursor(self, *args: Any, **more: Any) -> Any:
+    def cursor(self, *args: Any, **options: Any) -> Any:
         """Return a cursor of psycopg."""
         self.receive()
-        return super().cursor(*args, **more)
+        return super().cursor(*args, **options)
 
     def rows_of(self, result: pq.abc.PGresult) -> list[_Row]:
         """Return the rows of an answer."""
@@ -213,8 +213,8 @@ class PipelinedConnection(psycopg.Connection[object]):
         silent_s = 0
         while self.pgconn.is_busy():
             # What is not sent yet goes on while answers come.
-            wanted = select.POLLIN | (select.POLLOUT if self.pgconn.flush() else 0)
-            self._poll.modify(self.pgconn.socket, wanted)
+            poll_events = select.POLLIN | (select.POLLOUT if self.pgconn.flush() else 0)
+            self._poll.modify(self.pgconn.socket, poll_events)
             events = self._poll.poll(_SECOND_MS)
             if any(event != select.POLLOUT for _, event in events):
                 self.pgconn.consume_input()
@@ -272,7 +272,7 @@ _DUMPS: Mapping[type, Callable[[Any], bytes | None]] = {
 def _dump(value: object) -> bytes | None:
     dump = _DUMPS.get(type(value))
     if dump is None:  # such as a member of an enumeration
-        dump = next(known for kind, known in _DUMPS.items() if isinstance(value, kind))
+        dump = next(candidate for kind, candidate in _DUMPS.items() if isinstance(value, kind))
     return dump(value)
 
 

@@ -205,13 +205,13 @@ class Postgres(Backend):
         problem: psycopg.Error | None = None
         while (left_s := until - time.monotonic()) > 0:
             try:
-                with closing(connect(self._url, min(PROBE_S, left_s))) as other:
-                    other.on_silence = patience(PROBE_S)
-                    [[status, reset]] = other.execute(_OUTCOME, (str(lost.xid),)).fetchall()
+                with closing(connect(self._url, min(PROBE_S, left_s))) as connection:
+                    connection.on_silence = patience(PROBE_S)
+                    [[status, reset]] = connection.execute(_OUTCOME, (str(lost.xid),)).fetchall()
                     if status == "aborted":
                         return False
                     if status == "committed":
-                        return reset == lost.reset or _is_stored(other, lost)
+                        return reset == lost.reset or _is_stored(connection, lost)
             except psycopg.OperationalError as error:
                 problem = error
             time.sleep(_OUTCOME_PAUSE_S)
@@ -305,16 +305,16 @@ class Postgres(Backend):
         Raises:
             psycopg.errors.LockNotAvailable: The table is in use for long.
         """
-        named = {"column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
-        self._alter(connection, table, _REFUSE_UNPLACED, **named)
+        fields = {"column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
+        self._alter(connection, table, _REFUSE_UNPLACED, **fields)
 
-    def _alter(self, connection: Connection, table: str, statement: str, **named: object) -> None:
+    def _alter(self, connection: Connection, table: str, statement: str, **fields: object) -> None:
         """Run a statement that waits for all who use a table, but not long."""
         driver = driver_of(connection)
         [is_vacuumed] = driver.execute(_IS_VACUUMED, (table,)).fetchone()
         timeout = _VACUUMED_TIMEOUT if is_vacuumed else _TABLE_TIMEOUT
         driver.execute(f"SET LOCAL lock_timeout = '{timeout}'")
-        driver.execute(statement.format(table=table, **named))
+        driver.execute(statement.format(table=table, **fields))
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""
@@ -382,8 +382,8 @@ def _is_stored(connection: PipelinedConnection, lost: _Lost) -> bool:
             "that number to another one"
         )
     tenants, threads = (sorted(set(names)) for names in zip(*lost.changed, strict=True))
-    of = (tenants, threads, lost.at_us, lost.xid % (1 << 32))
-    [[stored]] = connection.execute(_STORED, of).fetchall()
+    parameters = (tenants, threads, lost.at_us, lost.xid % (1 << 32))
+    [[stored]] = connection.execute(_STORED, parameters).fetchall()
     return bool(stored)
 
 
@@ -405,9 +405,9 @@ def connect(url: str, timeout_s: float = PROBE_S) -> PipelinedConnection:
     Raises:
         psycopg.OperationalError: The server does not answer, or refuses the account.
     """
-    known = {**_CONNECTING, "connect_timeout": max(2, round(timeout_s))}  # libpq takes no less
+    options = {**_CONNECTING, "connect_timeout": max(2, round(timeout_s))}  # libpq takes no less
     connection = PipelinedConnection.connect(
-        url, autocommit=True, cursor_factory=psycopg.RawCursor, **known
+        url, autocommit=True, cursor_factory=psycopg.RawCursor, **options
     )
     connection.adapters.register_loader("numeric", _WholeLoader)
     return connection

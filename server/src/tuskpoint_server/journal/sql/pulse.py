@@ -91,9 +91,9 @@ class Pulse:
             if self._silent:
                 raise psycopg.OperationalError(self.problem)
             try:
-                with closing(self._connect()) as other:
-                    other.on_silence = patience(PROBE_S)
-                    row = other.execute(_STATE, (session,)).fetchone()
+                with closing(self._connect()) as connection:
+                    connection.on_silence = patience(PROBE_S)
+                    row = connection.execute(_STATE, (session,)).fetchone()
             except psycopg.OperationalError as error:
                 self._down(error, hanging=True, silent=True)
                 raise
@@ -115,9 +115,9 @@ class Pulse:
     def _revive(self) -> None:
         while not self._stopped.wait(_PAUSE_S):
             try:
-                with closing(self._connect()) as other:
-                    other.on_silence = patience(PROBE_S)
-                    other.execute("SELECT 1").fetchone()
+                with closing(self._connect()) as connection:
+                    connection.on_silence = patience(PROBE_S)
+                    connection.execute("SELECT 1").fetchone()
             except psycopg.OperationalError:
                 continue
             with self._changing:

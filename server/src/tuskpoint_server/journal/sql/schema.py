@@ -53,17 +53,19 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
     A question mark: it may be null. An exclamation mark: it belongs to the primary key. A
     column `number` without a type is the number that the database gives to a row.
     """
-    made: list[Column[object]] = []
+    table_columns: list[Column[object]] = []
     for column in columns.split(","):
-        called, _, kind = column.strip().partition(" ")
+        column_name, _, kind = column.strip().partition(" ")
         if not kind:
-            made.append(Column(called, _NUMBER, primary_key=True))
+            table_columns.append(Column(column_name, _NUMBER, primary_key=True))
         elif kind.endswith("!"):
-            made.append(Column(called, _TYPES[kind[:-1]], primary_key=True, autoincrement=False))
+            table_columns.append(
+                Column(column_name, _TYPES[kind[:-1]], primary_key=True, autoincrement=False)
+            )
         else:
             optional = kind.endswith("?")
-            made.append(Column(called, _TYPES[kind.rstrip("?")], nullable=optional))
-    return Table(name, metadata, *made, *indexes, **options)
+            table_columns.append(Column(column_name, _TYPES[kind.rstrip("?")], nullable=optional))
+    return Table(name, metadata, *table_columns, *indexes, **options)
 
 
 def _partial(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:

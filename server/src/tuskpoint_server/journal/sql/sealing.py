@@ -194,8 +194,8 @@ def _nonce(number: bytes) -> bytes:
 def _bound(label: bytes, place: Sequence[Any]) -> bytes:
     """Return a place as bytes that no other place has."""
     parts = [label]
-    for one in place:
-        data = one if isinstance(one, bytes) else str(one).encode()
+    for value in place:
+        data = value if isinstance(value, bytes) else str(value).encode()
         parts.append(b"\0%d:" % len(data) + data)
     return b"".join(parts)
 

@@ -137,8 +137,8 @@ class Statement:
     ) -> None:
         self._distinct = distinct
         self._beside = beside
-        other = expression if postgresql is None else postgresql
-        self._expressions = {"sqlite": expression, "postgresql": other}
+        for_postgresql = expression if postgresql is None else postgresql
+        self._expressions = {"sqlite": expression, "postgresql": for_postgresql}
         self._texts: dict[tuple[str, bool], Text] = {}
 
     def run(self, connection: Connection, **values: object) -> Answer:
@@ -163,16 +163,18 @@ class Statement:
         text, seal = self.compiled(connection)
         place = text.names.index("listed")
         values = {**text.defaults, **values, "listed": None}
-        known = [values[name] for name in text.names]
+        parameters = [values[name] for name in text.names]
         execute = driver_of(connection).execute
         answers: list[Answer] = []
-        for some in in_lists(dict.fromkeys(items)):
+        for chunk in in_lists(dict.fromkeys(items)):
             if not text.listing:
-                known[place] = list(some)
-                answers.append(execute(text.sql, known))
+                parameters[place] = list(chunk)
+                answers.append(execute(text.sql, parameters))
             else:
-                sql, filled = _listing(text, some)
-                answers.append(execute(sql, [*known[:place], *filled, *known[place + 1 :]]))
+                sql, filled = _listing(text, chunk)
+                answers.append(
+                    execute(sql, [*parameters[:place], *filled, *parameters[place + 1 :]])
+                )
         rows = (row for answer in answers for row in answer.fetchall())
         return rows if seal is None else (_opened(seal, text, row) for row in rows)
 
@@ -199,8 +201,8 @@ class Statement:
         self, connection: Connection, rows: Sequence[Mapping[str, object]]
     ) -> list[list[object]]:
         text, _ = self.compiled(connection)
-        known = [{**text.defaults, **row} for row in rows] if text.defaults else rows
-        return [[row[name] for name in text.given] for row in known]
+        full_rows = [{**text.defaults, **row} for row in rows] if text.defaults else rows
+        return [[row[name] for name in text.given] for row in full_rows]
 
     def _given(self, connection: Connection) -> tuple[str, ...]:
         return self.compiled(connection)[0].given
@@ -247,14 +249,16 @@ class Statement:
         row = _ROW.search(sql) if self._distinct or "DO UPDATE" not in sql else None
         takes_more = row is not None and len(_PARAMETER.findall(row[1])) == len(names)
         types = {name: bind.type for name, bind in compiled.binds.items()}
-        given = (*names, *self._beside)
+        parameter_names = (*names, *self._beside)
         sealed = tuple(
-            _parameter(expression, n, given)
+            _parameter(expression, n, parameter_names)
             for n, name in enumerate(names)
             if isinstance(types[name], SealedColumn)
         )
         repeated = row[1] if row and takes_more else ""
-        text = Text(sql, names, defaults, listing, repeated, given, width, sealed, tuple(opened))
+        text = Text(
+            sql, names, defaults, listing, repeated, parameter_names, width, sealed, tuple(opened)
+        )
         self._texts[kind, is_sealed] = text
         return text
 
@@ -267,25 +271,27 @@ def _with_places(
     width = len(statement.selected_columns)
     for at, column in enumerate(list(statement.selected_columns)):
         if isinstance(column.type, SealedColumn):
-            own, place = place_of(column)
+            table_column, place = place_of(column)
             opened.append(
                 SealedItem(at, place.label, tuple(range(width, width + len(place.names) + 1)))
             )
             if is_sealed:
-                of_row = [own.table.c[name] for name in place.names]
+                of_row = [table_column.table.c[name] for name in place.names]
                 statement = statement.add_columns(place.tenant, *of_row)
                 width += len(of_row) + 1
     return statement, opened
 
 
-def _parameter(statement: ClauseElement, at: int, given: Sequence[str]) -> SealedItem:
+def _parameter(statement: ClauseElement, at: int, parameter_names: Sequence[str]) -> SealedItem:
     """Return where a statement says to which place a parameter is bound."""
     if not isinstance(statement, Insert | Update) or not isinstance(statement.table, Table):
         raise TypeError("only an insert or an update of a table seals")
     _, place = place_of(statement.table)
-    named = {name: n for n, name in reversed(list(enumerate(given)))}
-    found = (named.get(name, named.get(f"of_{name}", -1)) for name in place.parameters)
-    return SealedItem(at, place.label, tuple(found))
+    index_by_name = {name: n for n, name in reversed(list(enumerate(parameter_names)))}
+    indexes = (
+        index_by_name.get(name, index_by_name.get(f"of_{name}", -1)) for name in place.parameters
+    )
+    return SealedItem(at, place.label, tuple(indexes))
 
 
 class _OpenedAnswer:
@@ -322,14 +328,14 @@ def _opened(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
 
 def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the parameters of rows, in which what goes to sealed columns is sealed."""
-    sent = [list(row[: len(text.names)]) for row in rows]
-    for parameters, row in zip(sent, rows, strict=True):
+    parameter_rows = [list(row[: len(text.names)]) for row in rows]
+    for parameters, row in zip(parameter_rows, rows, strict=True):
         for at, label, place in text.sealed:
             if parameters[at] is not None:
                 if -1 in place:
                     raise TypeError(f"{text.sql!r} does not say to which place a value is bound")
                 parameters[at] = seal.seal(label, [row[n] for n in place], parameters[at])
-    return sent
+    return parameter_rows
 
 
 def driver_of(connection: Connection) -> Any:
@@ -342,13 +348,13 @@ def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> lis
     if not text.row:
         return [driver.execute(text.sql, row) for row in rows]
     answers, at = [], 0
-    most = max(1, _PARAMETERS // len(text.names))
+    max_rows = max(1, _PARAMETERS // len(text.names))
     while at < len(rows):
-        count = 1 << (min(len(rows) - at, most).bit_length() - 1)
+        count = 1 << (min(len(rows) - at, max_rows).bit_length() - 1)
         sql = text.listing.get(count)
         if sql is None:
-            many = ", ".join(_renumbered(text.row, k * len(text.names)) for k in range(count))
-            sql = text.listing[count] = text.sql.replace(text.row, many)
+            row_list = ", ".join(_renumbered(text.row, k * len(text.names)) for k in range(count))
+            sql = text.listing[count] = text.sql.replace(text.row, row_list)
         flat = [item for row in rows[at : at + count] for item in row]
         answers.append(driver.execute(sql, flat))
         at += count
@@ -356,17 +362,17 @@ def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> lis
 
 
 def _renumbered(row: str, offset: int) -> str:
-    return _PARAMETER.sub(lambda found: f"${int(found[1]) + offset}", row)
+    return _PARAMETER.sub(lambda match: f"${int(match[1]) + offset}", row)
 
 
-def _listing(text: Text, some: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
+def _listing(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
     """Return the text for a run of items, and the run filled up with its last one."""
-    count = min(1 << (len(some) - 1).bit_length(), IN_LIST)
+    count = min(1 << (len(items) - 1).bit_length(), IN_LIST)
     listing = text.listing.get(count)
     if listing is None:
         marks = f"IN ({', '.join('?' * count)})"
         listing = text.listing[count] = text.sql.replace(_LISTED, marks)
-    return listing, some + some[-1:] * (count - len(some))
+    return listing, items + items[-1:] * (count - len(items))
 
 
 def inserting(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
@@ -403,16 +409,16 @@ def updating(table: Table, key: str, names: Iterable[str]) -> Statement:
     PostgreSQL takes all rows in one statement.
     """
     names = tuple(names)
-    sent = [*names, f"of_{key}"]
+    parameters = [*names, f"of_{key}"]
     types = [table.c[name].type for name in (*names, key)]
-    columns = [sql_column(name, kind) for name, kind in zip(sent, types, strict=True)]
-    row = tuple(bindparam(name, type_=kind) for name, kind in zip(sent, types, strict=True))
+    columns = [sql_column(name, kind) for name, kind in zip(parameters, types, strict=True)]
+    row = tuple(bindparam(name, type_=kind) for name, kind in zip(parameters, types, strict=True))
     new = values(*columns, name="new").data([row])
-    one = update(table).where(table.c[key] == bindparam(sent[-1]))
-    many = update(table).where(table.c[key] == new.c[sent[-1]])
+    update_one = update(table).where(table.c[key] == bindparam(parameters[-1]))
+    update_many = update(table).where(table.c[key] == new.c[parameters[-1]])
     return Statement(
-        one.values({name: bindparam(name) for name in names}),
-        postgresql=many.values({name: new.c[name] for name in names}),
+        update_one.values({name: bindparam(name) for name in names}),
+        postgresql=update_many.values({name: new.c[name] for name in names}),
         distinct=True,
     )
 
@@ -456,5 +462,5 @@ def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[s
 def in_lists(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
     """Yield items in runs short enough for an `IN (...)`."""
     iterator = iter(items)
-    while some := tuple(islice(iterator, IN_LIST)):
-        yield some
+    while chunk := tuple(islice(iterator, IN_LIST)):
+        yield chunk

@@ -62,16 +62,16 @@ def ask(
 
     def read() -> dict[bytes, Value]:
         values: dict[bytes, Value] = {}
-        others: dict[bytes, StoredValue] = {}
+        stored_values: dict[bytes, StoredValue] = {}
         for row in rows:
             digest, kind, size, encoding, data, _ = row
             is_plain = encoding == _PLAIN and type(data) is bytes and len(data) == size
             if is_plain and digest_of(kind, data) == digest:
                 values[digest] = Value(kind, data)
             else:
-                others[digest] = StoredValue(*row)
-        if others:
-            values |= _read(connection, family, others, values)
+                stored_values[digest] = StoredValue(*row)
+        if stored_values:
+            values |= _read(connection, family, stored_values, values)
         return values
 
     return read
@@ -84,15 +84,21 @@ def _read(
     plain: Mapping[bytes, Value],
 ) -> dict[bytes, Value]:
     """Return values that are packed, evicted or damaged; `plain`: others that were read."""
-    named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
-    missing = named - stored.keys() - plain.keys()
-    rows = _VALUES.run_listed(connection, missing, of_family=family) if missing else ()
-    known = {**stored, **{row[0]: StoredValue(*row) for row in rows}}
-    keyframes = {digest: _keyframe(known[digest]) for digest in named if digest in known}
-    keyframes |= {digest: plain[digest].data for digest in named if digest in plain}
+    keyframe_digests = {
+        value.keyframe for value in stored.values() if value.keyframe and value.data is not None
+    }
+    absent = keyframe_digests - stored.keys() - plain.keys()
+    rows = _VALUES.run_listed(connection, absent, of_family=family) if absent else ()
+    stored_values = {**stored, **{row[0]: StoredValue(*row) for row in rows}}
+    keyframes = {
+        digest: _keyframe(stored_values[digest])
+        for digest in keyframe_digests
+        if digest in stored_values
+    }
+    keyframes |= {digest: plain[digest].data for digest in keyframe_digests if digest in plain}
     return {
-        digest: _value(family, one, keyframes.get(one.keyframe or b""))
-        for digest, one in stored.items()
+        digest: _value(family, value, keyframes.get(value.keyframe or b""))
+        for digest, value in stored.items()
     }
 
 
@@ -116,14 +122,16 @@ def damaged(
 ) -> Iterator[tuple[bytes, Damage]]:
     """Yield what is damaged of these values, or is not stored; an evicted one is sound."""
     sizes: dict[bytes, int] = dict(_SIZES.run_listed(connection, digests, of_family=family))
-    yield from ((one, missing(family, one).damage) for one in digests if one not in sizes)
-    some: list[bytes] = []
+    yield from (
+        (digest, missing(family, digest).damage) for digest in digests if digest not in sizes
+    )
+    chunk: list[bytes] = []
     for digest, size in sizes.items():
-        some.append(digest)
-        if size > _CHECKED_BYTES or len(some) == _CHECKED_AT_ONCE:
-            yield from _damaged(connection, family, some)
-            some = []
-    yield from _damaged(connection, family, some)
+        chunk.append(digest)
+        if size > _CHECKED_BYTES or len(chunk) == _CHECKED_AT_ONCE:
+            yield from _damaged(connection, family, chunk)
+            chunk = []
+    yield from _damaged(connection, family, chunk)
 
 
 def compared(
@@ -133,21 +141,21 @@ def compared(
 
     Keyframes that are not among them are read. No more than two values are unpacked at once.
     """
-    held: tuple[bytes | None, bytes | None] = (None, None)  # a keyframe, by its digest
-    for one in sorted(stored.values(), key=lambda one: one.keyframe or b""):
-        if one.keyframe and one.keyframe != held[0]:
-            based = stored.get(one.keyframe)
+    keyframe: tuple[bytes | None, bytes | None] = (None, None)  # a keyframe, by its digest
+    for value in sorted(stored.values(), key=lambda value: value.keyframe or b""):
+        if value.keyframe and value.keyframe != keyframe[0]:
+            based = stored.get(value.keyframe)
             if based is None or based.data is None:
-                rows = _VALUES.run_listed(connection, [one.keyframe], of_family=family)
+                rows = _VALUES.run_listed(connection, [value.keyframe], of_family=family)
                 based = next((StoredValue(*row) for row in rows), None)
-            held = (one.keyframe, None if based is None else _keyframe(based))
-        yield one.digest, _value(family, one, held[1] if one.keyframe else None)
+            keyframe = (value.keyframe, None if based is None else _keyframe(based))
+        yield value.digest, _value(family, value, keyframe[1] if value.keyframe else None)
 
 
 def _damaged(
-    connection: Connection, family: int, some: Collection[bytes]
+    connection: Connection, family: int, digests: Collection[bytes]
 ) -> Iterator[tuple[bytes, Damage]]:
-    for digest, value in read(connection, family, some).items():
+    for digest, value in read(connection, family, digests).items():
         if isinstance(value, DamagedValue):
             yield digest, value.damage
 
@@ -155,48 +163,48 @@ def _damaged(
 def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
     """Return the digests of the values that a checkpoint, as stored, needs besides its writes."""
     message = checkpoint_pb2.CheckpointState.FromString(state)
-    found = {channel.digest for channel in message.channels}
+    digests = {channel.digest for channel in message.channels}
     if delta_base:
         for channel in segment_pb2.DeltaBase.FromString(delta_base).channels:
-            found.add(channel.seed.digest)
-            found.update(write.digest for write in channel.writes)
-    found.discard(b"")
-    return found
+            digests.add(channel.seed.digest)
+            digests.update(write.digest for write in channel.writes)
+    digests.discard(b"")
+    return digests
 
 
-def _value(owner: int, one: StoredValue, keyframe: bytes | None) -> Value:
-    data, size = one.data, one.size
+def _value(owner: int, value: StoredValue, keyframe: bytes | None) -> Value:
+    data, size = value.data, value.size
     if data is None:
         return EVICTED
-    is_plain = one.encoding == _PLAIN and len(data) == size and type(data) is bytes
-    if is_plain and digest_of(one.type, data) == one.digest:
-        return Value(one.type, data)
-    return _unpacked(owner, one, data, keyframe)
+    is_plain = value.encoding == _PLAIN and len(data) == size and type(data) is bytes
+    if is_plain and digest_of(value.type, data) == value.digest:
+        return Value(value.type, data)
+    return _unpacked(owner, value, data, keyframe)
 
 
-def _unpacked(owner: int, one: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
+def _unpacked(owner: int, value: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
     """Return a value that is packed, or what is wrong with one."""
     actual = b""
     if isinstance(data, Unopened):
         problem = data.problem
     else:
         try:
-            plain = unpack(one.encoding, data, one.size, keyframe, LIMITS.max_value)
+            plain = unpack(value.encoding, data, value.size, keyframe, LIMITS.max_value)
         except DamagedValueError as error:
             problem = str(error)
         else:
-            actual = digest_of(one.type, plain)
-            if actual == one.digest:
-                return Value(one.type, plain)
+            actual = digest_of(value.type, plain)
+            if actual == value.digest:
+                return Value(value.type, plain)
             problem = f"the stored bytes have the digest {actual.hex()}"
-    return DamagedValue(Damage(one.digest, actual, problem, owner, keyframe=one.keyframe))
+    return DamagedValue(Damage(value.digest, actual, problem, owner, keyframe=value.keyframe))
 
 
-def _keyframe(one: StoredValue) -> bytes | None:
+def _keyframe(value: StoredValue) -> bytes | None:
     """Return the bytes of a keyframe; a value that is a patch on it shows if they are damaged."""
-    if one.data is None or one.encoding == Encoding.PATCH or isinstance(one.data, Unopened):
+    if value.data is None or value.encoding == Encoding.PATCH or isinstance(value.data, Unopened):
         return None
     try:
-        return unpack(one.encoding, one.data, one.size, None, LIMITS.max_value)
+        return unpack(value.encoding, value.data, value.size, None, LIMITS.max_value)
     except DamagedValueError:
         return None

@@ -132,22 +132,22 @@ def delta_history(
         # Its ancestor was never stored here, or somebody has removed the row.
         check_rows(connection, thread)
     values = _values(connection, thread.family, paths.values())
-    found: list[DeltaHistory] = []
+    histories: list[DeltaHistory] = []
     for name in channels:
-        path, begun = paths[name], None
+        path, seed = paths[name], None
         if path.seed is not None:
             value = values[path.seed.digest]
-            begun = Channel(name, path.seed.version, path.seed.digest, path.seed.size, value)
-        written = tuple(
+            seed = Channel(name, path.seed.version, path.seed.digest, path.seed.size, value)
+        path_writes = tuple(
             Write(
-                *(one.write.task_id, one.write.task_path, one.write.idx, name),
-                *(values[one.key], one.write.digest),
+                *(path_write.write.task_id, path_write.write.task_path, path_write.write.idx, name),
+                *(values[path_write.key], path_write.write.digest),
             )
-            for one in path.writes
+            for path_write in path.writes
         )
         sources = _sources(connection, tenant, thread.family, key, path, values)
-        found.append(DeltaHistory(name, begun, written, sources))
-    return tuple(found)
+        histories.append(DeltaHistory(name, seed, path_writes, sources))
+    return tuple(histories)
 
 
 def follow(
@@ -169,19 +169,19 @@ def follow(
     """
     binder = binder_of(connection)
     paths = {name: DeltaPath() for name in channels}
-    active, own, at = set(paths), place[1], place[1]
+    active, start, at = set(paths), place[1], place[1]
     passed: dict[str, tuple[DeltaChannel, ...]] = {}
     asking: dict[str, frozenset[str]] = {}
-    while active and at not in passed and (at == own or at not in until):
+    while active and at not in passed and (at == start or at not in until):
         row = _NODE.run(connection, **parameters_of(of.number, place[0], at)).fetchone()
         if row is None or (most is not None and len(passed) > most):
-            if row is None and at and at != own:
+            if row is None and at and at != start:
                 for name in active:
                     paths[name].lacks = at
             break
         node = CachedCheckpoint(*row)
         node.check(binder, of, (place[0], at))
-        if at != own:  # its own values and writes do not count
+        if at != start:  # its own values and writes do not count
             asking[at] = frozenset(active)
             for channel in decode_channels(node.state):
                 if channel.digest is not None and channel.name in active:
@@ -199,19 +199,19 @@ def follow(
     pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
     parameters = {"of_thread": of.number, "of_ns": place[0]}
     for holder, number, mac, *columns in _WRITES.run_listed(connection, asking, **parameters):
-        one = StoredWrite._make([*columns, None])
+        stored_write = StoredWrite._make([*columns, None])
         # Also of other channels: an edit may have moved the write to one of these.
-        one.check(binder, of.thread_id, of.number, (place[0], holder), mac)
-        if one.channel in asking[holder]:
-            written = PathWrite(holder, delta_write(one), number)
-            pending[holder].append((one.channel, written))
+        stored_write.check(binder, of.thread_id, of.number, (place[0], holder), mac)
+        if stored_write.channel in asking[holder]:
+            path_write = PathWrite(holder, delta_write(stored_write), number)
+            pending[holder].append((stored_write.channel, path_write))
     # Newest first: writes in a base are older than pending ones.
     for holder, based in passed.items():
         for name, write in pending[holder]:
             paths[name].newest_first.append(write)
         for of_base in based:
-            kept = (PathWrite(holder, write, None) for write in reversed(of_base.writes))
-            paths[of_base.name].newest_first.extend(kept)
+            base_writes = (PathWrite(holder, write, None) for write in reversed(of_base.writes))
+            paths[of_base.name].newest_first.extend(base_writes)
     if passed and at in until and at not in passed:
         for name in active:
             paths[name].goes_on_at = at
@@ -226,13 +226,13 @@ def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
 def _values(
     connection: Connection, family: int, paths: Collection[DeltaPath]
 ) -> Mapping[ValueKey, Value]:
-    keys: set[ValueKey] = {one.key for path in paths for one in path.newest_first}
+    keys: set[ValueKey] = {write.key for path in paths for write in path.newest_first}
     keys |= {path.seed.digest for path in paths if path.seed is not None}
-    found = read_values(connection, family, keys)
-    for key in keys - found.keys():
+    values = read_values(connection, family, keys)
+    for key in keys - values.keys():
         if isinstance(key, bytes):  # the row of a write was read with its number
-            found[key] = contents.missing(family, key)
-    return found
+            values[key] = contents.missing(family, key)
+    return values
 
 
 def read_values(
@@ -244,11 +244,11 @@ def read_values(
     """
     digests = {key for key in keys if isinstance(key, bytes)}
     numbers = sorted(key for key in keys if isinstance(key, int))
-    found: dict[ValueKey, Value] = {}
-    found.update(contents.read(connection, family, digests).items())
+    values: dict[ValueKey, Value] = {}
+    values.update(contents.read(connection, family, digests).items())
     for number, *row in _VALUES.run_listed(connection, numbers):
-        found[number] = contents.stored_value(*row)
-    return found
+        values[number] = contents.stored_value(*row)
+    return values
 
 
 def _sources(
@@ -260,13 +260,13 @@ def _sources(
     values: Mapping[ValueKey, Value],
 ) -> tuple[BlobLocation, ...]:
     """Return the segments that hold the evicted values of a path."""
-    lacking = (one for one in path.newest_first if values[one.key] is EVICTED)
-    evicted = {(one.holder, one.write.digest) for one in lacking}
+    lacking = (path_write for path_write in path.newest_first if values[path_write.key] is EVICTED)
+    evicted = {(path_write.holder, path_write.write.digest) for path_write in lacking}
     if path.seed is not None and values[path.seed.digest] is EVICTED:
         evicted.add((path.seed_of, path.seed.digest))
     places: dict[BlobLocation, None] = {}
     for holder in sorted({holder for holder, _ in evicted}):
-        held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
-        places |= dict.fromkeys(held.entry.segments if held is not None else ())
+        checkpoint = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
+        places |= dict.fromkeys(checkpoint.entry.segments if checkpoint is not None else ())
     digests = sorted({digest for _, digest in evicted})
     return (*(places | dict.fromkeys(segment_refs.of_values(connection, tenant, family, digests))),)

@@ -55,12 +55,12 @@ def _after(
     table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[object], ...]
 ) -> Statement:
     """Return what reads columns of a thread's rows above a key, in its order."""
-    named = [table.c[name] for name in key]
-    above = tuple_(*named) > tuple_(*(bindparam(f"after_{name}") for name in key))
+    key_columns = [table.c[name] for name in key]
+    above = tuple_(*key_columns) > tuple_(*(bindparam(f"after_{name}") for name in key))
     return Statement(
-        select(*named, *columns)
+        select(*key_columns, *columns)
         .where(of_thread(table), above)
-        .order_by(*named)
+        .order_by(*key_columns)
         .limit(bindparam("max_rows"))
     )
 
@@ -176,17 +176,17 @@ def damaged_rows(connection: Connection, numbers: Collection[int]) -> dict[int, 
     binder = binder_of(connection)
     if not binder.is_complete or not numbers:
         return {}
-    found: dict[int, Refusal] = {}
+    refusals: dict[int, Refusal] = {}
     rows = _NUMBERED.run_listed(connection, sorted(numbers))
     for number, tenant, thread_id, thread, certified_seq, stored_through, *columns in rows:
         place = (columns[0], columns[1])
-        known = CachedCheckpoint(*columns[2:])
-        if not known.is_bound(binder, ThreadRef(tenant, thread_id, thread), place):
-            found[number] = journal_damaged(thread_id, *place)
+        checkpoint = CachedCheckpoint(*columns[2:])
+        if not checkpoint.is_bound(binder, ThreadRef(tenant, thread_id, thread), place):
+            refusals[number] = journal_damaged(thread_id, *place)
         elif put_back.is_older(certified_seq, stored_through):
             why = put_back.problem(certified_seq, stored_through)
-            found[number] = journal_damaged(thread_id, problem=why)
-    return found
+            refusals[number] = journal_damaged(thread_id, problem=why)
+    return refusals
 
 
 def check_some(
@@ -215,136 +215,145 @@ def check_some(
         return Checked(tuple(damage))
     part, after = at if at is not None else (0, ())
     look, first = _PARTS[part]
-    found, size, last = look(connection, log.row, after or first, sound)
+    problems, size, last = look(connection, log.row, after or first, sound)
     if at is None:
-        found += damage
+        problems += damage
     following: CheckPosition | None = None
     last_part = len(_PARTS) - (1 if seal_of(connection) is not None else 2)
     if last is not None:
         following = CheckPosition(part, last)
     elif part < last_part:
         following = CheckPosition(part + 1, ())
-    return Checked(tuple(found), following, size)
+    return Checked(tuple(problems), following, size)
 
 
 def _look_at_thread(connection: Connection, row: ThreadRow, _: object, __: set[bytes]) -> _Looked:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     count = 0
     if binder_of(connection).is_complete:
         macs = list(_macs(connection, row.number))
         count = len(macs)
         if binder_of(connection).total(macs) != row.bound_rows:
-            found.append(Problem(MISSING))
+            problems.append(Problem(MISSING))
     # Threads of items have no latest checkpoint.
     head = greatest_id(connection, row.number, "") if row.head_id else ""
     if head != row.head_id:
-        found.append(Problem(f"it lacks its latest checkpoint, '{row.head_id}'"))
-    return found, ROW_BYTES * (1 + count), None
+        problems.append(Problem(f"it lacks its latest checkpoint, '{row.head_id}'"))
+    return problems, ROW_BYTES * (1 + count), None
 
 
 def _look_at_changes(
     connection: Connection, row: ThreadRow, after: tuple[int], _: set[bytes]
 ) -> _Looked:
-    binder, found = binder_of(connection), list[Problem]()
+    binder, problems = binder_of(connection), list[Problem]()
     if not binder.is_complete:
         return [], ROW_BYTES, None
     seq = max(after[0], row.compacted_seq)
-    of = {"of_thread": row.number, "after_seq": seq, "max_rows": PART_ROWS}
-    rows = _CHANGES.run(connection, **of).fetchall()
+    parameters = {"of_thread": row.number, "after_seq": seq, "max_rows": PART_ROWS}
+    rows = _CHANGES.run(connection, **parameters).fetchall()
     for _seq, mac, *columns in rows:
         seq += 1
         if columns[1] != seq:
-            found.append(Problem(f"its log lacks change {seq}"))
+            problems.append(Problem(f"its log lacks change {seq}"))
             seq = columns[1]
         if mac is None or not equal(mac, binder.change(*columns)):
-            found.append(Problem(f"change {seq} of its log was changed behind the server's back"))
+            problems.append(
+                Problem(f"change {seq} of its log was changed behind the server's back")
+            )
     size = ROW_BYTES * (1 + len(rows))
     if len(rows) == PART_ROWS:
-        return found, size, (seq,)
+        return problems, size, (seq,)
     if seq != row.seq:
-        found.append(Problem(f"its log ends with change {seq}, and not with {row.seq}"))
-    return found, size, None
+        problems.append(Problem(f"its log ends with change {seq}, and not with {row.seq}"))
+    return problems, size, None
 
 
 def _look_at_checkpoints(
     connection: Connection, row: ThreadRow, after: tuple[str, str], sound: set[bytes]
 ) -> _Looked:
-    binder, found = binder_of(connection), list[Problem]()
-    wanted: dict[bytes, Place] = {}
+    binder, problems = binder_of(connection), list[Problem]()
+    places: dict[bytes, Place] = {}
     size, last = ROW_BYTES, None
-    of = {"after_checkpoint_ns": after[0], "after_checkpoint_id": after[1]}
-    rows = _ROWS.run(connection, of_thread=row.number, max_rows=PART_ROWS, **of)
+    parameters = {"after_checkpoint_ns": after[0], "after_checkpoint_id": after[1]}
+    rows = _ROWS.run(connection, of_thread=row.number, max_rows=PART_ROWS, **parameters)
     while size < PART_BYTES and (found_row := rows.fetchone()) is not None:
         checkpoint_ns, checkpoint_id, *columns = found_row
-        last, known = (checkpoint_ns, checkpoint_id), CachedCheckpoint(*columns)
-        size += ROW_BYTES + len(known.state) + len(known.metadata) + len(known.delta_base or b"")
-        own = known.bind(binder, row.tenant, row.number, last)
-        if binder.is_complete and not equal(known.mac or b"", own):
-            found.append(Problem(CHANGED, last))
+        last, checkpoint = (checkpoint_ns, checkpoint_id), CachedCheckpoint(*columns)
+        size += (
+            ROW_BYTES
+            + len(checkpoint.state)
+            + len(checkpoint.metadata)
+            + len(checkpoint.delta_base or b"")
+        )
+        own_mac = checkpoint.bind(binder, row.tenant, row.number, last)
+        if binder.is_complete and not equal(checkpoint.mac or b"", own_mac):
+            problems.append(Problem(CHANGED, last))
             continue
         try:
-            needed = _needed(known)
+            sizes = _needed(checkpoint)
         except (DecodeError, Refusal):  # a row that is not bound
-            found.append(Problem("its state cannot be read", last))
+            problems.append(Problem("its state cannot be read", last))
             continue
-        for digest in needed.keys() - sound - wanted.keys():
-            wanted[digest] = last
-            size += needed[digest]
+        for digest in sizes.keys() - sound - places.keys():
+            places[digest] = last
+            size += sizes[digest]
     rows.close()
-    damaged = dict(contents.damaged(connection, row.family, wanted))
-    found += (Problem(_of_value(one), wanted[digest], one) for digest, one in damaged.items())
-    sound |= wanted.keys() - damaged.keys()
-    return found, size, last
+    damaged = dict(contents.damaged(connection, row.family, places))
+    problems += (
+        Problem(_of_value(damage), places[digest], damage) for digest, damage in damaged.items()
+    )
+    sound |= places.keys() - damaged.keys()
+    return problems, size, last
 
 
-def _needed(known: CachedCheckpoint) -> dict[bytes, int]:
+def _needed(checkpoint: CachedCheckpoint) -> dict[bytes, int]:
     """Return the digests of the values that a checkpoint needs besides its writes, with sizes."""
-    state = CheckpointState.FromString(known.state)
-    needed = {one.digest: one.size_bytes for one in state.channels if one.digest}
-    for channel in decode_delta_base(known.delta_base, "") if known.delta_base else ():
+    state = CheckpointState.FromString(checkpoint.state)
+    sizes = {channel.digest: channel.size_bytes for channel in state.channels if channel.digest}
+    for channel in decode_delta_base(checkpoint.delta_base, "") if checkpoint.delta_base else ():
         if channel.seed is not None:
-            needed[channel.seed.digest] = channel.seed.size
-        needed |= {write.digest: write.size for write in channel.writes}
-    return needed
+            sizes[channel.seed.digest] = channel.seed.size
+        sizes |= {write.digest: write.size for write in channel.writes}
+    return sizes
 
 
 def _look_at_writes(
     connection: Connection, row: ThreadRow, after: tuple[str, str, str, int], _: set[bytes]
 ) -> _Looked:
-    binder, found = binder_of(connection), list[Problem]()
+    binder, problems = binder_of(connection), list[Problem]()
     size, last = ROW_BYTES, None
-    of = {f"after_{name}": one for name, one in zip(_WRITE_KEY, after, strict=True)}
-    rows = _WRITES.run(connection, of_thread=row.number, max_rows=PART_ROWS, **of)
+    parameters = {f"after_{name}": part for name, part in zip(_WRITE_KEY, after, strict=True)}
+    rows = _WRITES.run(connection, of_thread=row.number, max_rows=PART_ROWS, **parameters)
     while size < PART_BYTES and (found_row := rows.fetchone()) is not None:
         checkpoint_ns, checkpoint_id, task_id, idx, mac, *columns = found_row
         last, write = (checkpoint_ns, checkpoint_id, task_id, idx), StoredWrite(*columns)
         place = (checkpoint_ns, checkpoint_id)
         size += ROW_BYTES + len(write.data or b"")
-        own = write.mac(binder, row.number, place)
-        if binder.is_complete and not equal(mac or b"", own):
-            found.append(Problem(WRITE_CHANGED, place))
+        own_mac = write.mac(binder, row.number, place)
+        if binder.is_complete and not equal(mac or b"", own_mac):
+            problems.append(Problem(WRITE_CHANGED, place))
             continue
-        named = (write.digest, write.type, write.size, write.encoding, write.data)
-        value = contents.stored_value(row.number, *named)
+        content = (write.digest, write.type, write.size, write.encoding, write.data)
+        value = contents.stored_value(row.number, *content)
         if isinstance(value, DamagedValue):
-            found.append(Problem(_of_value(value.damage), place, value.damage))
+            problems.append(Problem(_of_value(value.damage), place, value.damage))
     rows.close()
-    return found, size, last
+    return problems, size, last
 
 
 def _look_at_keys(
     connection: Connection, row: ThreadRow, after: tuple[str], _: set[bytes]
 ) -> _Looked:
     """Look at the keys of the segments that the thread needs, its own and others."""
-    of = {"of_thread": row.number, "after": bytes.fromhex(after[0]), "max_rows": PART_ROWS}
-    rows = _KEYS.run(connection, **of).fetchall()
-    found = [
+    parameters = {"of_thread": row.number, "after": bytes.fromhex(after[0]), "max_rows": PART_ROWS}
+    rows = _KEYS.run(connection, **parameters).fetchall()
+    problems = [
         Problem(f"the key of segment {sha256.hex()} in blob {blob_id} is damaged: {key.problem}")
         for sha256, blob_id, key in rows
         if isinstance(key, Unopened)
     ]
     last = (rows[-1][0].hex(),) if len(rows) == PART_ROWS else None
-    return found, ROW_BYTES * len(rows), last
+    return problems, ROW_BYTES * len(rows), last
 
 
 def _of_value(damage: Damage) -> str:

@@ -147,11 +147,11 @@ def load_stored(
     That is, if there is none, if it has more than `max_bytes` of content, if values were evicted or
     are damaged, or if its row is. An empty `checkpoint_id` means the latest.
     """
-    found: list[RawCheckpoint | None] = [None] * len(keys)
+    results: list[RawCheckpoint | None] = [None] * len(keys)
     small: list[tuple[int, Row, CheckpointState]] = []
-    sent = [_find(connection, tenant, key) for key in keys]
+    answers = [_find(connection, tenant, key) for key in keys]
     binder = binder_of(connection)
-    for index, answer in enumerate(sent):
+    for index, answer in enumerate(answers):
         if (columns := answer.fetchone()) is not None:
             row = Row(*columns[:_WIDTH])
             if not row.is_bound(binder) or _is_older(binder, row, columns[_WIDTH]):
@@ -161,21 +161,21 @@ def load_stored(
             message = CheckpointState.FromString(row.state)
             if _size(row, message) <= max_bytes:
                 small.append((index, row, message))
-    rows, messages = [one[1] for one in small], [one[2] for one in small]
+    rows, messages = [item[1] for item in small], [item[2] for item in small]
     whole, _, refused = _stored(connection, tenant, rows, messages)
     for (index, row, _), stored in zip(small, whole, strict=True):
-        held = (*stored.values.values(), *(one.value for one in stored.writes))
-        if row.place not in refused and not any(isinstance(value, NotHere) for value in held):
-            found[index] = stored
-    return found
+        values = (*stored.values.values(), *(write.value for write in stored.writes))
+        if row.place not in refused and not any(isinstance(value, NotHere) for value in values):
+            results[index] = stored
+    return results
 
 
 def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
     """Ask for the row of a checkpoint, with the columns of a whole one."""
-    of = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
+    parameters = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
     if key.checkpoint_id:
-        return _BY_KEY.run(connection, **of, of_id=key.checkpoint_id)
-    return _LATEST.run(connection, **of)
+        return _BY_KEY.run(connection, **parameters, of_id=key.checkpoint_id)
+    return _LATEST.run(connection, **parameters)
 
 
 def _is_older(binder: Binder, row: Row, stored_through: int | None) -> bool:
@@ -187,10 +187,10 @@ def _is_head(binder: Binder, row: Row, thread: SqlRow) -> bool:
     """Return whether a row is the latest that its thread has, by the thread's own row."""
     if not binder.is_complete:
         return True
-    of = row_of(thread)
-    if of.binding is None or not binder.is_thread(of.bound, of.binding):
+    thread_row = row_of(thread)
+    if thread_row.binding is None or not binder.is_thread(thread_row.bound, thread_row.binding):
         return False
-    return bool(row.checkpoint_ns) or of.head_id == row.checkpoint_id
+    return bool(row.checkpoint_ns) or thread_row.head_id == row.checkpoint_id
 
 
 def _check_head(
@@ -245,18 +245,18 @@ def read_page(
     one. It may hold fewer than both allow, even none, and still have a `next`.
     """
     columns = ROW if view is View.ENTRY else _WHOLE
-    most = SCANNED_PER_PAGE if query.filter else max_count
-    statement = _listing(tenant, query, after, columns, most + 1)
+    max_rows = SCANNED_PER_PAGE if query.filter else max_count
+    statement = _listing(tenant, query, after, columns, max_rows + 1)
     rows: list[Row] = []
     messages: list[CheckpointState] = []
     size = scanned = 0
     last: ListPosition | None = None
     damaged: list[Refusal] = []
     binder = binder_of(connection)
-    with connection.execute(statement) as found:
-        for row in (Row(*one) for one in found):
+    with connection.execute(statement) as result:
+        for row in (Row(*row_columns) for row_columns in result):
             full = len(rows) >= max_count or (rows and size >= max_bytes)
-            if full or scanned == most:
+            if full or scanned == max_rows:
                 break
             scanned += 1
             last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
@@ -329,7 +329,7 @@ def _listing(
     query: CheckpointQuery,
     after: ListPosition | None,
     columns: Sequence[Any],
-    most: int,
+    limit: int,
 ) -> Select[Any]:
     """Return the statement of a listing or a replay from a position on, of so many at most.
 
@@ -337,39 +337,39 @@ def _listing(
     then read: a thread costs what it has, and not what its tenant has.
     """
     table, thread_id = checkpoints.c, threads.c.thread_id
-    named, replayed = table.checkpoint_id, query.replayed
+    id_column, replayed = table.checkpoint_id, query.replayed
     of_tenant = table.tenant == tenant
-    asked: list[ColumnElement[bool]] = []
+    terms: list[ColumnElement[bool]] = []
     if query.checkpoint_ns is not None:
-        asked.append(table.checkpoint_ns == query.checkpoint_ns)
-    asked += [named == query.checkpoint_id] if query.checkpoint_id else []
-    asked += [named < query.before] if query.before else []
-    asked += [named >= query.first] if query.first else []
-    asked += [named <= query.last] if query.last else []
-    asked += [of_tenant, table.label == query.label, table.label != EMPTY] if query.label else []
-    order = (named if replayed else named.desc(), thread_id, table.checkpoint_ns)
-    found = select(*columns).join(threads, threads.c.number == table.thread).order_by(*order)
+        terms.append(table.checkpoint_ns == query.checkpoint_ns)
+    terms += [id_column == query.checkpoint_id] if query.checkpoint_id else []
+    terms += [id_column < query.before] if query.before else []
+    terms += [id_column >= query.first] if query.first else []
+    terms += [id_column <= query.last] if query.last else []
+    terms += [of_tenant, table.label == query.label, table.label != EMPTY] if query.label else []
+    order = (id_column if replayed else id_column.desc(), thread_id, table.checkpoint_ns)
+    listing = select(*columns).join(threads, threads.c.number == table.thread).order_by(*order)
     at = after.checkpoint_id if after is not None else ""
-    past = named > at if replayed else named < at
+    past = id_column > at if replayed else id_column < at
     if query.thread_id is None:
         if after is not None:
             further = and_(thread_id == after.thread_id, table.checkpoint_ns > after.checkpoint_ns)
-            asked.append(named >= at if replayed else named <= at)
-            asked.append(or_(past, thread_id > after.thread_id, further))
-        return found.where(of_tenant, of_users(threads), *asked).limit(most)
+            terms.append(id_column >= at if replayed else id_column <= at)
+            terms.append(or_(past, thread_id > after.thread_id, further))
+        return listing.where(of_tenant, of_users(threads), *terms).limit(limit)
     if after is not None:
-        asked.append(named >= at if replayed else named <= at)
-        asked.append(or_(past, table.checkpoint_ns > after.checkpoint_ns))
+        terms.append(id_column >= at if replayed else id_column <= at)
+        terms.append(or_(past, table.checkpoint_ns > after.checkpoint_ns))
     of_thread = select(threads.c.number).where(
         threads.c.tenant == tenant, thread_id == query.thread_id
     )
     page = (
         select(table.number)
-        .where(table.thread == of_thread.scalar_subquery(), *asked)
+        .where(table.thread == of_thread.scalar_subquery(), *terms)
         .order_by(order[0], table.checkpoint_ns)
-        .limit(most)
+        .limit(limit)
     )
-    return found.where(table.number.in_(page))
+    return listing.where(table.number.in_(page))
 
 
 def _size(row: Row, message: CheckpointState) -> int:
@@ -390,7 +390,7 @@ def _entries(
         for place, (seq,) in _of_rows(connection, _SEQS, rows):
             seqs[place].append(seq)
     else:
-        seqs.update((place, [one.seq for one in some]) for place, some in written.items())
+        seqs.update((place, [write.seq for write in group]) for place, group in written.items())
     numbers = [[row.seq, *seqs[row.place]] for row in rows]
     places = [at.segments for at in segment_refs.of_rows(connection, tenant, rows, numbers)]
     return list(map(entry_of, rows, map(max, numbers), places))
@@ -407,7 +407,7 @@ def _whole(
 
     Why those with a damaged write are left out is added to `damaged`, or raised without it.
     """
-    found: list[Checkpoint] = []
+    page: list[Checkpoint] = []
     whole, written, refused = _stored(connection, tenant, rows, messages)
     for row, stored in zip(rows, whole, strict=True):
         if refusal := refused.get(row.place):
@@ -416,16 +416,20 @@ def _whole(
             damaged.append(refusal)
             continue
         state = state_of(stored.state, stored.values)
-        evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
-        seqs = [one.seq for one in written[row.place] if one.data is None]
+        evicted = [
+            channel.digest
+            for channel in state.channels
+            if channel.value is EVICTED and channel.digest
+        ]
+        seqs = [write.seq for write in written[row.place] if write.data is None]
         places: list[BlobLocation] = []
         if evicted:
             places += segment_refs.of_values(connection, tenant, row.family, evicted)
         if seqs:
             places += segment_refs.of_writes(connection, tenant, row.thread, row.held, seqs)
         sources = tuple(dict.fromkeys(places))
-        found.append(Checkpoint(stored.entry, state, stored.writes, sources))
-    return found
+        page.append(Checkpoint(stored.entry, state, stored.writes, sources))
+    return page
 
 
 def _stored(
@@ -440,8 +444,8 @@ def _stored(
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
     for row, message in zip(rows, messages, strict=True):
-        digests[row.family] += [one.digest for one in message.channels if one.digest]
-    asked = {family: contents.ask(connection, family, some) for family, some in digests.items()}
+        digests[row.family] += [channel.digest for channel in message.channels if channel.digest]
+    reads = {family: contents.ask(connection, family, hashes) for family, hashes in digests.items()}
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
     having = [row for row in rows if row.written_bytes is not None]
     binder, names = binder_of(connection), {row.thread: row.thread_id for row in having}
@@ -453,9 +457,9 @@ def _stored(
         except Refusal as refusal:
             refused[place] = refusal
         written[place].append(write)
-    values = {family: read() for family, read in asked.items()}
-    for family, some in digests.items():
-        for digest in {*some} - values[family].keys():
+    values = {family: read() for family, read in reads.items()}
+    for family, hashes in digests.items():
+        for digest in {*hashes} - values[family].keys():
             values[family][digest] = contents.missing(family, digest)
     entries = _entries(connection, tenant, rows, written)
     return (
@@ -469,7 +473,7 @@ def _stored(
 
 
 def _pending(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
-    return tuple(sorted((_write(row.thread, one) for one in written), key=write_order))
+    return tuple(sorted((_write(row.thread, write) for write in written), key=write_order))
 
 
 def _of_rows(
@@ -483,14 +487,14 @@ def _of_rows(
     for row in rows:
         ids[row.place[:2]].append(row.checkpoint_id)
     answers = {
-        at: statement.run_listed(connection, some, of_thread=at[0], of_ns=at[1])
-        for at, some in ids.items()
+        at: statement.run_listed(connection, checkpoint_ids, of_thread=at[0], of_ns=at[1])
+        for at, checkpoint_ids in ids.items()
     }
     for at, answer in answers.items():
         for columns in answer:
             yield (*at, columns[0]), columns[1:]
 
 
-def _write(thread: int, one: StoredWrite) -> Write:
-    value = contents.stored_value(thread, one.digest, one.type, one.size, one.encoding, one.data)
-    return Write(one.task_id, one.task_path, one.idx, one.channel, value, one.digest)
+def _write(thread: int, row: StoredWrite) -> Write:
+    value = contents.stored_value(thread, row.digest, row.type, row.size, row.encoding, row.data)
+    return Write(row.task_id, row.task_path, row.idx, row.channel, value, row.digest)

@@ -15,13 +15,17 @@ from . import contents
 
 def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
     """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory."""
-    kept = heads.find(tenant, key)
-    if kept is None:
+    pair = heads.find(tenant, key)
+    if pair is None:
         return None
-    head, brought = kept
+    head, brought = pair
     state = CheckpointState.FromString(head.state)
     channels = state.channels
-    size = len(head.state) + len(head.entry.metadata) + sum([each.size_bytes for each in channels])
+    size = (
+        len(head.state)
+        + len(head.entry.metadata)
+        + sum([channel.size_bytes for channel in channels])
+    )
     if size + sum([write.size for write in head.writes]) > HEAD_BYTES:
         return None
     values: dict[bytes, Value] = {}

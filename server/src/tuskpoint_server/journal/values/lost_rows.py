@@ -48,7 +48,7 @@ def lost_rows(
 
     Only changes above the watermark of the thread and up to `through` are looked at.
     """
-    of = {"of_thread": thread.number, "of_incarnation": thread.incarnation}
+    parameters = {"of_thread": thread.number, "of_incarnation": thread.incarnation}
     between = {"after": thread.certified_seq, "through": through}
-    rows = _LOST.run(connection, **of, **between, most=most).fetchall()
+    rows = _LOST.run(connection, **parameters, **between, most=most).fetchall()
     return [((checkpoint_ns, name), seq is not None) for checkpoint_ns, name, seq in rows]

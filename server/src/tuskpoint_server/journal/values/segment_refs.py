@@ -187,31 +187,31 @@ def of_rows(
     helds = [decode_held(row.held) for row in rows]
     stored = [row.seq <= row.certified_seq and not row.gap for row in rows]
     since: list[list[int]] = []
-    wanted: dict[int, list[int]] = {}
-    for row, some, held, is_stored in zip(rows, numbers, helds, stored, strict=True):
-        since.append([seq for seq in some if held.seq < seq <= row.certified_seq])
+    seqs_by_thread: dict[int, list[int]] = {}
+    for row, seqs, held, is_stored in zip(rows, numbers, helds, stored, strict=True):
+        since.append([seq for seq in seqs if held.seq < seq <= row.certified_seq])
         if is_stored and since[-1]:
-            wanted.setdefault(row.thread, []).extend(since[-1])
-    segments = _segments(connection, wanted)
-    elsewhere = by_hash(connection, tenant, {one for held in helds for one in held.segments})
-    found: list[Located] = []
+            seqs_by_thread.setdefault(row.thread, []).extend(since[-1])
+    segments = _segments(connection, seqs_by_thread)
+    elsewhere = by_hash(connection, tenant, {sha256 for held in helds for sha256 in held.segments})
+    locations: list[Located] = []
     for index, row in enumerate(rows):
-        own, held, written = segments.get(row.thread, ()), helds[index], numbers[index][1:]
-        kept = held.writes if any(seq <= held.seq for seq in written) else ()
-        writes = [elsewhere[sha256] for sha256 in kept if sha256 in elsewhere]
+        ranges, held, written = segments.get(row.thread, ()), helds[index], numbers[index][1:]
+        hashes = held.writes if any(seq <= held.seq for seq in written) else ()
+        writes = [elsewhere[sha256] for sha256 in hashes if sha256 in elsewhere]
         at_first = [elsewhere[sha256] for sha256 in held.segments if sha256 in elsewhere]
-        changed = _with_numbers(own, since[index])
-        rewritten = _with_numbers(own, [seq for seq in written if seq > held.seq])
+        changed = _with_numbers(ranges, since[index])
+        rewritten = _with_numbers(ranges, [seq for seq in written if seq > held.seq])
         if not stored[index]:
-            found.append(Located([], []))
+            locations.append(Located([], []))
         elif row.seq <= held.seq:
             at = Located([*at_first, *changed], [*writes, *rewritten])
-            found.append(at if at_first else Located([], []))
-        elif any(first <= row.seq <= last for first, last, _ in own):
-            found.append(Located([*changed, *writes], [*rewritten, *writes]))
+            locations.append(at if at_first else Located([], []))
+        elif any(first <= row.seq <= last for first, last, _ in ranges):
+            locations.append(Located([*changed, *writes], [*rewritten, *writes]))
         else:
-            found.append(Located([], []))
-    return found
+            locations.append(Located([], []))
+    return locations
 
 
 def of_values(
@@ -234,8 +234,8 @@ def of_writes(
     segments = _segments(connection, {thread: later} if later else {})
     places = _with_numbers(segments.get(thread, ()), later)
     if len(later) < len(seqs):
-        known = by_hash(connection, tenant, at_first.segments)
-        places += (known[one] for one in at_first.segments if one in known)
+        locations = by_hash(connection, tenant, at_first.segments)
+        places += (locations[sha256] for sha256 in at_first.segments if sha256 in locations)
     return places
 
 
@@ -265,23 +265,25 @@ def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, B
 
     Equal hashes mean equal bytes; the caller has the hash from content that it may read.
     """
-    found: dict[bytes, BlobLocation] = {}
+    locations: dict[bytes, BlobLocation] = {}
     for (tenant,) in _TENANTS.run(connection).fetchall():
-        found.update(by_hash(connection, tenant, hashes))
-    return found
+        locations.update(by_hash(connection, tenant, hashes))
+    return locations
 
 
 _Ranges = Sequence[tuple[int, int, BlobLocation]]
 
 
-def _segments(connection: Connection, wanted: Mapping[int, Sequence[int]]) -> dict[int, _Ranges]:
+def _segments(
+    connection: Connection, seqs_by_thread: Mapping[int, Sequence[int]]
+) -> dict[int, _Ranges]:
     """Return the segments of threads from the one with the least number asked for on."""
-    found: dict[int, _Ranges] = {}
-    for thread, seqs in wanted.items():
+    ranges: dict[int, _Ranges] = {}
+    for thread, seqs in seqs_by_thread.items():
         between = {"of_thread": thread, "lowest": min(seqs), "highest": max(seqs)}
         rows = _BETWEEN.run(connection, **between).fetchall()
-        found[thread] = [(row[0], row[1], location_of(row[2:])) for row in rows]
-    return found
+        ranges[thread] = [(row[0], row[1], location_of(row[2:])) for row in rows]
+    return ranges
 
 
 def _with_numbers(segments: _Ranges, seqs: Sequence[int]) -> list[BlobLocation]:
