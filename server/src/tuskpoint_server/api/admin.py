@@ -82,11 +82,11 @@ class AdminServicer:
     ) -> admin_pb.ListTrailResponse:
         size = page_size(request.page_size)
         answer, length = admin_pb.ListTrailResponse(), 0
-        for one in await self._trail.read(call.tenant, request.after_batch_id, size):
-            length += len(one.content)
+        for batch in await self._trail.read(call.tenant, request.after_batch_id, size):
+            length += len(batch.content)
             if length > _PAGE_BYTES and answer.batches:
                 break
-            filled(answer.batches.add(), one)
+            filled(answer.batches.add(), batch)
         return answer
 
 
@@ -97,15 +97,15 @@ def _clock_jump(jump: ClockJump | None) -> admin_pb.ClockJump | None:
     return admin_pb.ClockJump(**times)
 
 
-def _search_status(standing: RecallStanding) -> admin_pb.SearchStatus:
-    index = standing.index
+def _search_status(recall: RecallStanding) -> admin_pb.SearchStatus:
+    index = recall.index
     message = admin_pb.SearchStatus(
         unindexed_checkpoints=index.unindexed,
         indexed_checkpoints=index.indexed,
-        last_error=standing.last_error,
+        last_error=recall.last_error,
         truncated_checkpoints=index.truncated,
     )
-    if standing.memwal is not None and standing.memories is not None:
-        filled(message.memwal, standing.memwal, standing.memories)
+    if recall.memwal is not None and recall.memories is not None:
+        filled(message.memwal, recall.memwal, recall.memories)
         message.memwal.SetInParent()
     return filled(message, index)

@@ -38,34 +38,34 @@ def _create(checks: Checks, request: handoff_pb.CreateHandoffRequest) -> None:
 
 
 def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
-    named = request.descriptor
-    if not _SHA256.fullmatch(named.blob_sha256):
+    descriptor = request.descriptor
+    if not _SHA256.fullmatch(descriptor.blob_sha256):
         checks.fail(
             "descriptor.blob_sha256",
             "must be the SHA-256 of the blob, 64 lowercase hex digits: nothing is adopted "
             "without it",
         )
-    checks.text("descriptor.blob_id", named.blob_id, _MAX_BLOB_ID, required=True)
-    checks.thread("descriptor.thread_id", named.thread_id)
+    checks.text("descriptor.blob_id", descriptor.blob_id, _MAX_BLOB_ID, required=True)
+    checks.thread("descriptor.thread_id", descriptor.thread_id)
     field, longest = "descriptor.checkpoint_id", LIMITS.max_checkpoint_id
-    checks.text(field, named.checkpoint_id, longest, required=True)
-    if named.source != f"{named.thread_id}:{named.checkpoint_id}":
+    checks.text(field, descriptor.checkpoint_id, longest, required=True)
+    if descriptor.source != f"{descriptor.thread_id}:{descriptor.checkpoint_id}":
         checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
-    checks.text("descriptor.to_agent", named.to_agent, LIMITS.max_agent_id)
-    checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
-    if named.key and not _SHA256.fullmatch(named.key):
+    checks.text("descriptor.to_agent", descriptor.to_agent, LIMITS.max_agent_id)
+    checks.text("descriptor.summary", descriptor.summary, LIMITS.max_summary)
+    if descriptor.key and not _SHA256.fullmatch(descriptor.key):
         checks.fail("descriptor.key", "must be empty or 64 lowercase hex digits")
-    if named.sealed_key:
-        checks.text("descriptor.sealed_key", named.sealed_key, _MAX_SEALED_KEY)
-        if not _BASE64.fullmatch(named.sealed_key):
+    if descriptor.sealed_key:
+        checks.text("descriptor.sealed_key", descriptor.sealed_key, _MAX_SEALED_KEY)
+        if not _BASE64.fullmatch(descriptor.sealed_key):
             checks.fail("descriptor.sealed_key", "must be empty or base64")
-        if named.key:
+        if descriptor.key:
             checks.fail("descriptor.sealed_key", "must not come with descriptor.key")
-    if bool(named.signer) != bool(named.signature):
+    if bool(descriptor.signer) != bool(descriptor.signature):
         checks.fail("descriptor.signature", "must come with descriptor.signer, or neither")
-    if named.signer and not _SHA256.fullmatch(named.signer):
+    if descriptor.signer and not _SHA256.fullmatch(descriptor.signer):
         checks.fail("descriptor.signer", "must be empty or 64 lowercase hex digits")
-    if named.signature and not _SIGNATURE.fullmatch(named.signature):
+    if descriptor.signature and not _SIGNATURE.fullmatch(descriptor.signature):
         checks.fail("descriptor.signature", "must be empty or 128 lowercase hex digits")
     if len(request.required_signers) > _MAX_SIGNERS:
         checks.fail("required_signers", f"has more than {_MAX_SIGNERS}")
@@ -94,11 +94,11 @@ class HandoffServicer:
         return {"descriptor": asdict(descriptor)}
 
     async def AdoptHandoff(self, request: handoff_pb.AdoptHandoffRequest, call: Call) -> Frames:
-        named = request.descriptor
-        descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
-        asked = (descriptor, request.new_thread_id, request.request_id, call.wanted, call)
+        message = request.descriptor
+        descriptor = Descriptor(*(getattr(message, field.name) for field in fields(Descriptor)))
+        arguments = (descriptor, request.new_thread_id, request.request_id, call.wanted, call)
         required = request.required_signers
-        async with aclosing(self._handoffs.adopt(call.tenant, *asked, required)) as steps:
+        async with aclosing(self._handoffs.adopt(call.tenant, *arguments, required)) as steps:
             async for step in steps:
                 frame: dict[str, object] = {
                     "stage": step.stage,
@@ -106,12 +106,12 @@ class HandoffServicer:
                 }
                 if step.adopted is not None:
                     adoption = handoff_pb.Adoption(
-                        adopted_from=named.source,
+                        adopted_from=message.source,
                         new_thread_id=step.adopted.thread_id,
                         checkpoint_id=step.adopted.checkpoint_id,
                         blob_id=step.blob_id,
                         verified=True,
-                        signer=named.signer,
+                        signer=message.signer,
                     )
                     frame |= {"durability": call.wanted, "adoption": adoption}
                 yield frame

@@ -22,9 +22,9 @@ PROGRESS_SECONDS = 15.0  # longest silence of a watch that names no interval
 
 
 def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
-    known = {int(kind) for kind in EventKind}
+    values = {int(kind) for kind in EventKind}
     for number, kind in enumerate(request.kinds):
-        if kind not in known:
+        if kind not in values:
             checks.fail(f"kinds[{number}]", f"{kind} is not a value of its enum")
     interval = request.progress_interval
     if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
@@ -47,10 +47,10 @@ class HistoryServicer:
             replayed=True,
         )
         view, source = View(request.view), Source(request.source)
-        found = self._history.replay(call.tenant, query, view, source)
+        listing = self._history.replay(call.tenant, query, view, source)
         if view is not View.ENTRY:
-            found = call.one_by_one(found, content_bytes)
-        async with aclosing(found) as checkpoints:
+            listing = call.one_by_one(listing, content_bytes)
+        async with aclosing(listing) as checkpoints:
             async for loaded in checkpoints:
                 for frame in checkpoint_frames(loaded):
                     yield frame
@@ -71,8 +71,8 @@ class HistoryServicer:
             call,
             from_now=request.from_now,
         )
-        async with aclosing(deliveries) as coming:
-            async for delivery in coming:
+        async with aclosing(deliveries) as stream:
+            async for delivery in stream:
                 cutter = Cutter()
                 for frame in cutter.frames(event=_event(delivery, cutter)):
                     yield frame

@@ -83,9 +83,9 @@ class SearchServicer:
         answer = await self._search.search(call.tenant, query)
         message = search_pb.SearchCheckpointsResponse(unindexed_checkpoints=answer.unindexed)
         filled(message, answer)
-        for found in answer.results:
-            one = message.results.add(ref=ref(found.key), metadata_json=found.metadata)
-            filled(one, found)
+        for result in answer.results:
+            result_message = message.results.add(ref=ref(result.key), metadata_json=result.metadata)
+            filled(result_message, result)
         if answer.fell_back:
             text = f"searched in mode {answer.mode.name.lower()}: {answer.fell_back}"
             message.warnings.add(kind=errors_pb2.WARNING_KIND_SEARCH_FELL_BACK, message=text)

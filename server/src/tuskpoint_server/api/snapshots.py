@@ -44,24 +44,24 @@ class SnapshotServicer:
             request.working_directory,
             request.metadata_json or b"{}",
         )
-        created = self._snapshots.create(call.tenant, draft, request.request_id, call.wanted)
-        return {"snapshot": _snapshot(await created)}
+        creation = self._snapshots.create(call.tenant, draft, request.request_id, call.wanted)
+        return {"snapshot": _snapshot(await creation)}
 
     async def GetSnapshot(self, request: snap_pb.GetSnapshotRequest, call: Call) -> Fields:
-        found = await self._snapshots.get(call.tenant, request.snapshot_id)
-        return {"snapshot": _snapshot(found)}
+        snapshot = await self._snapshots.get(call.tenant, request.snapshot_id)
+        return {"snapshot": _snapshot(snapshot)}
 
     async def GetLatestSnapshot(
         self, request: snap_pb.GetLatestSnapshotRequest, call: Call
     ) -> Fields:
         query = SnapshotQuery(request.session_id, request.hostname, request.working_directory)
-        found = await self._snapshots.latest(call.tenant, query)
-        return {"snapshot": _snapshot(found)}
+        snapshot = await self._snapshots.latest(call.tenant, query)
+        return {"snapshot": _snapshot(snapshot)}
 
     async def ListSnapshots(self, request: snap_pb.ListSnapshotsRequest, call: Call) -> Fields:
         query = SnapshotQuery(request.session_id, request.hostname, request.working_directory)
-        asked = (query, request.page_size, request.page_token)
-        snapshots, token = await self._snapshots.list(call.tenant, *asked)
+        arguments = (query, request.page_size, request.page_token)
+        snapshots, token = await self._snapshots.list(call.tenant, *arguments)
         return {"snapshots": map(_snapshot, snapshots), "next_page_token": token}
 
     async def RestoreSnapshot(self, request: snap_pb.RestoreSnapshotRequest, call: Call) -> Fields:
@@ -76,13 +76,15 @@ class SnapshotServicer:
         return {"restored": map(ref, restored)}
 
     async def DeleteSnapshot(self, request: snap_pb.DeleteSnapshotRequest, call: Call) -> Fields:
-        name, wanted = request.snapshot_id, call.wanted
-        return {"deleted": await self._snapshots.delete(call.tenant, name, wanted)}
+        name, durability = request.snapshot_id, call.wanted
+        return {"deleted": await self._snapshots.delete(call.tenant, name, durability)}
 
 
-def _snapshot(stored: Snapshot) -> snap_pb.Snapshot:
+def _snapshot(snapshot: Snapshot) -> snap_pb.Snapshot:
     """Return the message for a snapshot."""
-    members = [ref(member.key) for member in stored.members]
-    created = timestamp(stored.created_us)
-    named = snap_pb.Snapshot(metadata_json=stored.metadata, members=members, create_time=created)
-    return filled(named, stored)
+    members = [ref(member.key) for member in snapshot.members]
+    create_time = timestamp(snapshot.created_us)
+    message = snap_pb.Snapshot(
+        metadata_json=snapshot.metadata, members=members, create_time=create_time
+    )
+    return filled(message, snapshot)

@@ -24,15 +24,15 @@ _NAMESPACE, _LABELS = LIMITS.max_item_namespace, LIMITS.max_item_labels
 
 def _namespace(checks: Checks, field: str, labels: Sequence[str]) -> None:
     checks.names(field, labels, _NAMESPACE, _LABELS, " labels")
-    size = sum(len(one.encode(errors="surrogatepass")) + 1 for one in labels)
+    size = sum(len(label.encode(errors="surrogatepass")) + 1 for label in labels)
     checks.at_most(field, size, _NAMESPACE, " bytes, each label counted with one byte more")
 
 
-def _named(checks: Checks, field: str, one: store_pb.ItemChange | store_pb.ItemKey) -> None:
-    if not one.namespace:
+def _named(checks: Checks, field: str, item: store_pb.ItemChange | store_pb.ItemKey) -> None:
+    if not item.namespace:
         checks.fail(f"{field}.namespace", "must not be empty")
-    _namespace(checks, f"{field}.namespace", one.namespace)
-    checks.text(f"{field}.key", one.key, LIMITS.max_item_key, required=True)
+    _namespace(checks, f"{field}.namespace", item.namespace)
+    checks.text(f"{field}.key", item.key, LIMITS.max_item_key, required=True)
 
 
 def _batch(checks: Checks, field: str, count: int) -> bool:
@@ -58,15 +58,15 @@ def _put_items(checks: Checks, request: store_pb.PutItemsRequest) -> None:
                 checks.fail(f"{field}.ttl", problem)
         if checks.at_most(f"{field}.index_paths", len(change.index_paths), LIMITS.max_item_paths):
             for place, path in enumerate(change.index_paths):
-                below = f"{field}.index_paths[{place}]"
-                checks.text(below, path, LIMITS.max_item_path, required=True)
-                checks.fail(below, items.path_problem(path))
+                path_field = f"{field}.index_paths[{place}]"
+                checks.text(path_field, path, LIMITS.max_item_path, required=True)
+                checks.fail(path_field, items.path_problem(path))
 
 
 def _get_items(checks: Checks, request: store_pb.GetItemsRequest) -> None:
     if _batch(checks, "keys", len(request.keys)):
-        for number, one in enumerate(request.keys):
-            _named(checks, f"keys[{number}]", one)
+        for number, key in enumerate(request.keys):
+            _named(checks, f"keys[{number}]", key)
 
 
 def _search_items(checks: Checks, request: store_pb.SearchItemsRequest) -> None:
@@ -102,9 +102,9 @@ class StoreServicer:
         return {"warnings": [BACKLOG_WARNING] if warns else []}
 
     async def GetItems(self, request: store_pb.GetItemsRequest, call: Call) -> Fields:
-        keys = [(tuple(one.namespace), one.key) for one in request.keys]
-        found, answered = await self._store.get(call.tenant, keys, refresh=request.refresh_ttl)
-        return {"items": map(_item, found), "answered_keys": answered}
+        keys = [(tuple(key.namespace), key.key) for key in request.keys]
+        page, answered = await self._store.get(call.tenant, keys, refresh=request.refresh_ttl)
+        return {"items": map(_item, page), "answered_keys": answered}
 
     async def SearchItems(self, request: store_pb.SearchItemsRequest, call: Call) -> Fields:
         query = ItemQuery(
@@ -123,19 +123,19 @@ class StoreServicer:
             warnings.append(errors_pb2.Warning(kind=kind, message=text))
         if answer.damaged:
             warnings.append(damaged_warning(answer.damaged))
-        found = [
-            store_pb.FoundItem(item=_item(one), score=score)
-            for one, score in zip(answer.items, answer.scores, strict=True)
+        messages = [
+            store_pb.FoundItem(item=_item(item), score=score)
+            for item, score in zip(answer.items, answer.scores, strict=True)
         ]
-        return {"items": found, "cut": answer.cut, "warnings": warnings}
+        return {"items": messages, "cut": answer.cut, "warnings": warnings}
 
     async def ListItemNamespaces(
         self, request: store_pb.ListItemNamespacesRequest, call: Call
     ) -> Fields:
-        patterns = [Pattern(tuple(one.labels), one.at_end) for one in request.patterns]
-        found = await self._store.namespaces(call.tenant, patterns, request.max_depth)
-        page = found[request.offset :][: request.limit or LIMITS.default_page]
-        return {"namespaces": [store_pb.ItemNamespace(labels=one) for one in page]}
+        patterns = [Pattern(tuple(pattern.labels), pattern.at_end) for pattern in request.patterns]
+        namespaces = await self._store.namespaces(call.tenant, patterns, request.max_depth)
+        page = namespaces[request.offset :][: request.limit or LIMITS.default_page]
+        return {"namespaces": [store_pb.ItemNamespace(labels=labels) for labels in page]}
 
 
 def _changes(request: store_pb.PutItemsRequest) -> list[items.ItemChange]:
@@ -143,18 +143,18 @@ def _changes(request: store_pb.PutItemsRequest) -> list[items.ItemChange]:
 
 
 def _parsed(changes: Iterable[store_pb.ItemChange]) -> Iterable[items.ItemChange]:
-    for number, one in enumerate(changes):
-        named = (tuple(one.namespace), one.key)
-        if not one.value_json:
-            yield items.ItemChange(*named)
+    for number, change in enumerate(changes):
+        item_key = (tuple(change.namespace), change.key)
+        if not change.value_json:
+            yield items.ItemChange(*item_key)
             continue
-        value = items.parse_value(one.value_json, f"changes[{number}].value_json")
-        texts = () if one.unindexed else items.texts_of(value, one.index_paths)
-        ttl_us = one.ttl.ToMicroseconds() if one.HasField("ttl") else 0
-        yield items.ItemChange(*named, one.value_json, ttl_us, texts)
+        value = items.parse_value(change.value_json, f"changes[{number}].value_json")
+        texts = () if change.unindexed else items.texts_of(value, change.index_paths)
+        ttl_us = change.ttl.ToMicroseconds() if change.HasField("ttl") else 0
+        yield items.ItemChange(*item_key, change.value_json, ttl_us, texts)
 
 
-def _item(stored: items.Item) -> store_pb.Item:
+def _item(item: items.Item) -> store_pb.Item:
     """Return the message for an item."""
-    message = store_pb.Item(namespace=stored.namespace, key=stored.key, value_json=stored.value)
-    return filled(message, stored.times)
+    message = store_pb.Item(namespace=item.namespace, key=item.key, value_json=item.value)
+    return filled(message, item.times)

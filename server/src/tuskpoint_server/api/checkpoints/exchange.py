@@ -172,7 +172,9 @@ class Exchange:
 
     def _commits(self) -> set[asyncio.Future[Saved]]:
         """Return the commits that have not finished."""
-        saves = (one for one in self._frames.values() if one.kind != "get" and not one.journaled)
+        saves = (
+            frame for frame in self._frames.values() if frame.kind != "get" and not frame.journaled
+        )
         return {save.commit for save in saves if save.commit is not None}
 
     def _take(self, number: int, message: pb.Frame, size: int, received_at: float) -> None:
@@ -220,14 +222,14 @@ class Exchange:
             check(request)
             self._loads.append((frame, request))
             return
-        taken = frames.take(request)
-        if taken is None:
+        save = frames.take(request)
+        if save is None:
             assembly = Assembly(frame.id, announced(request))
             if not assembly.is_complete:
                 self._saving = (frame, request, assembly)
                 return
-            taken = frames.take_with(request, assembly.received)
-        self._save(frame, request, taken)
+            save = frames.take_with(request, assembly.received)
+        self._save(frame, request, save)
 
     def _take_chunk(self, number: int, message: pb.Frame) -> None:
         if self._saving is None:
@@ -249,14 +251,14 @@ class Exchange:
             except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
                 self._refuse(frame, error)
 
-    def _save(self, frame: Frame, request: frames.SaveRequest, taken: frames.Taken) -> None:
+    def _save(self, frame: Frame, request: frames.SaveRequest, save: frames.Taken) -> None:
         """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
         begin: Callable[[], asyncio.Future[Saved]]
-        if isinstance(taken, IncomingCheckpoint):
-            begin = partial(self._checkpoints.save, tenant, taken)
+        if isinstance(save, IncomingCheckpoint):
+            begin = partial(self._checkpoints.save, tenant, save)
         else:
-            key, writes = taken
+            key, writes = save
             begin = partial(self._checkpoints.save_writes, tenant, key, writes, frame.wanted)
         context = frame.measured.context()
         frame.work = frame.commit = commit = begin() if context is None else context.run(begin)
@@ -297,12 +299,12 @@ class Exchange:
         """Answer a save; see `_answer`."""
         response = pb.ExchangeResponse()
         answer = response.answers.add(id=frame.id, last=last)
-        reached = frame.wanted if last else Durability.JOURNALED
+        durability = frame.wanted if last else Durability.JOURNALED
         if saved.latest:
             self._checkpoints.log_below_latest(self._call.tenant, saved)
         message = answer.saved if frame.kind == "save" else answer.written
         warns = self._checkpoints.warns(self._call.tenant)
-        fill_saved(message, saved, reached, catalog, warns=warns)
+        fill_saved(message, saved, durability, catalog, warns=warns)
         self._answer(frame, response, last=last)
 
     # --- loads -----------------------------------------------------------------------------
@@ -324,13 +326,13 @@ class Exchange:
         if self._call.memory.is_full:
             self._next_loads = self._loop.call_later(FULL_SECONDS, self._begin_some_loads)
             return
-        some = [self._loads.popleft() for _ in range(count)]
-        some = [(frame, request) for frame, request in some if frame.id in self._frames]
-        asked = [convert.asked(request) for _, request in some]
-        found = self._checkpoints.load_inline(self._call.tenant, asked)
-        for (frame, request), stored in zip(some, found, strict=True):
-            if stored is not None:
-                self._answer_stored(frame, stored)
+        loads = [self._loads.popleft() for _ in range(count)]
+        loads = [(frame, request) for frame, request in loads if frame.id in self._frames]
+        queries = [convert.asked(request) for _, request in loads]
+        checkpoints = self._checkpoints.load_inline(self._call.tenant, queries)
+        for (frame, request), checkpoint in zip(loads, checkpoints, strict=True):
+            if checkpoint is not None:
+                self._answer_stored(frame, checkpoint)
                 continue
             self._loading += 1
             frame.work = self._start(frame, self._load(frame, request))
@@ -338,11 +340,11 @@ class Exchange:
         if self._loads:
             self._next_loads = self._loop.call_soon(self._begin_some_loads)
 
-    def _answer_stored(self, frame: Frame, stored: RawCheckpoint) -> None:
+    def _answer_stored(self, frame: Frame, checkpoint: RawCheckpoint) -> None:
         try:
             response = pb.ExchangeResponse()
             answer = response.answers.add(id=frame.id, last=True)
-            convert.fill_stored(answer.got.checkpoint, stored)
+            convert.fill_stored(answer.got.checkpoint, checkpoint)
             self._answer(frame, response)
         except Exception as error:  # noqa: BLE001 - a defect ends its frame alone
             self._refuse(frame, error)
@@ -350,16 +352,16 @@ class Exchange:
     async def _load(self, frame: Frame, request: pb.GetCheckpointRequest) -> None:
         holder = Holder(memory=self._call.memory)
         try:
-            asked = convert.asked(request)
-            stored = await self._checkpoints.load_batched(self._call.tenant, *asked)
-            if stored is not None:
-                self._answer_stored(frame, stored)
+            query = convert.asked(request)
+            checkpoint = await self._checkpoints.load_batched(self._call.tenant, *query)
+            if checkpoint is not None:
+                self._answer_stored(frame, checkpoint)
                 return
             loaded = await checkpoint_in_one(
                 self._checkpoints, self._call.tenant, request, holder, MAX_ANSWER_BYTES
             )
-            got = pb.GetCheckpointResponse(checkpoint=loaded)
-            answer = pb.Answer(id=frame.id, last=True, got=got)
+            response = pb.GetCheckpointResponse(checkpoint=loaded)
+            answer = pb.Answer(id=frame.id, last=True, got=response)
             self._answer(frame, pb.ExchangeResponse(answers=[answer]))
         except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
             self._refuse(frame, error)
@@ -436,8 +438,8 @@ class Exchange:
     def _end_late(self) -> None:
         """Refuse the frames whose deadline has passed."""
         self._timer, now = None, self._loop.time()
-        late = [frame for frame in self._frames.values() if frame.ends_at <= now]
-        for frame in late:
+        late_frames = [frame for frame in self._frames.values() if frame.ends_at <= now]
+        for frame in late_frames:
             if self._saving is not None and self._saving[0] is frame:
                 self._saving, self._dropping = None, frame.id
             self._refuse(frame, Refusal(Reason.DEADLINE_EXCEEDED))

@@ -56,11 +56,11 @@ def take(request: SaveRequest) -> Taken | None:
 
 def take_with(request: SaveRequest, received: Sequence[Received]) -> Taken:
     """Take a save whose large values came in chunks."""
-    taken: Taken | None
+    save: Taken | None
     if isinstance(request, pb.SaveCheckpointRequest):
-        taken = take_checkpoint(request, received)
+        save = take_checkpoint(request, received)
     else:
-        taken = take_writes(request, received)
-    if taken is None:
+        save = take_writes(request, received)
+    if save is None:
         raise ValueError("a save lacks values that came in chunks")
-    return taken
+    return save

@@ -49,18 +49,18 @@ class Outgoing(Generic[FrameT]):
 
     async def run(self, is_done: Callable[[], bool]) -> None:
         """Send answers until all are sent and no more follow."""
-        waiting = self._waiting
+        answers = self._waiting
         while True:
-            if not waiting:
+            if not answers:
                 if is_done():
                     return
                 self._news = asyncio.get_running_loop().create_future()
                 await self._news
                 continue
-            batch = [waiting.popleft()]
+            batch = [answers.popleft()]
             size = len(batch[0][0])
-            while waiting and size + len(waiting[0][0]) < MESSAGE_BYTES:
-                batch.append(waiting.popleft())
+            while answers and size + len(answers[0][0]) < MESSAGE_BYTES:
+                batch.append(answers.popleft())
                 size += len(batch[-1][0])
             # Serialized messages that follow one another are one: repeated fields are joined.
             await self._write(b"".join([data for data, _ in batch]))

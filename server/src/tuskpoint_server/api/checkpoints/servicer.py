@@ -46,17 +46,17 @@ class CheckpointServicer:
     _sessions: Sessions = field(default_factory=dict)
 
     async def SaveCheckpoint(
-        self, sent: IncomingCheckpoint, call: Call
+        self, checkpoint: IncomingCheckpoint, call: Call
     ) -> saves_pb.SaveCheckpointResponse:
-        saved = await self._checkpoints.save(call.tenant, sent)
+        saved = await self._checkpoints.save(call.tenant, checkpoint)
         return await self._reached(saves_pb.SaveCheckpointResponse(), saved, call)
 
     @endless
     async def Exchange(self, call: Call, pipeline: CallPipeline) -> None:
         await Exchange(self._checkpoints, self._sessions, call, pipeline).run()
 
-    async def SaveWrites(self, taken: IncomingWrites, call: Call) -> saves_pb.SaveWritesResponse:
-        key, writes = taken
+    async def SaveWrites(self, save: IncomingWrites, call: Call) -> saves_pb.SaveWritesResponse:
+        key, writes = save
         saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
         return await self._reached(saves_pb.SaveWritesResponse(), saved, call)
 
@@ -76,14 +76,14 @@ class CheckpointServicer:
     async def GetCheckpoint(
         self, request: saves_pb.GetCheckpointRequest, call: Call
     ) -> Fields | saves_pb.GetCheckpointResponse:
-        asked = convert.asked(request)
-        (stored,) = self._checkpoints.load_inline(call.tenant, [asked])
-        stored = stored or await self._checkpoints.load_batched(call.tenant, *asked)
-        if stored is None:
+        query = convert.asked(request)
+        (checkpoint,) = self._checkpoints.load_inline(call.tenant, [query])
+        checkpoint = checkpoint or await self._checkpoints.load_batched(call.tenant, *query)
+        if checkpoint is None:
             loaded = await checkpoint_in_one(self._checkpoints, call.tenant, request, call)
             return {"checkpoint": loaded}
         answer = saves_pb.GetCheckpointResponse()
-        convert.fill_stored(answer.checkpoint, stored)
+        convert.fill_stored(answer.checkpoint, checkpoint)
         return answer
 
     async def LoadCheckpoint(self, request: saves_pb.LoadCheckpointRequest, call: Call) -> Frames:
@@ -94,18 +94,18 @@ class CheckpointServicer:
     async def ListCheckpoints(self, request: saves_pb.ListCheckpointsRequest, call: Call) -> Frames:
         query, view = convert.checkpoint_query(request), View(request.view)
         limit = request.limit if request.HasField("limit") else None
-        source, listed = Source(request.source), self._checkpoints.completer.listed
-        found = listed(call.tenant, query, view, source, limit)
+        source, list_checkpoints = Source(request.source), self._checkpoints.completer.listed
+        listing = list_checkpoints(call.tenant, query, view, source, limit)
         if view is not View.ENTRY:
-            found = call.one_by_one(found, content_bytes)
-        async with aclosing(found) as checkpoints:
+            listing = call.one_by_one(listing, content_bytes)
+        async with aclosing(listing) as checkpoints:
             async for loaded in checkpoints:
                 for frame in convert.checkpoint_frames(loaded):
                     yield frame
 
     async def GetDeltaHistory(self, request: saves_pb.GetDeltaHistoryRequest, call: Call) -> Frames:
         key = convert.key(request.ref)
-        found = await self._checkpoints.delta_history(call.tenant, key, request.channels, call)
-        for history in found:
+        histories = await self._checkpoints.delta_history(call.tenant, key, request.channels, call)
+        for history in histories:
             for frame in convert.history_frames(history):
                 yield frame

@@ -101,9 +101,9 @@ def filled(message: MessageT, *sources: object) -> MessageT:
         name, stem = field.name, field.name.removesuffix("_time")
         for source in sources:
             if stem != name:
-                found = getattr(source, f"{stem}_us", getattr(source, f"{stem}d_us", None))
-                if found is not None:
-                    getattr(message, name).CopyFrom(timestamp(found))
+                time_us = getattr(source, f"{stem}_us", getattr(source, f"{stem}d_us", None))
+                if time_us is not None:
+                    getattr(message, name).CopyFrom(timestamp(time_us))
             elif field.message_type is None and not field.is_repeated and hasattr(source, name):
                 setattr(message, name, getattr(source, name))
     return message
@@ -129,8 +129,8 @@ def checkpoint_header(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb
     message = checkpoint(loaded, cutter)
     size = message.ByteSize()
     if size > LIMITS.max_message - _FRAME_OVERHEAD:
-        what = f"the checkpoint without its large values: {size} bytes"
-        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+        subject = f"the checkpoint without its large values: {size} bytes"
+        raise limit_exceeded(subject, "max_message_bytes", LIMITS.max_message)
     return message
 
 
@@ -140,8 +140,8 @@ def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Check
     if loaded.state is not None:
         message.state.MergeFromString(loaded.state.frame)
         message.state.SetInParent()
-        for stored in loaded.state.channels:
-            _fill_channel(message.state.channels.add(), stored, cutter)
+        for channel in loaded.state.channels:
+            _fill_channel(message.state.channels.add(), channel, cutter)
     for write in loaded.writes:
         _fill_write(message.writes.add(), write, cutter)
     return message
@@ -159,7 +159,7 @@ def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> No
 
 def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint without its state."""
-    reached = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
+    durability = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
     return checkpoint_pb2.Checkpoint(
         ref=ref(stored.key),
         parent_checkpoint_id=stored.parent_id,
@@ -167,7 +167,7 @@ def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
         label=stored.label,
         summary=stored.summary,
         seq=stored.seq,
-        durability=number(reached),
+        durability=number(durability),
         create_time=timestamp(stored.created_us),
         lineage=lineage(stored.lineage),
         location=location(stored.segments[0]) if stored.segments else None,
@@ -175,18 +175,18 @@ def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
     )
 
 
-def _fill_channel(message: value_pb2.Channel, stored: model.Channel, cutter: Cutter) -> None:
-    message.name = stored.name
-    if stored.version is not None:
-        fill_version(message.version, stored.version)
-    if stored.digest is not None:
-        message.digest = stored.digest
-    if stored.value is not None:  # without a digest it is the view of a delta channel's history
-        cutter.place(message, stored.value)
-    elif stored.digest is None:
+def _fill_channel(message: value_pb2.Channel, channel: model.Channel, cutter: Cutter) -> None:
+    message.name = channel.name
+    if channel.version is not None:
+        fill_version(message.version, channel.version)
+    if channel.digest is not None:
+        message.digest = channel.digest
+    if channel.value is not None:  # without a digest it is the view of a delta channel's history
+        cutter.place(message, channel.value)
+    elif channel.digest is None:
         message.empty.SetInParent()
     else:
-        message.size_bytes = stored.size
+        message.size_bytes = channel.size
 
 
 def _fill_write(message: value_pb2.PendingWrite, write: model.Write, cutter: Cutter) -> None:

@@ -63,19 +63,19 @@ def take_checkpoint(
     Raises:
         Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`, `METADATA_NOT_JSON`, `DIGEST_MISMATCH`.
     """
-    taking = _Pass(received)
+    scan = _Pass(received)
     checkpoint = request.checkpoint
     state, ref = checkpoint.state, checkpoint.ref
-    channels, contents = taking.channels(state.channels)
-    writes = taking.writes(request.writes)
+    channels, contents = scan.channels(state.channels)
+    writes = scan.writes(request.writes)
     expected_head = request.expected_head if request.HasField("expected_head") else None
     place = key(ref)
     parent_id, label = checkpoint.parent_checkpoint_id, checkpoint.label
     summary, agent_id = checkpoint.summary, request.agent_id
     if received is None:
-        taking.required.append(place.thread_id)
-        taking.texts += (place.checkpoint_id, parent_id, label, agent_id, expected_head or "")
-        taking.long_texts += (place.checkpoint_ns, summary)
+        scan.required.append(place.thread_id)
+        scan.texts += (place.checkpoint_id, parent_id, label, agent_id, expected_head or "")
+        scan.long_texts += (place.checkpoint_ns, summary)
         common = (
             checkpoint.HasField("state")
             and not (request.vector or state.extras or state.delta_channels)
@@ -87,13 +87,13 @@ def take_checkpoint(
             and not (request.continue_latest and expected_head is not None)
             and (not request.raise_id or _may_be_raised(request))
         )
-        if not (common and taking.is_common(request)):
+        if not (common and scan.is_common(request)):
             check(request, check_save, streamed=streamed)
-        if taking.waits:
+        if scan.waits:
             return None
     metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
-    if taking.mismatch is not None:
-        raise taking.mismatch
+    if scan.mismatch is not None:
+        raise scan.mismatch
     delta_channels = encode_names(state.delta_channels)
     state.ClearField("channels")
     return IncomingCheckpoint(
@@ -124,15 +124,15 @@ def take_writes(
     streamed: bool = False,
 ) -> IncomingWrites | None:
     """Check a save of pending writes and return them; see `take_checkpoint`."""
-    taking = _Pass(received)
-    place, writes = key(request.ref), taking.writes(request.writes)
+    scan = _Pass(received)
+    place, writes = key(request.ref), scan.writes(request.writes)
     if received is None:
-        taking.required += (place.thread_id, place.checkpoint_id)
-        taking.long_texts.append(place.checkpoint_ns)
+        scan.required += (place.thread_id, place.checkpoint_id)
+        scan.long_texts.append(place.checkpoint_ns)
         common = bool(writes) and not is_reserved(place.thread_id)
-        if not (common and taking.is_common(request)):
+        if not (common and scan.is_common(request)):
             check(request, check_writes, streamed=streamed)
-        if taking.waits:
+        if scan.waits:
             return None
     return place, writes
 
@@ -182,19 +182,19 @@ class _Pass:
             content = message.WhichOneof("content")
             if content == "inherit" or content == "empty":
                 self._odd = self._odd or claimed != b""
-                known = ChannelRef(version, None)
+                channel = ChannelRef(version, None)
                 if content == "empty":
-                    known = channel_ref(name, version, None, 0)
+                    channel = channel_ref(name, version, None, 0)
             elif content is not None:
                 kind, data, digest = self._content(message)
                 if claimed and claimed != digest:
                     self._mismatched(message, digest)
                 contents[name] = kind, Prepared(data)
-                known = channel_ref(name, version, digest, len(data))
+                channel = channel_ref(name, version, digest, len(data))
             else:
                 self._odd = self._odd or len(claimed) != DIGEST_BYTES
-                known = ChannelRef(version, claimed)
-            channels[name] = known
+                channel = ChannelRef(version, claimed)
+            channels[name] = channel
         count = len(messages)
         self._odd = self._odd or count > LIMITS.max_channels or len(channels) < count
         self.required += channels
@@ -215,8 +215,8 @@ class _Pass:
             else:
                 position = SPECIAL_CHANNELS.get(channel, position)
             kind, data, digest = self._content(message)
-            named = (task_id, position, task_path, channel, kind)
-            writes.append(incoming_write(*named, digest, data))
+            fields = (task_id, position, task_path, channel, kind)
+            writes.append(incoming_write(*fields, digest, data))
         self._odd = self._odd or len(writes) > LIMITS.max_writes
         return writes
 
@@ -230,9 +230,9 @@ class _Pass:
             digest = digesting(kind)
             digest.update(data)
             return kind, data, digest.digest()
-        received = next(self._received, _NOTHING)
-        self.waits = self.waits or received is _NOTHING
-        return received
+        content = next(self._received, _NOTHING)
+        self.waits = self.waits or content is _NOTHING
+        return content
 
     def _mismatched(self, message: value_pb2.Channel, digest: bytes) -> None:
         self._odd = self._odd or len(message.digest) != DIGEST_BYTES
@@ -246,16 +246,16 @@ _MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
 _NOTHING = Received("", b"", b"")
 
 
-def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
-    for node in seen:  # its views are slow
-        one = seen[node]
+def _are_common_versions(versions_seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
+    for node in versions_seen:  # its views are slow
+        message = versions_seen[node]
         # Most need no look at each version. In bytes that are all ASCII no text is longer than
         # 127 and no number is infinite or NaN (its exponent is not ASCII); without a zero there
         # is no NUL and no version without a kind (its length is 0).
-        raw = one.SerializeToString()
+        raw = message.SerializeToString()
         if raw.isascii() and b"\0" not in raw and len(raw) <= _MANY:
             continue
-        versions = one.channels
+        versions = message.channels
         if len(versions) > LIMITS.max_channels:
             return False
         for version in versions.values():

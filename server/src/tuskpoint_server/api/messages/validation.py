@@ -43,8 +43,8 @@ def check(request: Message, further: Check | None = None, *, streamed: bool = Fa
     checks = Checks(streamed=streamed)
     if further is not None:  # first: of several problems the first is the message
         further(checks, request)
-    for one in _checks_of(request.DESCRIPTOR):
-        one(checks, request)
+    for field_check in _checks_of(request.DESCRIPTOR):
+        field_check(checks, request)
     if checks.violations:
         first = checks.violations[0]
         raise Refusal(
@@ -78,8 +78,8 @@ class Checks:
     def thread(self, field: str, thread_id: str, *, required: bool = True) -> None:
         """Check the name of a thread; those of the server's own are refused."""
         if is_reserved(thread_id):
-            own = ", ".join(f"'{prefix}'" for prefix, _ in RESERVED)
-            self.fail(field, f"names that begin with one of {own} are the server's own")
+            prefixes = ", ".join(f"'{prefix}'" for prefix, _ in RESERVED)
+            self.fail(field, f"names that begin with one of {prefixes} are the server's own")
         else:
             self.text(field, thread_id, LIMITS.max_thread_id, required=required)
 
@@ -132,7 +132,9 @@ _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": So
 
 @cache
 def _checks_of(kind: Any) -> tuple[Check, ...]:
-    return tuple(one for field in kind.fields if (one := _check_of(field)) is not None)
+    return tuple(
+        field_check for field in kind.fields if (field_check := _check_of(field)) is not None
+    )
 
 
 def _check_of(field: Any) -> Check | None:
@@ -151,17 +153,17 @@ def _check_of(field: Any) -> Check | None:
             name, "must not be negative" if request.page_size < 0 else ""
         )
     if name in _THREAD_FIELDS:
-        named = (kind, name) not in _UNNAMED
+        required = (kind, name) not in _UNNAMED
 
         def thread(checks: Checks, request: Message) -> None:
             if not field.has_presence or request.HasField(name):
-                checks.thread(name, getattr(request, name), required=named)
+                checks.thread(name, getattr(request, name), required=required)
 
         return thread
     if field.type == field.TYPE_STRING and (maximum := _longest(name)) is not None:
-        needed = name == "snapshot_id"
+        required = name == "snapshot_id"
         return lambda checks, request: checks.text(
-            name, getattr(request, name), maximum, required=needed
+            name, getattr(request, name), maximum, required=required
         )
     return None
 
@@ -174,7 +176,7 @@ def _longest(name: str) -> int | None:
 
 
 def _enum(kind: str, field: Any) -> Check:
-    name, known = field.name, field.enum_type.values_by_number
+    name, values = field.name, field.enum_type.values_by_number
     default = _DEFAULTS.get(name, 0)
     if (kind, name) == ("AdoptHandoffRequest", "durability"):
         # The answer names the blob of the adopted checkpoint, which has to have one.
@@ -182,7 +184,7 @@ def _enum(kind: str, field: Any) -> Check:
 
     def enum(checks: Checks, request: Message) -> None:
         number = getattr(request, name)
-        if number not in known:
+        if number not in values:
             checks.fail(name, f"{number} is not a value of its enum")
         elif not number and default:
             setattr(request, name, default)
@@ -228,7 +230,9 @@ def check_writes(checks: Checks, request: checkpoint_service_pb2.SaveWritesReque
     _check_sizes(request.writes, "the writes of one save")
 
 
-def _check_sizes(contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], what: str) -> None:
+def _check_sizes(
+    contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], subject: str
+) -> None:
     """Check the sizes of values, announced ones included, before any is buffered."""
     total = 0
     for content in contents:
@@ -242,8 +246,8 @@ def _check_sizes(contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite],
             raise limit_exceeded(f"a value of {size} bytes", "max_value_bytes", LIMITS.max_value)
         total += size
     if total > LIMITS.max_checkpoint:
-        what = f"{what}: {total} bytes"
-        raise limit_exceeded(what, "max_checkpoint_bytes", LIMITS.max_checkpoint)
+        subject = f"{subject}: {total} bytes"
+        raise limit_exceeded(subject, "max_checkpoint_bytes", LIMITS.max_checkpoint)
 
 
 def _check_state(checks: Checks, state: checkpoint_pb2.CheckpointState) -> None:
@@ -256,18 +260,18 @@ def _check_state(checks: Checks, state: checkpoint_pb2.CheckpointState) -> None:
         if problem := _channel_problem(channel, names, streamed=checks.streamed):
             checks.fail(f"{path}.channels[{number}].{problem[0]}", problem[1])
         names.add(channel.name)
-    for node, seen in state.versions_seen.items():
-        below = f'{path}.versions_seen["{node}"].channels'
-        checks.at_most(below, len(seen.channels), LIMITS.max_channels)
-        for name, version in seen.channels.items():
+    for node, versions in state.versions_seen.items():
+        field = f'{path}.versions_seen["{node}"].channels'
+        checks.at_most(field, len(versions.channels), LIMITS.max_channels)
+        for name, version in versions.channels.items():
             if version_problem := _version_problem(version):
-                checks.fail(f'{below}["{name}"]', version_problem)
+                checks.fail(f'{field}["{name}"]', version_problem)
     checks.channels(f"{path}.delta_channels", state.delta_channels)
     checks.at_most(f"{path}.extras", len(state.extras), LIMITS.max_extras)
     for name, value in state.extras.items():
-        below = f'{path}.extras["{name}"]'
-        checks.text(below, name, LIMITS.max_channel_name, required=True)
-        checks.text(f"{below}.type", value.type, LIMITS.max_value_type, required=True)
+        field = f'{path}.extras["{name}"]'
+        checks.text(field, name, LIMITS.max_channel_name, required=True)
+        checks.text(f"{field}.type", value.type, LIMITS.max_value_type, required=True)
 
 
 def _channel_problem(
@@ -328,5 +332,5 @@ def _check_writes(
         content = write.WhichOneof("content")
         if content is None:
             checks.fail(f"writes[{number}].content", "one of value or large must be set")
-        elif refused := _content_problem(write, content, streamed=checks.streamed):
-            checks.fail(f"writes[{number}].{refused[0]}", refused[1])
+        elif content_problem := _content_problem(write, content, streamed=checks.streamed):
+            checks.fail(f"writes[{number}].{content_problem[0]}", content_problem[1])

@@ -99,8 +99,8 @@ class Authentication:
         call.presented, token = _presented(call, self._credentials)
         if isinstance(call.presented, bytes):
             grant = self._grant_of_token(call, self._credentials, call.presented, token)
-        elif (found := self._find(self._credentials, call.presented)) is not None:
-            grant = found
+        elif (certificate_grant := self._find(self._credentials, call.presented)) is not None:
+            grant = certificate_grant
         else:
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant.expires is not None and self._now() >= grant.expires:
@@ -114,10 +114,10 @@ class Authentication:
         """
         if self._credentials is None:
             return True
-        sent = [value for name, value in metadata if name == "authorization"]
-        if len(sent) != 1 or not isinstance(sent[0], str):
+        headers = [value for name, value in metadata if name == "authorization"]
+        if len(headers) != 1 or not isinstance(headers[0], str):
             return False
-        bearer = _BEARER.fullmatch(sent[0])
+        bearer = _BEARER.fullmatch(headers[0])
         grant = self._find(self._credentials, token_digest(bearer[1])) if bearer else None
         return grant is not None and (grant.expires is None or self._now() < grant.expires)
 
@@ -170,55 +170,57 @@ class Authentication:
         """End the calls that the credentials in force do not allow any more."""
         if self._credentials is None:
             return
-        ended: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for call in self.running:
             grant = self._find(self._credentials, call.presented)
             if grant is not None and grant.covers(call.grant):
                 call.grant = grant
             elif call.ended is None:
-                ended[call.grant.name] += 1
+                counts[call.grant.name] += 1
                 call.end(_refused(call, "revoked", "it was revoked while the call ran"))
-        for name, count in ended.items():
+        for name, count in counts.items():
             _log.info("credential '%s' is no longer valid: %d calls were ended", name, count)
         self._end_expired()
 
     def _end_expired(self) -> None:
         """End the calls whose credential has expired; look again when the next one does."""
-        now, following = self._now(), None
+        now, next_expiry = self._now(), None
         for call in self.running:
             expires = call.grant.expires
             if expires is None or call.ended is not None:
                 continue
             if expires <= now:
                 call.end(_refused(call, "expired", "it expired while the call ran"))
-            elif following is None or expires < following:
-                following = expires
+            elif next_expiry is None or expires < next_expiry:
+                next_expiry = expires
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        if following is not None:
-            left = (following - now).total_seconds()
-            self._expiry = asyncio.get_running_loop().call_later(left, self._end_expired)
+        if next_expiry is not None:
+            wait_s = (next_expiry - now).total_seconds()
+            self._expiry = asyncio.get_running_loop().call_later(wait_s, self._end_expired)
 
 
 def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
     """Return the credential of a call, and its token if it has one."""
     metadata = call.context.invocation_metadata() or ()
-    sent = [value for name, value in metadata if name == "authorization"]
-    if not sent:
+    headers = [value for name, value in metadata if name == "authorization"]
+    if not headers:
         # Names in the client's certificate, which the handshake has checked.
         names = call.context.auth_context() if credentials.subjects else {}
         kinds = ("peer_dns", "peer_uri", "peer_email", "x509_common_name")
-        found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
-        return tuple(found), ""
-    if len(sent) > 1:
+        certificate_names = (
+            name.decode(errors="replace") for kind in kinds for name in names.get(kind, ())
+        )
+        return tuple(certificate_names), ""
+    if len(headers) > 1:
         raise _refused(call, "malformed", "send metadata 'authorization' once")
-    bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
+    bearer = _BEARER.fullmatch(headers[0]) if isinstance(headers[0], str) else None
     if bearer is None:
         raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
     return token_digest(bearer[1]), bearer[1]
 
 
-def _refused(call: Call, why: str, advice: str = "") -> Refusal:
-    call.denied = why
+def _refused(call: Call, reason: str, advice: str = "") -> Refusal:
+    call.denied = reason
     return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)

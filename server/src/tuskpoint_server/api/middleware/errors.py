@@ -110,11 +110,11 @@ def cut(text: str, max_bytes: int) -> str:
 
 def _fitting(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
     """Yield as many violations as trailers can carry, at least one."""
-    left = _VIOLATIONS_BYTES
+    room = _VIOLATIONS_BYTES
     for violation in violations:
         field = cut(violation.field, _METADATA_VALUE_BYTES)
         description = cut(violation.description, _METADATA_VALUE_BYTES)
         yield field, description
-        left -= len(field.encode()) + len(description.encode())
-        if left <= 0:
+        room -= len(field.encode()) + len(description.encode())
+        if room <= 0:
             return

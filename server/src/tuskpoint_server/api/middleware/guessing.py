@@ -100,15 +100,15 @@ class Guesses:
     def unknown(self, address: str, digest: bytes) -> None:
         """Count an unknown token of an address, unless the address sent the same before."""
         window = self._window(address)
-        now, cut = self._clock(), digest[:_KEPT_BYTES]
+        now, prefix = self._clock(), digest[:_KEPT_BYTES]
         if window is None:
             window = self._windows[address] = _Window(now)
             if len(self._windows) > MAX_ADDRESSES:
                 self._windows.popitem(last=False)
         self._windows.move_to_end(address)
-        if cut in window.wrong:
+        if prefix in window.wrong:
             return
-        window.wrong.append(cut)
+        window.wrong.append(prefix)
         if len(window.wrong) > FREE_TOKENS:
             del window.wrong[0]
         elif len(window.wrong) == FREE_TOKENS:

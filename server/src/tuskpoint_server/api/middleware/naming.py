@@ -15,8 +15,8 @@ _Read = Callable[[object], Iterable[str]]
 
 def threads_named(request: Message) -> tuple[str, ...]:
     """Return the threads that a request names, each once."""
-    found = (name for read in _reads(request.DESCRIPTOR) for name in read(request))
-    return tuple(dict.fromkeys(filter(None, found)))
+    names = (name for read in _reads(request.DESCRIPTOR) for name in read(request))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 @cache

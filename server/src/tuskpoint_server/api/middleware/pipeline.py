@@ -257,8 +257,8 @@ class CallPipeline:
         remaining: float | None = call.context.time_remaining()
         if remaining is not None and remaining <= self.max_call_seconds:
             return None
-        loop, why = asyncio.get_running_loop(), Refusal(Reason.DEADLINE_EXCEEDED)
-        return loop.call_later(self.max_call_seconds, call.end, why)
+        loop, refusal = asyncio.get_running_loop(), Refusal(Reason.DEADLINE_EXCEEDED)
+        return loop.call_later(self.max_call_seconds, call.end, refusal)
 
     async def drain(self, grace_s: float) -> bool:
         """Refuse new calls, end endless ones, and wait; return whether all calls ended in time."""
@@ -300,8 +300,8 @@ def handled(
     checks: Mapping[str, Check] = getattr(servicer, "checks", {})
     takes: Mapping[str, Take] = getattr(servicer, "takes", {})
     for method in service.methods:
-        behavior, asked = getattr(servicer, method.name, None), method.input_type.name
-        take = takes.get(asked) or partial(_checked, checks.get(asked))
+        behavior, input_name = getattr(servicer, method.name, None), method.input_type.name
+        take = takes.get(input_name) or partial(_checked, checks.get(input_name))
         run = _not_built if behavior is None else _run(method, behavior, take, pipeline)
         is_endless = getattr(behavior, "endless", False)
         yield method, _handle(method, run, pipeline, is_endless=is_endless)
@@ -319,8 +319,8 @@ def service_handler(
         at_once = later
         if not method.client_streaming:
             at_once = getattr(grpc, f"unary_{shape}_rpc_method_handler")
-        unread = handle if method.client_streaming else _reading_later(handle)
-        handlers[f"/{service.full_name}/{method.name}"] = at_once(handle), later(unread)
+        unread_handle = handle if method.client_streaming else _reading_later(handle)
+        handlers[f"/{service.full_name}/{method.name}"] = at_once(handle), later(unread_handle)
     return _ServiceHandler(handlers, pipeline)
 
 
@@ -343,10 +343,10 @@ class _ServiceHandler(grpc.GenericRpcHandler):
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
         """Return what handles a call; `None`: the method is of another service."""
-        found = self._handlers.get(details.method)
-        if found is None:
+        handlers = self._handlers.get(details.method)
+        if handlers is None:
             return None
-        at_once, later = found
+        at_once, later = handlers
         return at_once if self._pipeline.knows(details.invocation_metadata) else later
 
 
@@ -397,10 +397,10 @@ def _run(
         request: Any = await received(request_class, raw)
         if pipeline.records(call):
             call.named = threads_named(request)
-        taken = take(request)
+        argument = take(request)
         if durable:
             call.wanted = Durability(request.durability)
-        return taken
+        return argument
 
     def answered(answer: Message | Fields) -> Any:  # a message of the answer's class
         return answer if isinstance(answer, Message) else answer_class(**answer)
@@ -449,5 +449,5 @@ def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
 
 def _refuse_large(raw: bytes) -> None:
     if len(raw) > LIMITS.max_message:
-        what = f"a message of {len(raw)} bytes"
-        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+        subject = f"a message of {len(raw)} bytes"
+        raise limit_exceeded(subject, "max_message_bytes", LIMITS.max_message)

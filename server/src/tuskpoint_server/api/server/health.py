@@ -81,13 +81,13 @@ class Health:
     def _change(self) -> None:
         status = health_pb2.HealthCheckResponse
         works = self._serving and not self._problems
-        before, self._status = self._status, status.SERVING if works else status.NOT_SERVING
-        if self._status != before:
+        old_status, self._status = self._status, status.SERVING if works else status.NOT_SERVING
+        if self._status != old_status:
             self._notify()
 
     def _notify(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
 
     async def check(self, _: object, context: Context) -> bytes:
         """Answer once."""
@@ -100,9 +100,9 @@ class Health:
         """Answer, and again after each change."""
         service = await self._asked(context)
         while True:
-            changed = self._changed  # taken before the answer: no later change is missed
+            event = self._changed  # taken before the answer: no later change is missed
             await context.write(self._answer(service))
-            await changed.wait()
+            await event.wait()
 
     async def _asked(self, context: Context) -> str:
         """Read the question of a call: the service that it is about."""

@@ -89,10 +89,10 @@ def preview_response(found: RetentionPreview) -> thread_service_pb2.PreviewReten
     """Return the answer with what rules delete."""
     message = filled(thread_service_pb2.PreviewRetentionResponse(), found)
     for rule in found.rules:
-        added = filled(message.rules.add(), rule)
+        message_rule = filled(message.rules.add(), rule)
         for time, seconds in (
-            (added.delete_after, rule.delete_after_s),
-            (added.keep_for, rule.keep_for_s),
+            (message_rule.delete_after, rule.delete_after_s),
+            (message_rule.keep_for, rule.keep_for_s),
         ):
             if seconds:
                 time.seconds = seconds

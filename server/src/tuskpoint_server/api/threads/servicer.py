@@ -79,16 +79,16 @@ def _time(checks: Checks, field: str, time: duration_pb2.Duration) -> None:
 def _preview(checks: Checks, request: thread_pb.PreviewRetentionRequest) -> None:
     if not checks.at_most("rules", len(request.rules), _MAX_RULES, " rules"):
         return
-    named = set()
+    targets = set()
     for number, rule in enumerate(request.rules):
         path = f"rules[{number}]"
         _time(checks, f"{path}.delete_after", rule.delete_after)
         _time(checks, f"{path}.keep_for", rule.keep_for)
         if not (rule.delete_after.seconds or rule.keep_last or rule.keep_for.seconds):
             checks.fail(path, "needs delete_after, keep_last or keep_for")
-        if (rule.agent_id, rule.thread_id) in named:
+        if (rule.agent_id, rule.thread_id) in targets:
             checks.fail(path, "is for the same agent and thread as an earlier rule")
-        named.add((rule.agent_id, rule.thread_id))
+        targets.add((rule.agent_id, rule.thread_id))
 
 
 def _erase(checks: Checks, request: thread_pb.EraseThreadsRequest) -> None:
@@ -132,13 +132,13 @@ class ThreadServicer:
             until_us=_microseconds(request, "changed_before"),
             latest_first=request.order == thread_pb.THREAD_ORDER_LATEST,
         )
-        asked = (query, request.page_size, request.page_token)
-        threads, token = await self._threads.list(call.tenant, *asked)
+        arguments = (query, request.page_size, request.page_token)
+        threads, token = await self._threads.list(call.tenant, *arguments)
         return {"threads": map(thread, threads), "next_page_token": token}
 
     async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
-        removed = await self._removal.delete(call.tenant, request.thread_id, call.wanted)
-        return {"deleted_checkpoints": removed}
+        count = await self._removal.delete(call.tenant, request.thread_id, call.wanted)
+        return {"deleted_checkpoints": count}
 
     async def SetRetention(self, request: thread_pb.SetRetentionRequest, call: Call) -> Fields:
         thread_id, seconds = request.thread_id, request.retention.seconds
@@ -155,18 +155,18 @@ class ThreadServicer:
         return {"copied_checkpoints": await self._branches.copy(call.tenant, *names, call.wanted)}
 
     async def PruneThreads(self, request: thread_pb.PruneThreadsRequest, call: Call) -> Fields:
-        asked = (request.thread_ids, PruneStrategy(request.strategy))
-        removed = await self._removal.prune(call.tenant, *asked, call.wanted)
-        return {"deleted_checkpoints": removed}
+        arguments = (request.thread_ids, PruneStrategy(request.strategy))
+        count = await self._removal.prune(call.tenant, *arguments, call.wanted)
+        return {"deleted_checkpoints": count}
 
     async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
-        removed = await self._removal.delete_runs(call.tenant, request.run_ids, call.wanted)
-        return {"deleted_checkpoints": removed}
+        count = await self._removal.delete_runs(call.tenant, request.run_ids, call.wanted)
+        return {"deleted_checkpoints": count}
 
     async def PreviewRetention(
         self, request: thread_pb.PreviewRetentionRequest, call: Call
     ) -> thread_pb.PreviewRetentionResponse:
-        rules = [retention_rule(one) for one in request.rules]
+        rules = [retention_rule(rule) for rule in request.rules]
         return preview_response(await self._retention.preview(call.tenant, rules))
 
     async def EraseThreads(self, request: thread_pb.EraseThreadsRequest, call: Call) -> Fields:
@@ -178,16 +178,16 @@ class ThreadServicer:
         }
 
     async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
-        asked = (key(request.ref), request.new_thread_id, request.request_id)
-        made = await self._branches.fork(call.tenant, *asked, call.wanted)
-        forked_from = f"{request.ref.thread_id}:{made.checkpoint_id}"
-        return {"ref": ref(made), "forked_from": forked_from}
+        arguments = (key(request.ref), request.new_thread_id, request.request_id)
+        new_key = await self._branches.fork(call.tenant, *arguments, call.wanted)
+        forked_from = f"{request.ref.thread_id}:{new_key.checkpoint_id}"
+        return {"ref": ref(new_key), "forked_from": forked_from}
 
     async def RollbackThread(self, request: thread_pb.RollbackThreadRequest, call: Call) -> Fields:
         earlier, request_id = key(request.ref), request.request_id
         head = request.expected_head if request.HasField("expected_head") else None
-        made = await self._branches.rollback(call.tenant, earlier, request_id, head, call.wanted)
-        return {"ref": ref(made), "rolled_back_from": str(earlier)}
+        new_key = await self._branches.rollback(call.tenant, earlier, request_id, head, call.wanted)
+        return {"ref": ref(new_key), "rolled_back_from": str(earlier)}
 
     async def GetLineage(self, request: thread_pb.GetLineageRequest, call: Call) -> Fields:
         tree = await self._branches.lineage(call.tenant, request.thread_id)
@@ -201,21 +201,21 @@ class ThreadServicer:
         self, request: thread_pb.DiffCheckpointsRequest, call: Call
     ) -> Fields:
         before, after = key(getattr(request, "from")), key(request.to)
-        found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes, call)
+        diff = await self._checkpoints.diff(call.tenant, before, after, request.max_changes, call)
         changes = [
-            filled(thread_pb.Change(from_json=one.before, to_json=one.after), one)
-            for one in found.changes
+            filled(thread_pb.Change(from_json=change.before, to_json=change.after), change)
+            for change in diff.changes
         ]
-        return {"changes": changes, "truncated": found.truncated}
+        return {"changes": changes, "truncated": diff.truncated}
 
     async def VerifyThread(
         self, request: thread_pb.VerifyThreadRequest, call: Call
     ) -> AsyncIterator[thread_pb.VerifyThreadResponse]:
-        async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as found:
-            async for one in found:
+        async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as results:
+            async for result in results:
                 if call.draining.is_set():
                     raise Refusal(Reason.DRAINING)
-                yield verification_frame(one)
+                yield verification_frame(result)
 
     async def GetManifest(
         self, request: thread_pb.GetManifestRequest, call: Call
@@ -223,5 +223,5 @@ class ThreadServicer:
         thread_id, size, token = request.thread_id, request.page_size, request.page_token
         if request.store:
             check_scopes(call, STORING)
-        found = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
-        return manifest_response(await found)
+        page = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
+        return manifest_response(await page)

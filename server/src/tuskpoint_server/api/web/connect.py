@@ -175,9 +175,9 @@ class RequestBody(Holder):
         """Return the next part, as ASGI has it, or end the call."""
         if not self._bounded:
             return await self._receive()
-        allowed = BODY_SECONDS * (1 + self._size // HELD_BYTES)
+        limit_s = BODY_SECONDS * (1 + self._size // HELD_BYTES)
         try:
-            async with asyncio.timeout_at(self._since + allowed):
+            async with asyncio.timeout_at(self._since + limit_s):
                 part = await self._receive()
         except TimeoutError:
             raise _error(to_status(Refusal(Reason.DEADLINE_EXCEEDED))) from None
@@ -228,9 +228,9 @@ class HttpContext:
             raise asyncio.CancelledError from None
 
     async def write(self, message: bytes, /) -> None:
-        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._written.put_nowait((message, sent))
-        await sent
+        delivery: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written.put_nowait((message, delivery))
+        await delivery
 
     async def abort_with_status(self, status: grpc.Status, /) -> NoReturn:
         packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
@@ -241,11 +241,11 @@ class HttpContext:
         task = asyncio.ensure_future(handle(raw, self))
         task.add_done_callback(lambda _: self._written.put_nowait(None))
         try:
-            while (written := await self._written.get()) is not None:
-                message, sent = written
+            while (item := await self._written.get()) is not None:
+                message, delivery = item
                 yield message
-                if not sent.done():
-                    sent.set_result(None)
+                if not delivery.done():
+                    delivery.set_result(None)
             if task.cancelled() and self._broken is not None:
                 raise self._broken
             await task
@@ -304,14 +304,14 @@ def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
 
     async def answers(raw: bytes, request: Request) -> AsyncIterator[bytes]:
         with masking():
-            async with aclosing(HttpContext(request).answers(handle, raw)) as written:
-                async for answer in written:
+            async with aclosing(HttpContext(request).answers(handle, raw)) as messages:
+                async for answer in messages:
                     yield await encoded(answer, request)
 
     async def exchanged(raws: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
         with masking():
-            async with aclosing(HttpContext(request, raws).answers(handle, None)) as written:
-                async for answer in written:
+            async with aclosing(HttpContext(request, raws).answers(handle, None)) as messages:
+                async for answer in messages:
                     yield await encoded(answer, request)
 
     if method.client_streaming:

@@ -25,8 +25,8 @@ _PAUSE_SECONDS = 0.5  # before another try, if the system has no descriptor left
 class Connection(H11Protocol):
     """A connection that has to send the headers of each request in time."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self._late: asyncio.TimerHandle | None = None
 
@@ -50,9 +50,9 @@ class Connection(H11Protocol):
 
     def _watch(self) -> None:
         """Set the deadline if the client has to send something that nobody reads; else end it."""
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        awaits_headers = theirs is h11.IDLE
-        awaits_rest = theirs is h11.SEND_BODY and ours in (h11.DONE, h11.MUST_CLOSE)
+        their_state, our_state = self.conn.their_state, self.conn.our_state
+        awaits_headers = their_state is h11.IDLE
+        awaits_rest = their_state is h11.SEND_BODY and our_state in (h11.DONE, h11.MUST_CLOSE)
         if not (awaits_headers or awaits_rest):
             self._unwatch()
         elif self._late is None:

@@ -41,9 +41,9 @@ class Guard:
         headers = Headers(scope=scope)
         host, origins = headers.get("host", ""), headers.getlist("origin")
         problem = self._host_problem(host) if self._checks_host else ""
-        own = f"{scope['scheme']}://{host}".lower()
+        own_origin = f"{scope['scheme']}://{host}".lower()
         for origin in origins:
-            if origin != own and origin not in self._origins:
+            if origin != own_origin and origin not in self._origins:
                 problem = problem or (
                     f"pages of {origin} may not call this server; --http-origins lists those that "
                     "may"
@@ -56,8 +56,8 @@ class Guard:
 
     def _host_problem(self, host: str) -> str:
         """Return why a request for this host is refused; empty if it is not."""
-        found = _HOST.fullmatch(host)
-        name = (found[1] or found[2]).lower() if found else ""
+        match = _HOST.fullmatch(host)
+        name = (match[1] or match[2]).lower() if match else ""
         if name in self._hosts or _is_address(name):
             return ""
         return (

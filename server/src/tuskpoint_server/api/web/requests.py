@@ -37,8 +37,8 @@ def unfit(scope: Scope, kinds: Mapping[str, tuple[str, ...]]) -> Response | None
         problem = f"a call is a POST, and this is a {method}"
         return refusal(405, Code.INVALID_ARGUMENT, problem, {"allow": "POST"})
     scope["headers"] = [(name, _clean(name, value)) for name, value in scope["headers"]]
-    named = [value.decode() for name, value in scope["headers"] if name == b"content-type"]
-    kind = named[0] if len(named) == 1 else ""
+    content_types = [value.decode() for name, value in scope["headers"] if name == b"content-type"]
+    kind = content_types[0] if len(content_types) == 1 else ""
     if kind in accepted:
         return None
     if kind == "application/grpc" or kind.startswith("application/grpc+"):
