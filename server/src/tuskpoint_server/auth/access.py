@@ -82,9 +82,9 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
     stamp: list[object] = []
     for path in files:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
             # The time of the last change of content or of rights, which nobody can set back.
-            stamp += found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+            stamp += status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size
         except OSError as error:
             stamp.append(error.errno)
     return tuple(stamp)
@@ -102,13 +102,13 @@ class Access:
 
     async def follow(self) -> None:
         """Apply every change of the files, until cancelled."""
-        async with asyncio.TaskGroup() as following:
+        async with asyncio.TaskGroup() as group:
             if self._tokens is not None:
-                following.create_task(self._tokens.follow(self.authentication.replace))
+                group.create_task(self._tokens.follow(self.authentication.replace))
             if self._issuers is not None:
-                following.create_task(self._issuers.follow())
+                group.create_task(self._issuers.follow())
             if self._files is not None and self.tls is not None:
-                following.create_task(self._files.follow(self.tls.replace))
+                group.create_task(self._files.follow(self.tls.replace))
 
 
 def open_access(config: Config) -> Access:
@@ -122,8 +122,8 @@ def open_access(config: Config) -> Access:
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
         tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
-        first = tokens.first
-        counts = len(first.tokens), len(first.subjects), len(first.issuers)
+        credentials = tokens.first
+        counts = len(credentials.tokens), len(credentials.subjects), len(credentials.issuers)
         _log.info("the token file was read: %d tokens, %d certificates, %d issuers", *counts)
     if not is_loopback(split_address(config.listen)[0]):
         if tokens is None and config.tls_client_ca is None:

@@ -74,17 +74,19 @@ class OidcIssuers:
 
     def replace(self, issuers: Mapping[str, Issuer]) -> None:
         """Accept the tokens of other issuers, or other claims of theirs."""
-        same = {url for url, issuer in issuers.items() if self._issuers.get(url) == issuer}
+        same_urls = {url for url, issuer in issuers.items() if self._issuers.get(url) == issuer}
         self._issuers = issuers
-        self._keys = {url: keys for url, keys in self._keys.items() if url in same}
-        self._known = {digest: one for digest, one in self._known.items() if one.issuer in same}
-        self._read_at = {url: at for url, at in self._read_at.items() if url in same}
+        self._keys = {url: keys for url, keys in self._keys.items() if url in same_urls}
+        self._known = {
+            digest: entry for digest, entry in self._known.items() if entry.issuer in same_urls
+        }
+        self._read_at = {url: read_at for url, read_at in self._read_at.items() if url in same_urls}
         self._wake.set()
 
     def find(self, digest: bytes) -> Grant | None:
         """Return the grant of a token that was accepted and still is."""
-        known = self._known.get(digest)
-        return None if known is None else known.grant
+        entry = self._known.get(digest)
+        return None if entry is None else entry.grant
 
     def accept(self, token: str) -> Grant | None:
         """Check a token that is not known yet; `None`: it is none of these issuers'.
@@ -124,17 +126,17 @@ class OidcIssuers:
             return None
         if len(self._known) >= _MAX_KNOWN:
             self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
-        known = _Known(_grant(issuer, claims), url, key_id)
-        self._known[token_digest(token)] = known
-        return known.grant
+        entry = _Known(_grant(issuer, claims), url, key_id)
+        self._known[token_digest(token)] = entry
+        return entry.grant
 
     def _ask_for(self, url: str, key_id: str) -> None:
         """Read an issuer's keys again soon; refuse a token that the new ones may be for."""
         if key_id in self._missing.get(url, ()):
             return  # they were read since it was asked for
-        asked = self._asked.setdefault(url, set())
-        if len(asked) < _MAX_ASKED:
-            asked.add(key_id)
+        key_ids = self._asked.setdefault(url, set())
+        if len(key_ids) < _MAX_ASKED:
+            key_ids.add(key_id)
         self._wake.set()
         raise Refusal(
             Reason.CREDENTIAL_INVALID,
@@ -162,7 +164,7 @@ class OidcIssuers:
 
     async def _read(self, http: httpx.AsyncClient, url: str) -> None:
         """Read an issuer's keys; those that were read before stay if that fails."""
-        asked = self._asked.pop(url, set())
+        key_ids = self._asked.pop(url, set())
         try:
             keys = await _keys_of(http, url)
         except (httpx.HTTPError, InvalidAnswerError) as error:
@@ -173,15 +175,15 @@ class OidcIssuers:
         if url not in self._issuers:
             return
         self._keys[url], self._read_at[url] = keys, time.monotonic()
-        self._missing[url] = asked - keys.keys()
-        gone = [
+        self._missing[url] = key_ids - keys.keys()
+        digests = [
             digest
-            for digest, one in self._known.items()
-            if one.issuer == url and one.key_id not in keys
+            for digest, entry in self._known.items()
+            if entry.issuer == url and entry.key_id not in keys
         ]
-        for digest in gone:
+        for digest in digests:
             del self._known[digest]
-        if gone:
+        if digests:
             self.changed()
 
 
@@ -192,8 +194,8 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
         raise _invalid(f"its claim '{issuer.tenant_claim}' names no tenant")
     scopes = issuer.scopes
     if issuer.scope_claim:
-        said = claims.get(issuer.scope_claim, ())
-        words = said.split() if isinstance(said, str) else said
+        claim = claims.get(issuer.scope_claim, ())
+        words = claim.split() if isinstance(claim, str) else claim
         words = words if isinstance(words, list) else []
         scopes = frozenset(scope for scope in Scope if scope in words)
         if not scopes:
@@ -208,7 +210,7 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
 
 def _printable(text: str) -> str:
     """Return a text of a token without what no message can hold, such as half a surrogate pair."""
-    return "".join(one for one in text if one.isprintable())
+    return "".join(character for character in text if character.isprintable())
 
 
 def _invalid(advice: str) -> Refusal:
@@ -220,10 +222,10 @@ async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:
     described = await _object(http, f"{url.rstrip('/')}/.well-known/openid-configuration")
     if described.get("issuer") != url:
         raise InvalidAnswerError("its description is of another issuer")
-    where = described.get("jwks_uri")
-    if not isinstance(where, str) or not is_safe_url(where):
+    keys_url = described.get("jwks_uri")
+    if not isinstance(keys_url, str) or not is_safe_url(keys_url):
         raise InvalidAnswerError("its jwks_uri is no https URL")
-    return usable_keys((await _object(http, where)).get("keys"))
+    return usable_keys((await _object(http, keys_url)).get("keys"))
 
 
 def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
@@ -233,13 +235,13 @@ def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
         InvalidAnswerError: There is none.
     """
     keys = {}
-    for one in published if isinstance(published, list) else []:
+    for entry in published if isinstance(published, list) else []:
         try:
-            key = jwt.PyJWK(one)
+            key = jwt.PyJWK(entry)
         except (jwt.PyJWTError, LookupError, TypeError, ValueError, AttributeError):
             continue  # of a kind that is not known here, or malformed
-        if key.key_type != "oct" and one.get("use", "sig") == "sig":
-            keys[str(one.get("kid", ""))] = key
+        if key.key_type != "oct" and entry.get("use", "sig") == "sig":
+            keys[str(entry.get("kid", ""))] = key
     if not keys:
         raise InvalidAnswerError("it publishes no key that can be used")
     return keys
@@ -256,9 +258,9 @@ async def _object(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
             if len(data) > _MAX_BYTES:
                 raise InvalidAnswerError(f"{url} answered more than {_MAX_BYTES} bytes")
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         raise InvalidAnswerError(f"{url} did not answer JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InvalidAnswerError(f"{url} answered no object")
-    return found
+    return document

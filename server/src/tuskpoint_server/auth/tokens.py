@@ -71,9 +71,9 @@ class Entry:
 
     def end(self) -> None:
         """Raise `EntryError` if there is a key that was not asked for."""
-        if unknown := self._table.keys() - self._keys:
+        if unknown_keys := self._table.keys() - self._keys:
             keys = ", ".join(sorted({*self._keys}))
-            raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {keys}")
+            raise EntryError(f"{_quoted(min(unknown_keys))} is no key; keys are {keys}")
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
@@ -87,10 +87,10 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
         document = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
-    unknown = document.keys() - {"token", "certificate", "issuer", "quota"}
-    if unknown:
+    unknown_kinds = document.keys() - {"token", "certificate", "issuer", "quota"}
+    if unknown_kinds:
         raise ConfigError(
-            f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]], "
+            f"{file}: {_quoted(min(unknown_kinds))} is no kind of entry; those are [[token]], "
             "[[certificate]], [[issuer]] and [[quota]]"
         )
     if "certificate" in document and not certificates:
@@ -133,10 +133,10 @@ def _entries(
             if key in entries:
                 raise EntryError(f"{found_by}: an earlier entry has the same")
         except EntryError as error:
-            called = str(number)
+            label = str(number)
             with suppress(EntryError):
-                called += f" ('{token_name(table.get('name'))}')"
-            raise ConfigError(f"{file}: {kind} {called}: {error}") from None
+                label += f" ('{token_name(table.get('name'))}')"
+            raise ConfigError(f"{file}: {kind} {label}: {error}") from None
         entries[key] = value
     return entries
 

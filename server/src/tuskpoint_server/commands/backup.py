@@ -25,9 +25,9 @@ def main(arguments: Sequence[str], version: str) -> int:
         description="Write the journal in DATA_DIR to a new file. The server may run.",
     )
     parser.add_argument("--to", type=Path, metavar="FILE", required=True, help="File to write.")
-    given = vars(parser.parse_args(arguments))
-    file: Path = given.pop("to")
-    config = from_flags(given)
+    flags = vars(parser.parse_args(arguments))
+    file: Path = flags.pop("to")
+    config = from_flags(flags)
     journal = config.journal_place
     if not isinstance(journal, Path):
         raise process.ConfigError(
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str], version: str) -> int:
         )
     backend = backend_of(existing(journal))
     with failing("no backup is made", backend), process.usable("backup", file):
-        made = back_up(journal, file)
-    say(f"{journal} is backed up in {file}: {summary_text(made)}{_left_out(config)}")
-    return report_damaged(made.damaged)
+        summary = back_up(journal, file)
+    say(f"{journal} is backed up in {file}: {summary_text(summary)}{_left_out(config)}")
+    return report_damaged(summary.damaged)
 
 
 def _left_out(config: Config) -> str:
@@ -47,5 +47,5 @@ def _left_out(config: Config) -> str:
         "the identities": config.identity,
         "the keys that seal": config.key_file,
     }
-    named = [f"{what} {file}" for what, file in files.items() if file is not None]
-    return f"; not in it: {', '.join(named)}; keep copies of them" if named else ""
+    names = [f"{name} {file}" for name, file in files.items() if file is not None]
+    return f"; not in it: {', '.join(names)}; keep copies of them" if names else ""

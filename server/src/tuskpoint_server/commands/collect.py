@@ -53,16 +53,16 @@ def main(arguments: Sequence[str], version: str) -> int:
         help="Also what this journal did not store and is older than an hour: only if no other "
         "server, recovered or not, uses the store.",
     )
-    given = vars(parser.parse_args(arguments))
-    dry_run, of_others = given.pop("dry_run"), given.pop("all")
-    config = from_flags(given)
+    flags = vars(parser.parse_args(arguments))
+    dry_run, of_others = flags.pop("dry_run"), flags.pop("all")
+    config = from_flags(flags)
     process.configure_logs(config.log_level)
-    files, others = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
+    files, other_count = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
     for file in files:
         print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
     verb = "would be removed" if dry_run else "are removed"
     size = sum(file.size for file in files)
-    stay = f"; {others} that others may have stored stay" if others else ""
+    stay = f"; {other_count} that others may have stored stay" if other_count else ""
     say(f"{len(files)} blobs with {size} bytes {verb}{stay}")
     return 0
 
@@ -90,18 +90,18 @@ async def _collect(
 
         try:
             if dry_run:
-                due = await _rewriting(database, store, is_ours)
-                found = await unneeded(database, store, keys, of_others=of_others)
-                return (*found.removable, *due), found.others
+                packs = await _rewriting(database, store, is_ours)
+                unneeded_blobs = await unneeded(database, store, keys, of_others=of_others)
+                return (*unneeded_blobs.removable, *packs), unneeded_blobs.others
             async with _archive(config, database, store, keys) as archive:
                 await _rewriting(database, store, is_ours, archive)
-            found = await unneeded(database, store, keys, of_others=of_others)
-            files = await remove(database, store, found)
+            unneeded_blobs = await unneeded(database, store, keys, of_others=of_others)
+            files = await remove(database, store, unneeded_blobs)
             if isinstance(blobs, CachedStore):
                 await blobs.clear()
         finally:
             await database.close()
-    return files, found.others
+    return files, unneeded_blobs.others
 
 
 @asynccontextmanager
@@ -126,15 +126,15 @@ async def _rewriting(
 ) -> list[StoredFile]:
     """Rewrite the packs of all tenants that are due; without an archive only return them."""
     tenants = await database.query(status.catalog_tenants)
-    due: list[StoredFile] = []
+    packs: list[StoredFile] = []
     for tenant in tenants:
         rewriting = Rewriting(database, store, tenant, is_ours)
         for _ in range(_REWRITES):
             files = {file.blob_id: file async for file in store.blobs()}
             sizes = {blob_id: file.size for blob_id, file in files.items()}
             if archive is None:
-                due += [files[one.blob.blob_id] for one in await rewriting.due(sizes)]
+                packs += [files[pack.blob.blob_id] for pack in await rewriting.due(sizes)]
                 break
             if not await archive.rewrite(rewriting, tenant, sizes):
                 break
-    return due
+    return packs

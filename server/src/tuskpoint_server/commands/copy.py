@@ -40,21 +40,21 @@ def main(arguments: Sequence[str], version: str) -> int:
     parser.add_argument("--from", dest="source", metavar="PLACE", required=True, help=source_help)
     target_help = "Empty database, or data directory without a journal."
     parser.add_argument("--to", dest="target", metavar="PLACE", required=True, help=target_help)
-    given = parser.parse_args(arguments)
-    source, target = _place("--from", given.source), _place("--to", given.target)
+    options = parser.parse_args(arguments)
+    source, target = _place("--from", options.source), _place("--to", options.target)
     if source == target:
         raise process.ConfigError("--from and --to are the same place")
     process.configure_logs("info")
-    done = _copy(source, target)
-    for table in done.tables:
+    result = _copy(source, target)
+    for table in result.tables:
         print(table.name, table.rows, table.sha256.hex())  # noqa: T201 - the answer
-    if done.anew:
+    if result.anew:
         say("the source had changed since the last attempt; everything was copied again")
-    if done.packs:
-        say(f"{done.packs} packs on their way are left out; the next flush builds them again")
-    rows = sum(table.rows for table in done.tables)
+    if result.packs:
+        say(f"{result.packs} packs on their way are left out; the next flush builds them again")
+    rows = sum(table.rows for table in result.tables)
     say(f"copied {rows} rows, equal in both places; no server may use {source} from now on")
-    return report_damaged(done.damaged)
+    return report_damaged(result.damaged)
 
 
 def _copy(source: Place, target: Place) -> Copied:
@@ -65,17 +65,17 @@ def _copy(source: Place, target: Place) -> Copied:
         backends = open_backend(source), open_backend(target)
         with failing("the copy is not complete", *backends):
             tell = progress()
-            done = copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
+            result = copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
             if isinstance(source, Path):
                 _unwrap_row_key(source.parent / "signing.key", backends[1])
-            return done
+            return result
 
 
 def _unwrap_row_key(signing_key: Path, target: Backend) -> None:
     """Let the servers of a copy open its row key; the first start wraps it with their own key."""
-    stored = row_key_of(target)
-    if stored.startswith(BY_SIGNING_KEY) and signing_key.exists():
-        wrapped = base64.b64decode(stored.partition(":")[2])
+    row_key = row_key_of(target)
+    if row_key.startswith(BY_SIGNING_KEY) and signing_key.exists():
+        wrapped = base64.b64decode(row_key.partition(":")[2])
         key = asyncio.run(LocalKeys(read_keys(signing_key)).unwrap(ROWS, wrapped))
         replace_key(target, ROW_KEY, f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}")
 

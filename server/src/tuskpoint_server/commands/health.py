@@ -87,7 +87,7 @@ def _first_name(file: Path, chain: bytes) -> str:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         raise ConfigError(f"--tls-cert {file} has no certificate with a subjectAltName") from None
-    found = [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]
-    if not found:
+    hosts = [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]
+    if not hosts:
         raise ConfigError(f"--tls-cert {file} names no host")
-    return str(found[0]).replace("*", "health")
+    return str(hosts[0]).replace("*", "health")

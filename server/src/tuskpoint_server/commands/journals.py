@@ -52,7 +52,7 @@ def failing(nothing: str, *backends: Backend) -> Iterator[None]:
     except RuntimeError as error:
         raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {error}") from error
     except Exception as error:
-        problem = next(filter(None, (one.storage_problem(error) for one in backends)), None)
+        problem = next(filter(None, (backend.storage_problem(error) for backend in backends)), None)
         if problem is None:
             raise
         raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {problem}") from error

@@ -47,11 +47,11 @@ def main(arguments: Sequence[str], version: str) -> int:
     path: Path = order.file.resolve()  # what a link leads to
     with _usable(path):
         if order.command == "identity":
-            said = key_file.add_identity(path)
+            answer = key_file.add_identity(path)
         else:
             key = (key_file.make if order.command == "create" else key_file.rotate)(path)
-            said = f"key {key.hex()} is the first in {path}"
-    print(said)  # noqa: T201 - the answer
+            answer = f"key {key.hex()} is the first in {path}"
+    print(answer)  # noqa: T201 - the answer
     return 0
 
 
@@ -63,9 +63,9 @@ def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
         description=f"{text[0].upper()}{text[1:]}. {_JOURNAL}",
     )
     parser.add_argument("file", type=Path, help="File of keys.")
-    given = vars(parser.parse_args(arguments))
-    path: Path = given.pop("file").resolve()
-    config = from_flags(given)
+    flags = vars(parser.parse_args(arguments))
+    path: Path = flags.pop("file").resolve()
+    config = from_flags(flags)
     with _usable(path):
         names = list(map(key_id, parse_keys(key_file.read(path))))
         work(path, names, _uses(config))
@@ -77,25 +77,25 @@ def _uses(config: Config) -> dict[str, bytes]:
     backend = open_backend(existing(config.journal_place))
     try:
         with failing(f"journal {config.journal_name} cannot be read", backend):
-            found = wrapped_keys(backend)
+            keys = wrapped_keys(backend)
     finally:
         backend.engine.dispose()
-    return {what: wrapped[:ID_BYTES] for what, wrapped in found.items()}
+    return {use: wrapped[:ID_BYTES] for use, wrapped in keys.items()}
 
 
 def _list(_: Path, names: Sequence[bytes], uses: dict[str, bytes]) -> None:
     for name in dict.fromkeys([*names, *filter(None, uses.values())]):
-        opens = "; ".join(what for what, used in uses.items() if used == name) or "-"
+        opens = "; ".join(use for use, key_name in uses.items() if key_name == name) or "-"
         place = "first" if name == names[0] else "older" if name in names else "MISSING"
         print(f"{name.hex()}  {place:8}{opens}")  # noqa: T201 - the answer
 
 
 def _drop(path: Path, names: Sequence[bytes], uses: dict[str, bytes]) -> None:
-    for what, name in uses.items():
+    for use, name in uses.items():
         if name != names[0]:
-            needed = f"key {name.hex()}" if name else "a key that is not known yet"
+            key_text = f"key {name.hex()}" if name else "a key that is not known yet"
             raise ConfigError(
-                f"nothing is dropped: {what} needs {needed}; restart the server, which wraps it "
+                f"nothing is dropped: {use} needs {key_text}; restart the server, which wraps it "
                 "anew with the first key, and try again"
             )
     key_file.drop(path)

@@ -55,8 +55,8 @@ def main(arguments: Sequence[str], version: str) -> int:
     process.configure_logs(config.log_level)
     recovered = asyncio.run(until_terminated(recover(config, order)))
     say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
-    for what in recovered.left_out:
-        say(f"left out: {what}")
+    for text in recovered.left_out:
+        say(f"left out: {text}")
     return process.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
@@ -109,19 +109,19 @@ def _undo(data_dir: Path) -> Callable[[], None]:
 
     A journal that is there now stays with its logs.
     """
-    missing = [one for one in (data_dir, *data_dir.parents) if not one.exists()]
-    known = set() if missing else {one.name for one in data_dir.iterdir()}
+    missing_paths = [path for path in (data_dir, *data_dir.parents) if not path.exists()]
+    names = set() if missing_paths else {path.name for path in data_dir.iterdir()}
     journal = "journal.db"
 
     def undo() -> None:
         for path in data_dir.iterdir():
-            if path.name in known or (journal in known and path.name.startswith(journal)):
+            if path.name in names or (journal in names and path.name.startswith(journal)):
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        for path in missing:
+        for path in missing_paths:
             path.rmdir()
 
     return undo
@@ -146,7 +146,7 @@ async def _fill(
             blobs,
             skip_damaged=order.skip_damaged,
             memory_bytes=config.memory_bytes,
-            on_progress=lambda done: tell(f"recovering: {_counts(done)}"),
+            on_progress=lambda counts: tell(f"recovering: {_counts(counts)}"),
         )
         recovered = await recovery.recover(source)
         await database.finish()
@@ -191,13 +191,13 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
 
 def _joined(arguments: Sequence[str]) -> list[str]:
     """Join to its flag a blob ID that begins with a dash: alone it would pass for a flag."""
-    joined: list[str] = []
+    words: list[str] = []
     for argument in arguments:
-        if joined[-1:] in (["--catalog"], ["--manifest"]) and _DASHED_BLOB_ID.match(argument):
-            joined[-1] += f"={argument}"
+        if words[-1:] in (["--catalog"], ["--manifest"]) and _DASHED_BLOB_ID.match(argument):
+            words[-1] += f"={argument}"
         else:
-            joined.append(argument)
-    return joined
+            words.append(argument)
+    return words
 
 
 def _counts(recovered: Recovered) -> str:

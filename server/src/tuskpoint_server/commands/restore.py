@@ -32,10 +32,10 @@ def main(arguments: Sequence[str], version: str) -> int:
         action="store_true",
         help="The journal is restored already, for instance by pg_restore.",
     )
-    given = vars(parser.parse_args(arguments))
-    file: Path | None = given.pop("file", None)
-    given.pop("in_place", None)
-    config = from_flags(given)
+    flags = vars(parser.parse_args(arguments))
+    file: Path | None = flags.pop("file", None)
+    flags.pop("in_place", None)
+    config = from_flags(flags)
     journal = config.journal_place
     if file is not None and not isinstance(journal, Path):
         raise process.ConfigError(
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str], version: str) -> int:
         nothing = f"{file or config.journal_name} is not restored"
         if isinstance(journal, Path) and file is not None:
             with failing(nothing, backend_of(journal)), process.usable("journal", journal):
-                made = restore(existing(file), journal)
+                summary = restore(existing(file), journal)
         else:
             backend = open_backend(existing(journal))
             with failing(nothing, backend):
-                made = begin_anew(backend)
-    for tenant, blob_id in made.catalogs.items():
+                summary = begin_anew(backend)
+    for tenant, blob_id in summary.catalogs.items():
         point(config, tenant, blob_id)
-    unpoint(config, made.catalogs)
-    said = f"is restored from {file}" if file is not None else "begins anew"
-    say(f"{config.journal_name} {said}: {summary_text(made)}")
+    unpoint(config, summary.catalogs)
+    outcome = f"is restored from {file}" if file is not None else "begins anew"
+    say(f"{config.journal_name} {outcome}: {summary_text(summary)}")
     return 0

@@ -79,8 +79,8 @@ def _count(value: object) -> int:
 
 
 def _time(value: object) -> int:
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < seconds <= LIMITS.max_retention_s:
         raise EntryError("a time such as 45s, 30m, 12h or 90d, of at most 100 years")
     return seconds

@@ -163,8 +163,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         clock = JournalClock(config.max_clock_step)
         journal, blobs = await open_stores(config, keys, clock, stack)
         await bind_rows(config, journal)
-        binding = asyncio.create_task(_bind(journal))
-        stack.push_async_callback(_cancel, binding)
+        bind_task = asyncio.create_task(_bind(journal))
+        stack.push_async_callback(_cancel, bind_task)
         await clock.begin(journal)
         lease = await open_lease(config, journal, signer)
         archive = await start_archive(config, journal, lease, blobs, keys)
@@ -217,8 +217,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         )
         if rules is not None:
             retention.replace(rules.first)
-            watching = asyncio.create_task(rules.follow(retention.replace))
-            stack.push_async_callback(_cancel, watching)
+            rules_task = asyncio.create_task(rules.follow(retention.replace))
+            stack.push_async_callback(_cancel, rules_task)
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
@@ -233,26 +233,26 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         leader = await start_leader(lease, duties)
         stack.push_async_callback(leader.stop)
         stack.push_async_callback(trail.flush)
-        writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
-        stack.push_async_callback(_cancel, writing)
+        trail_task = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
+        stack.push_async_callback(_cancel, trail_task)
         listeners = 2 if config.http_listen else 1
-        most = process.allowed_connections(config.max_connections, listeners)
-        server = _listen(config, contract, access, trail, most)
+        max_connections = process.allowed_connections(config.max_connections, listeners)
+        server = _listen(config, contract, access, trail, max_connections)
         if config.http_listen:
-            listener = _listen_http(config, contract, access, server, most)
+            listener = _listen_http(config, contract, access, server, max_connections)
             stack.push_async_callback(listener.stop)
             listener.start()
         stack.push_async_callback(server.drain, 0)
-        following = asyncio.create_task(access.follow())
-        stack.push_async_callback(_cancel, following)
+        access_task = asyncio.create_task(access.follow())
+        stack.push_async_callback(_cancel, access_task)
         count = partial(access.authentication.quotas.count, rows, archive)
-        counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
-        stack.push_async_callback(_cancel, counting)
-        reporting = asyncio.create_task(_report_journal(server, journal))
-        stack.push_async_callback(_cancel, reporting)
+        count_task = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
+        stack.push_async_callback(_cancel, count_task)
+        report_task = asyncio.create_task(_report_journal(server, journal))
+        stack.push_async_callback(_cancel, report_task)
         follow = partial(_follow_clock, clock, journal, server)
-        following_clock = asyncio.create_task(_every(CLOCK_SECONDS, "the clock", follow))
-        stack.push_async_callback(_cancel, following_clock)
+        clock_task = asyncio.create_task(_every(CLOCK_SECONDS, "the clock", follow))
+        stack.push_async_callback(_cancel, clock_task)
         server.report_deletions(stopped=clock.jump is not None)
         await server.start()
         yield server
@@ -263,7 +263,7 @@ def _listen(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     access: Access,
     trail: Trail,
-    most: int,
+    max_connections: int,
 ) -> rpc.Server:
     host, port = configuration.split_address(config.listen)
     try:
@@ -274,7 +274,7 @@ def _listen(
             max_call_seconds=config.max_call_seconds,
             memory_bytes=config.memory_bytes,
             reflect=config.reflection,
-            max_connections=most,
+            max_connections=max_connections,
             authentication=access.authentication,
             tls=access.tls.credentials if access.tls is not None else None,
             trail=trail,
@@ -288,7 +288,7 @@ def _listen_http(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     access: Access,
     server: rpc.Server,
-    most: int,
+    max_connections: int,
 ) -> Listener:
     """Return a listener for HTTP that goes through the same pipeline as the server for gRPC."""
     try:
@@ -306,20 +306,20 @@ def _listen_http(
             "a moment, in the folder that TMPDIR names"
         ) from None
     try:
-        built = listener.build(
+        http_listener = listener.build(
             host,
             port,
             contract,
             server.pipeline,
-            max_connections=most,
+            max_connections=max_connections,
             origins=config.http_origins,
             asks_for_tokens=config.tokens is not None,
             tls=tls,
         )
     except OSError as error:
         raise _address_error("--http-listen", config.http_listen, error) from None
-    server.http_url = built.url
-    return built
+    server.http_url = http_listener.url
+    return http_listener
 
 
 def _address_error(flag: str, address: str, error: OSError) -> process.StartError:
@@ -382,32 +382,32 @@ async def _sweep(
     def sweep() -> Awaitable[object]:
         return rows.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=engine is not None)
 
-    def by_time(seconds: float, what: str, delete: Callable[[], Awaitable[object]]) -> None:
+    def by_time(seconds: float, name: str, delete: Callable[[], Awaitable[object]]) -> None:
         """Delete by time, unless the clock has moved too far."""
 
         async def deleted() -> object:
             return "stopped by the clock" if clock.jump is not None else await delete()
 
-        sweeping.create_task(_every(seconds, what, deleted))
+        group.create_task(_every(seconds, name, deleted))
 
-    async with asyncio.TaskGroup() as sweeping:
+    async with asyncio.TaskGroup() as group:
         by_time(RETENTION_SECONDS, "threads past their retention", removal.delete_past_retention)
         by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)
         if engine is not None:
             hidden = engine.sweep
-            sweeping.create_task(
+            group.create_task(
                 _every(SWEEP_SECONDS, "index entries that search may not find", hidden)
             )
 
 
-async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object]]) -> None:
+async def _every(seconds: float, name: str, sweep: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(seconds)
         try:
-            _log.debug("sweep of %s: %s", what, await sweep())
+            _log.debug("sweep of %s: %s", name, await sweep())
         except Refusal as refusal:
-            _log.warning("sweep of %s failed: %s", what, refusal)
+            _log.warning("sweep of %s failed: %s", name, refusal)
         except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
             incident(error, "the sweeper")

@@ -45,16 +45,16 @@ async def open_stores(
     journal = await open_journal(config, keys, clock=clock)
     async with AsyncExitStack() as failing:
         failing.push_async_callback(journal.close)
-        left = await _read_left(config, journal)
+        remains = await _read_left(config, journal)
         await _check_kind(config, journal)
-        blobs = _open_blobs(config, left)
+        blobs = _open_blobs(config, remains)
         stack.push_async_callback(blobs.close)
-        if left.damaged:
+        if remains.damaged:
             with starting():
-                for tenant in left.damaged:
+                for tenant in remains.damaged:
                     await repair_catalog(journal, origin(blobs), keys, tenant)
-            left = await _read_left(config, journal)
-        if await _compare(config, journal, left, blobs, keys):
+            remains = await _read_left(config, journal)
+        if await _compare(config, journal, remains, blobs, keys):
             journal = await open_journal(config, keys, clock=clock)
         failing.pop_all()
     stack.push_async_callback(journal.close)
@@ -82,14 +82,14 @@ async def _check_kind(config: Config, journal: Database) -> None:
         raise store_changed(config, StoreChangedError(home, kind)) from None
 
 
-def _open_blobs(config: Config, left: Left) -> BlobStore:
+def _open_blobs(config: Config, remains: Left) -> BlobStore:
     """Open the blob store, which has to be the one that earlier runs left."""
     accepted = {*config.accept_missing_blobs, *config.accept_older_journal}
-    return open_blobs(config, [one for one in left.needed if one not in accepted])
+    return open_blobs(config, [blob_id for blob_id in remains.needed if blob_id not in accepted])
 
 
 async def _compare(
-    config: Config, journal: Database, left: Left, blobs: BlobStore, keys: KeyProvider | None
+    config: Config, journal: Database, remains: Left, blobs: BlobStore, keys: KeyProvider | None
 ) -> bool:
     """Refuse a journal or a blob store that is not the one that earlier runs left.
 
@@ -99,59 +99,74 @@ async def _compare(
     """
     store = origin(blobs)
     with starting():
-        lacking = await compare_start.missing(left, store, time.time_ns() // 1000)
-        given, unclear = await compare_start.newer(left, store, keys, is_shared=journal.is_shared)
-        again = await compare_start.again(left, store, keys, journal.generation)
-    _refuse_missing(config, store, lacking)
-    _refuse_older(config, given or again, beside="" if given else "a file beside ")
-    for blob_id, tenant in lacking.items():
+        missing_catalogs = await compare_start.missing(remains, store, time.time_ns() // 1000)
+        newer_catalogs, unclear_tenants = await compare_start.newer(
+            remains, store, keys, is_shared=journal.is_shared
+        )
+        abandoned_catalogs = await compare_start.again(remains, store, keys, journal.generation)
+    _refuse_missing(config, store, missing_catalogs)
+    _refuse_older(
+        config,
+        newer_catalogs or abandoned_catalogs,
+        beside="" if newer_catalogs else "a file beside ",
+    )
+    for blob_id, tenant in missing_catalogs.items():
         _log.error(
             "ACCEPTED: the blob store lacks catalog %s of tenant %s; what the journal and the "
             "cache have is stored again, and what is lost is listed",
             blob_id,
             tenant,
         )
-    generations = [one.generation for one in (*given, *again)]
-    above = max(generations, default=0)  # the journal's own is at least 1
-    is_behind = journal.generation <= above or not all(generations)
+    generations = [catalog.generation for catalog in (*newer_catalogs, *abandoned_catalogs)]
+    generation = max(generations, default=0)  # the journal's own is at least 1
+    is_behind = journal.generation <= generation or not all(generations)
     if is_behind:
         await journal.close()
-        await _begin_anew(config, above)
+        await _begin_anew(config, generation)
     pointer = Pointer(config.pointer)
-    for one in again if not given else ():
-        _log.error("tenant %s: ACCEPTED: %s", one.tenant, one.why)
-    accepted = {one.tenant: f"ACCEPTED: {one.why}" for one in given}
-    for tenant, why in {**accepted, **dict.fromkeys(unclear, "it cannot be compared")}.items():
-        if tenant not in left.named:
-            _log.error("tenant %s: %s", tenant, why)
+    for catalog in abandoned_catalogs if not newer_catalogs else ():
+        _log.error("tenant %s: ACCEPTED: %s", catalog.tenant, catalog.why)
+    accepted = {catalog.tenant: f"ACCEPTED: {catalog.why}" for catalog in newer_catalogs}
+    for tenant, problem in {
+        **accepted,
+        **dict.fromkeys(unclear_tenants, "it cannot be compared"),
+    }.items():
+        if tenant not in remains.named:
+            _log.error("tenant %s: %s", tenant, problem)
             continue
         with process.usable("catalog pointer", config.pointer):
-            kept = pointer.set_aside(tenant)
-        named = left.named[tenant]
-        _log.error("tenant %s: %s; %s keeps the name of catalog %s", tenant, why, kept, named)
+            path = pointer.set_aside(tenant)
+        catalog_id = remains.named[tenant]
+        _log.error(
+            "tenant %s: %s; %s keeps the name of catalog %s", tenant, problem, path, catalog_id
+        )
     return is_behind
 
 
-def _refuse_missing(config: Config, store: BlobStore, lacking: Mapping[str, str]) -> None:
-    refused = [blob_id for blob_id in lacking if blob_id not in config.accept_missing_blobs]
-    if not refused:
+def _refuse_missing(config: Config, store: BlobStore, catalogs: Mapping[str, str]) -> None:
+    blob_ids = [blob_id for blob_id in catalogs if blob_id not in config.accept_missing_blobs]
+    if not blob_ids:
         return
     place = config.bucket or f"directory {config.blob_directory}"
     raise process.StartError(
         process.EXIT_ARCHIVE,
         f"blob store {'Walrus' if config.walrus_aggregator_url else place} lacks "
-        f"{_listed(refused, lacking)}, so it has lost blobs or is not that of journal "
+        f"{_listed(blob_ids, catalogs)}, so it has lost blobs or is not that of journal "
         f"{config.journal_name}: bring the blobs back, or name the right store"
-        + or_accept("missing-blobs", refused),
+        + or_accept("missing-blobs", blob_ids),
     )
 
 
-def _refuse_older(config: Config, given: Sequence[Given], *, beside: str) -> None:
-    refused = {one.blob_id: one for one in given if one.blob_id not in config.accept_older_journal}
+def _refuse_older(config: Config, catalogs: Sequence[Given], *, beside: str) -> None:
+    refused = {
+        catalog.blob_id: catalog
+        for catalog in catalogs
+        if catalog.blob_id not in config.accept_older_journal
+    }
     if not refused:
         return
     [first, *_] = refused.values()
-    tenants = {blob_id: one.tenant for blob_id, one in refused.items()}
+    tenants = {blob_id: catalog.tenant for blob_id, catalog in refused.items()}
     raise process.StartError(
         process.EXIT_JOURNAL,
         f"{beside}the catalog pointer {config.pointer} names {_listed([*refused], tenants)}, and "
@@ -162,14 +177,14 @@ def _refuse_older(config: Config, given: Sequence[Given], *, beside: str) -> Non
 
 def _listed(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
     """Return catalogs for a line."""
-    return ", ".join(f"catalog {one} of tenant {tenants[one]}" for one in blob_ids)
+    return ", ".join(f"catalog {blob_id} of tenant {tenants[blob_id]}" for blob_id in blob_ids)
 
 
-async def _begin_anew(config: Config, above: int) -> None:
+async def _begin_anew(config: Config, generation: int) -> None:
     """Give a journal that is older, and closed, another identity and a higher generation."""
     backend = backend_of(config.journal_place)
     try:
-        await asyncio.to_thread(begin_anew, backend, above, trusted=False)
+        await asyncio.to_thread(begin_anew, backend, generation, trusted=False)
     except Exception as error:
         problem = backend.storage_problem(error)
         if problem is None:

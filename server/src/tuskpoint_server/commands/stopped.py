@@ -69,10 +69,12 @@ def point(config: Config, tenant: str, blob_id: str) -> None:
     pointer = Pointer(config.pointer)
     try:
         path = pointer.path(tenant)
-        before = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
-        if before != blob_id:
-            kept = pointer.set_aside(tenant)
-            say(f"{path} named catalog {before} and now names {blob_id}; {kept} keeps the other")
+        old_id = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
+        if old_id != blob_id:
+            old_path = pointer.set_aside(tenant)
+            say(
+                f"{path} named catalog {old_id} and now names {blob_id}; {old_path} keeps the other"
+            )
         pointer.write(tenant, blob_id)
     except (OSError, UnicodeDecodeError) as error:
         say(f"the pointer file cannot be written: {error}")

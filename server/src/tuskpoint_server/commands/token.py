@@ -95,8 +95,8 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
         metavar="FILE",
         help="Add the entry to this token file, or make it, and print the token alone.",
     )
-    given = parser.parse_args(arguments)
-    return Grant(given.name, given.tenant, frozenset(given.scope), given.expires), given.append
+    flags = parser.parse_args(arguments)
+    return Grant(flags.name, flags.tenant, frozenset(flags.scope), flags.expires), flags.append
 
 
 def _expiry(text: str, now: datetime) -> datetime:
@@ -136,9 +136,9 @@ def append(path: Path, entry: str) -> None:
 
 
 def _replace(path: Path, entry: str) -> None:
-    there = path.exists()
-    before = path.read_bytes() if there else b""
-    content = (before.rstrip() + b"\n\n" if before.strip() else b"") + entry.encode()
+    exists = path.exists()
+    old_content = path.read_bytes() if exists else b""
+    content = (old_content.rstrip() + b"\n\n" if old_content.strip() else b"") + entry.encode()
     parse_tokens(content, f"--append {path}")
     # Readable by its owner alone from the first instant on.
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -146,7 +146,7 @@ def _replace(path: Path, entry: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            if there:
+            if exists:
                 owner = path.stat()
                 if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
                     os.fchown(file.fileno(), owner.st_uid, owner.st_gid)

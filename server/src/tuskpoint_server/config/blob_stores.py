@@ -39,11 +39,11 @@ def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
         begin = holding is not None and not holding
         try:
             store = _bucket(config, begin) if config.bucket else _directory(config, begin)
-        except StoreLostError as lost:
+        except StoreLostError as error:
             place = config.bucket or f"directory {config.blob_directory}"
             raise process.StartError(
                 process.EXIT_ARCHIVE,
-                f"blob store {place} cannot be used: {lost.metadata['problem']}"
+                f"blob store {place} cannot be used: {error.metadata['problem']}"
                 + (or_accept("missing-blobs", holding) if holding else ""),
             ) from None
     if not config.cache_bytes:

@@ -39,10 +39,10 @@ def load(argv: Sequence[str], *, version: str) -> Config:
 def from_flags(flags: dict[str, Any]) -> Config:
     """Return the settings in force where the flags that a `settings_parser` found name some."""
     file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
-    own = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
+    own_names = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
     variables = {
         name: os.environ[variable]
-        for variable, name in (ECOSYSTEM_VARIABLES | own).items()
+        for variable, name in (ECOSYSTEM_VARIABLES | own_names).items()
         if os.environ.get(variable)
     }
     if has_password(flags.get("journal", "")):
@@ -75,10 +75,10 @@ def _first_problem(error: ValidationError) -> str:
     name = str(problem["loc"][0])
     if problem["type"] == "extra_forbidden":
         return f"there is no setting '{name}'"
-    said = f"{text[:1].lower()}{text[1:]}"
+    sentence = f"{text[:1].lower()}{text[1:]}"
     if Config.model_fields[name].annotation is SecretStr:
-        return f"{ENV_PREFIX}{name.upper()}: {said}"
-    return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"
+        return f"{ENV_PREFIX}{name.upper()}: {sentence}"
+    return f"--{name.replace('_', '-')}: {sentence}, not '{problem['input']}'"
 
 
 def has_password(url: str) -> bool:
@@ -121,8 +121,8 @@ def settings_parser(
             secrets.append(f"{variable} ({name}): {text}")
             continue
         if field.default not in (None, (), ""):
-            shown = str(field.default)
-            text += f" Default: {shown.lower() if field.annotation is bool else shown}."
+            default = str(field.default)
+            text += f" Default: {default.lower() if field.annotation is bool else default}."
         typed = str(field.annotation)
         words = {"Path": "PATH", "int": "NUMBER", "float": "SECONDS"}
         metavar = next((word for part, word in words.items() if part in typed), "TEXT")

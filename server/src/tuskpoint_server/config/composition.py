@@ -109,29 +109,29 @@ async def row_key(config: Config, keys: KeyProvider | None, stored: str) -> tupl
     it, and without a provider it is not wrapped.
     """
     kind, _, text = stored.partition(":")
-    kept = base64.b64decode(text)
-    wanted = _wrapped_by(config)
+    data = base64.b64decode(text)
+    wrapper = _wrapped_by(config)
     if not stored:
         key = os.urandom(binding.KEY_BYTES)
     elif kind == IN_THE_CLEAR:
-        key = kept
+        key = data
     elif kind == BY_SIGNING_KEY:
-        key = await _unwrapped_row_key(config, kept)
+        key = await _unwrapped_row_key(config, data)
     elif keys is not None and kind == _BY_PROVIDER:
-        key = await keys.unwrap(ROWS, kept)
+        key = await keys.unwrap(ROWS, data)
     else:
         raise RuntimeError(
             f"the key that binds its rows is wrapped by the {kind}: start with the setting for it"
         )
-    if wanted == IN_THE_CLEAR:
+    if wrapper == IN_THE_CLEAR:
         return key, stored or f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}"
     wrapping = (
-        keys if keys is not None and wanted == _BY_PROVIDER else LocalKeys(signing_keys(config))
+        keys if keys is not None and wrapper == _BY_PROVIDER else LocalKeys(signing_keys(config))
     )
-    if kind == wanted and wrapping.is_current(kept):
+    if kind == wrapper and wrapping.is_current(data):
         return key, stored
     wrapped = await wrapping.wrap(ROWS, key)
-    return key, f"{wanted}:{base64.b64encode(wrapped).decode()}"
+    return key, f"{wrapper}:{base64.b64encode(wrapped).decode()}"
 
 
 def _wrapped_by(config: Config) -> str:
@@ -304,8 +304,8 @@ async def start_archive(
                 keys=keys,
             )
             await archive.start()
-    except StoreChangedError as changed:
-        raise store_changed(config, changed) from None
+    except StoreChangedError as error:
+        raise store_changed(config, error) from None
     return archive
 
 
@@ -320,8 +320,8 @@ def store_changed(config: Config, changed: StoreChangedError) -> process.StartEr
 
 async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease:
     """Return the leader's lease; refuse settings that differ from those of the other servers."""
-    own = () if config.signing_key is not None else (OWN_KEY,)
-    settings = {**config.common, SIGNERS: " ".join((*own, *signer.public))}
+    own_keys = () if config.signing_key is not None else (OWN_KEY,)
+    settings = {**config.common, SIGNERS: " ".join((*own_keys, *signer.public))}
     lease = Lease(journal, config.lease_seconds, settings=settings)
     with starting():
         await lease.agree()
@@ -393,8 +393,8 @@ def _memwal(
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
     if not (key and account):
         if key or account:
-            missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
-            _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
+            variable = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
+            _log.error("MemWal is off: %s is not set; search uses the server's own index", variable)
         return None
     from ..search.memories import MemoryRows
     from ..search.memwal.memwal import MemWal

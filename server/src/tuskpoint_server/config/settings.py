@@ -301,14 +301,14 @@ class Config(BaseModel):
 
     def _check_sealing(self) -> None:
         """See to it that nothing becomes public by accident."""
-        given = {
+        flags = {
             "--key-file": self.key_file is not None,
             f"{ENV_PREFIX}KEYS": bool(self.keys.get_secret_value()),
             "--key-command": bool(self.key_command),
             "--key-vault": bool(self.key_vault),
             "--key-aws-kms": bool(self.key_aws_kms),
         }
-        providers = [name for name, is_set in given.items() if is_set]
+        providers = [name for name, is_set in flags.items() if is_set]
         if len(providers) > 1:
             raise ValueError(f"both {providers[0]} and {providers[1]} are set; choose one")
         if providers and self.public:
@@ -340,8 +340,8 @@ class Config(BaseModel):
     def _check_access(self) -> None:
         """See to it that nothing is open to other machines by accident."""
         if (self.tls_cert is None) != (self.tls_key is None):
-            there, missing = ("cert", "key") if self.tls_key is None else ("key", "cert")
-            raise ValueError(f"--tls-{there} is set and --tls-{missing} is not; TLS needs both")
+            flag, missing_flag = ("cert", "key") if self.tls_key is None else ("key", "cert")
+            raise ValueError(f"--tls-{flag} is set and --tls-{missing_flag} is not; TLS needs both")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError(
                 "--tls-client-ca is set and --tls-cert is not; without TLS no client shows a "
@@ -388,8 +388,8 @@ class Config(BaseModel):
         if not self.journal:
             return str(self.journal_place)
         parts = urlsplit(self.journal)
-        user, at, host = parts.netloc.rpartition("@")
-        return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+        user, separator, host = parts.netloc.rpartition("@")
+        return f"{parts.scheme}://{user.partition(':')[0]}{separator}{host}{parts.path}"
 
     @property
     def signing_file(self) -> Path:
@@ -442,13 +442,13 @@ class Config(BaseModel):
             return self.otel
         if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return "none"
-        asked = {os.environ.get(f"OTEL_{kind}_EXPORTER", "") for kind in ("TRACES", "METRICS")}
-        if "otlp" in asked or any(
+        exporters = {os.environ.get(f"OTEL_{kind}_EXPORTER", "") for kind in ("TRACES", "METRICS")}
+        if "otlp" in exporters or any(
             os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT")
             for kind in ("", "TRACES_", "METRICS_")
         ):
             return "otlp"
-        return "console" if "console" in asked else "none"
+        return "console" if "console" in exporters else "none"
 
 
 def split_address(address: str, flag: str = "--listen") -> tuple[str, int]:
