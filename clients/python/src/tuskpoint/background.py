@@ -242,8 +242,8 @@ class BackgroundSaver:
                 )
                 for number in range(self._workers)
             ]
-            for one in self._threads:
-                one.start()
+            for thread in self._threads:
+                thread.start()
         return _Done()
 
     def flush(self, timeout_s: float | None = 30.0) -> None:
@@ -296,8 +296,8 @@ class BackgroundSaver:
             raise StepsNotSaved(self._queue.unfinished())
         try:
             self._queue.close()
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            done = self._queue.wait_for_all(left)
+            remaining_s = None if until is None else max(until - time.monotonic(), 0.0)
+            done = self._queue.wait_for_all(remaining_s)
         finally:
             try:
                 self._end_shift()
@@ -428,18 +428,18 @@ class BackgroundSaver:
             vector=queued.step.vector,
             searchable=self._searchable,
         )
-        saved = save_draft(calls, draft, self._memory)
+        checkpoint_id = save_draft(calls, draft, self._memory)
         with self._forgetting:
             # A thread that was forgotten during the save stays forgotten.
             if self._forgotten == forgotten:
-                self._heads.put(thread_id, "", Known(saved))
+                self._heads.put(thread_id, "", Known(checkpoint_id))
 
     def _head(self, thread_id: str, calls: SyncCalls) -> str:
-        known = self._heads.get(thread_id, "")
-        if known is not None:
-            return known.checkpoint_id
-        found = calls.get_checkpoint(requests.ref(thread_id, "", None), view=VIEW_ENTRY)
-        return "" if found is None else found.ref.checkpoint_id
+        head = self._heads.get(thread_id, "")
+        if head is not None:
+            return head.checkpoint_id
+        checkpoint = calls.get_checkpoint(requests.ref(thread_id, "", None), view=VIEW_ENTRY)
+        return "" if checkpoint is None else checkpoint.ref.checkpoint_id
 
     def _pause_s(self, queued: Queued, error: TuskPointError) -> float:
         if not self._is_delayed:
@@ -480,9 +480,9 @@ def _report_unsaved(error: BaseException, unsaved: StepsNotSaved) -> None:
 
 
 def _names(steps: Sequence[AgentStep]) -> str:
-    named = "; ".join(str(one) for one in steps[:_NAMED])
+    text = "; ".join(str(step) for step in steps[:_NAMED])
     more = f"; and {len(steps) - _NAMED} more" if len(steps) > _NAMED else ""
-    return f"{_count(len(steps))}: {named}{more}"
+    return f"{_count(len(steps))}: {text}{more}"
 
 
 def _count(steps: int) -> str:

@@ -127,28 +127,28 @@ class AsyncCalls(AsyncTransport):
     ) -> list[store.SearchItemsResponse]:
         """Find items, asking again for what did not fit into an answer."""
         answers: list[store.SearchItemsResponse] = []
-        found = 0
+        count = 0
         while True:
-            page = page_of(request, found)
+            page = page_of(request, count)
             answer = await self.unary(methods.SEARCH_ITEMS, page)
             WARNINGS.log(self.options.target, answer.warnings)
             answers.append(answer)
-            found += len(answer.items)
+            count += len(answer.items)
             ended = not answer.items or not (answer.cut or len(answer.items) == page.limit)
-            if ended or found >= request.limit:
+            if ended or count >= request.limit:
                 return answers
 
     async def list_item_namespaces(
         self, request: store.ListItemNamespacesRequest
     ) -> list[store.ItemNamespace]:
         """Return namespaces that have items, asking again for what is beyond an answer."""
-        found: list[store.ItemNamespace] = []
+        namespaces: list[store.ItemNamespace] = []
         while True:
-            page = namespaces_page(request, len(found))
+            page = namespaces_page(request, len(namespaces))
             answer = await self.unary(methods.LIST_ITEM_NAMESPACES, page)
-            found += answer.namespaces
-            if len(answer.namespaces) < page.limit or len(found) >= request.limit:
-                return found
+            namespaces += answer.namespaces
+            if len(answer.namespaces) < page.limit or len(namespaces) >= request.limit:
+                return namespaces
 
     def adopt_handoff(
         self, request: handoffs.AdoptHandoffRequest

@@ -77,20 +77,20 @@ class AsyncTransport(Transport):
         tried = attempts(self.options, method, request)
         while True:
             server = self._server()
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = await answer_of(
                         server.callable("unary_unary", method),
                         request,
                         timeout_s=tried.remaining_s(time.monotonic()),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                         kept=self._kept,
                     )
                     return answer
             except grpc.RpcError as error:
                 server.failed(error)
-                pause_s = pause_or_raise(tried, error, self.options, shown)
+                pause_s = pause_or_raise(tried, error, self.options, credentials)
             await asyncio.sleep(pause_s)
 
     async def _stream(
@@ -98,26 +98,26 @@ class AsyncTransport(Transport):
     ) -> AsyncGenerator[AnswerT, None]:
         target = self.options.target
         tried = attempts(self.options, method, request)
-        begun = False
+        has_yielded = False
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer = call(
                         request,
                         timeout=tried.remaining_s(time.monotonic()),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                     )
                     async with aclosing(frames_of(answer, self._kept)) as frames:
                         async for frame in frames:
-                            begun = True
+                            has_yielded = True
                             yield frame
                     return
             except grpc.RpcError as error:
                 server.failed(error)
-                pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
+                pause_s = pause_or_raise(tried, error, self.options, credentials, begun=has_yielded)
             await asyncio.sleep(pause_s)
 
     async def _resume(
@@ -128,13 +128,13 @@ class AsyncTransport(Transport):
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer = call(
                         stream.next_request(),
                         timeout=tried.timeout_s(),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                     )
                     async with aclosing(frames_of(answer, self._kept)) as frames:
                         async for frame in frames:
@@ -146,7 +146,7 @@ class AsyncTransport(Transport):
                 return
             except (grpc.RpcError, TuskPointError) as error:
                 server.failed(error)
-                pause_s = tried.pause_or_raise(error, shown)
+                pause_s = tried.pause_or_raise(error, credentials)
             await asyncio.sleep(pause_s)
 
 

@@ -54,9 +54,14 @@ class AgentStep:
     @property
     def size(self) -> int:
         """Approximate size in memory, in bytes."""
-        held = sum(len(name) + len(data) for name, data in self.values.items())
+        values_bytes = sum(len(name) + len(data) for name, data in self.values.items())
         texts = (self.thread_id, self.summary, str(self.timestamp))
-        return _OVERHEAD_BYTES + sum(map(len, texts)) + held + _COMPONENT_BYTES * len(self.vector)
+        return (
+            _OVERHEAD_BYTES
+            + sum(map(len, texts))
+            + values_bytes
+            + _COMPONENT_BYTES * len(self.vector)
+        )
 
     def __str__(self) -> str:
         return f"step {self.step} of thread '{self.thread_id}' ({self.timestamp})"
@@ -83,7 +88,7 @@ def agent_step(event: Any) -> AgentStep | None:
         payload = _opened("payload", _required(event, "payload"))
     else:
         return None
-    taken = AgentStep(
+    step = AgentStep(
         thread_id=_text(payload, "thread_id"),
         step=_number(_required(payload, "step")),
         timestamp=_timestamp(_get(payload, "timestamp")),
@@ -92,21 +97,21 @@ def agent_step(event: Any) -> AgentStep | None:
         vector=_vector(_get(payload, "vector")),
     )
     # Refuses a number that JSON lacks now, while the caller can see the error.
-    encode_json("timestamp", taken.timestamp)
-    return taken
+    encode_json("timestamp", step.timestamp)
+    return step
 
 
-def _opened(name: str, given: Any) -> Any:
+def _opened(name: str, value: Any) -> Any:
     """Return what a JSON text says; anything else as it is."""
-    if not isinstance(given, str | bytes | bytearray):
-        return given
+    if not isinstance(value, str | bytes | bytearray):
+        return value
     try:
-        said = json.loads(given)
+        members = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise _invalid(name, f"it is text that is not JSON: {error}") from error
-    if not isinstance(said, dict):
-        raise _invalid(name, f"its JSON must be an object, not {type(said).__name__}")
-    return said
+    if not isinstance(members, dict):
+        raise _invalid(name, f"its JSON must be an object, not {type(members).__name__}")
+    return members
 
 
 def _get(holder: Any, name: str) -> Any:
@@ -127,8 +132,8 @@ def _text(payload: Any, name: str, default: str | None = None) -> str:
     if default is not None and value in (_ABSENT, None):
         return default
     if not isinstance(value, str) or (default is None and not value):
-        wanted = "a string that is not empty" if default is None else "a string"
-        raise _invalid(name, f"it must be {wanted}, not {value!r}")
+        form = "a string that is not empty" if default is None else "a string"
+        raise _invalid(name, f"it must be {form}, not {value!r}")
     if not is_unicode(value):
         raise _invalid(name, "it cannot be written in UTF-8")
     return value

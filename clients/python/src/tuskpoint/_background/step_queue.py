@@ -171,8 +171,8 @@ class StepQueue:
     def unfinished(self) -> Sequence[AgentStep]:
         """Return the steps that are not finished, in the order in which they were accepted."""
         with self._lock:
-            waiting = [one for line in self._lines.values() for one in line]
-        return [one.step for one in sorted(waiting, key=lambda one: one.number)]
+            entries = [entry for line in self._lines.values() for entry in line]
+        return [entry.step for entry in sorted(entries, key=lambda entry: entry.number)]
 
     def _admit(self, step: AgentStep, size: int) -> None:
         if self._is_closed:

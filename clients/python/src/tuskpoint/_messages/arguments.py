@@ -26,40 +26,42 @@ def components(what: str, vector: Vector) -> array[float]:
         InvalidRequest: The vector is not a sequence of numbers, it is empty, or a component is
             not finite or does not fit into 32 bits.
     """
-    given = _listed(what, vector)
-    if not given:
+    numbers = _listed(what, vector)
+    if not numbers:
         raise invalid_field(what, "it must have at least one component")
-    if not {*map(type, given)} <= {float, int}:
-        _check_numbers(what, given)
+    if not {*map(type, numbers)} <= {float, int}:
+        _check_numbers(what, numbers)
     try:
-        packed = array("f", map(float, given))
+        floats = array("f", map(float, numbers))
     except OverflowError as error:
         raise invalid_field(what, f"a component does not fit into 32 bits: {error}") from error
-    if not all(map(math.isfinite, packed)):
-        position = [*map(math.isfinite, packed)].index(False)
-        one = given[position]
+    if not all(map(math.isfinite, floats)):
+        position = [*map(math.isfinite, floats)].index(False)
+        component = numbers[position]
         raise invalid_field(
-            what, f"component {position} is {one!r:.80}, which is not finite in 32 bits"
+            what, f"component {position} is {component!r:.80}, which is not finite in 32 bits"
         )
-    return packed
+    return floats
 
 
-def _check_numbers(what: str, given: list[Any]) -> None:
-    for position, one in enumerate(given):
+def _check_numbers(what: str, numbers: list[Any]) -> None:
+    for position, component in enumerate(numbers):
         # Python counts bool as a number; here it is a mistake.
-        if isinstance(one, bool) or not isinstance(one, Real):
-            raise invalid_field(what, f"component {position} must be a number, not {one!r:.80}")
+        if isinstance(component, bool) or not isinstance(component, Real):
+            raise invalid_field(
+                what, f"component {position} must be a number, not {component!r:.80}"
+            )
 
 
 def _listed(what: str, vector: Vector) -> list[Any]:
     # `tolist` of arrays and tensors returns Python's own numbers in one call.
     tolist = getattr(vector, "tolist", None)
-    given = tolist() if callable(tolist) else vector
-    if isinstance(given, Mapping | Set | str | bytes | bytearray) or not isinstance(
-        given, Iterable
+    numbers = tolist() if callable(tolist) else vector
+    if isinstance(numbers, Mapping | Set | str | bytes | bytearray) or not isinstance(
+        numbers, Iterable
     ):
         raise invalid_field(what, f"it must be a sequence of numbers, not {type(vector).__name__}")
-    return list(given)
+    return list(numbers)
 
 
 def encode_state(state: Mapping[str, Any], *, strict: bool = False) -> dict[str, bytes]:
@@ -95,15 +97,15 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def check_text(what: str, given: object) -> None:
+def check_text(what: str, text: object) -> None:
     """Check that an argument is a text that can be sent.
 
     Raises:
         InvalidRequest: It is not; `what` names it in the message.
     """
-    if not isinstance(given, str):
-        raise invalid_field(what, f"it must be a string, not {given!r:.80}")
-    if not is_unicode(given):
+    if not isinstance(text, str):
+        raise invalid_field(what, f"it must be a string, not {text!r:.80}")
+    if not is_unicode(text):
         raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot encode")
 
 
@@ -146,14 +148,14 @@ def _is_plain(value: Any) -> bool:
     Every save pays for this, so it looks at types only; `_refused_part` looks closer.
     """
     waiting = [value]
-    for one in waiting:  # grows meanwhile
-        if type(one) is dict:
-            if not _KEYS.issuperset(map(type, one)):
+    for node in waiting:  # grows meanwhile
+        if type(node) is dict:
+            if not _KEYS.issuperset(map(type, node)):
                 return False
-            parts: Collection[Any] = one.values()
-        elif type(one) is list:
-            parts = one
-        elif type(one) in _SCALARS:
+            parts: Collection[Any] = node.values()
+        elif type(node) is list:
+            parts = node
+        elif type(node) in _SCALARS:
             continue
         else:
             return False
@@ -177,18 +179,18 @@ def _refused_part(
     """
     waiting: list[tuple[_Path, Any]] = [(None, value)]
     seen: set[int] = set()  # a value may hold itself
-    for path, one in waiting:  # grows meanwhile
+    for path, node in waiting:  # grows meanwhile
         parts: Iterable[tuple[Any, Any]] = ()
-        if isinstance(one, dict):
-            for key in one:
+        if isinstance(node, dict):
+            for key in node:
                 if not isinstance(key, str):
                     return path, f"the key {key!r:.80} is not a string, as keys in JSON are"
-            parts = one.items()
-        elif isinstance(one, list | tuple):
-            if strict and isinstance(one, tuple):
+            parts = node.items()
+        elif isinstance(node, list | tuple):
+            if strict and isinstance(node, tuple):
                 return path, "it is a tuple, which would come back as a list"
-            parts = enumerate(one)
-        elif failure is not None and not _is_scalar(one):
+            parts = enumerate(node)
+        elif failure is not None and not _is_scalar(node):
             return path, f"it cannot be written as JSON: {failure}"
         for key, part in parts:
             if isinstance(part, dict | list | tuple):

@@ -90,18 +90,18 @@ def putting(changes: Iterable[ItemChange], safe: DurabilityName) -> store.PutIte
     """
     request = store.PutItemsRequest(durability=durability(safe))
     for change in changes:
-        one = request.changes.add(namespace=_labels("namespace", change.namespace))
+        message = request.changes.add(namespace=_labels("namespace", change.namespace))
         check_text("key", change.key)
-        one.key = change.key
+        message.key = change.key
         if change.value is None:
             continue
-        one.value_json = _value(change.value)
+        message.value_json = _value(change.value)
         if change.ttl_s is not None:
-            one.ttl.CopyFrom(_duration(change.ttl_s))
+            message.ttl.CopyFrom(_duration(change.ttl_s))
         if change.index is False:
-            one.unindexed = True
+            message.unindexed = True
         elif change.index is not None:
-            one.index_paths.extend(_labels("index", change.index))
+            message.index_paths.extend(_labels("index", change.index))
     return request
 
 
@@ -145,23 +145,23 @@ def searching(
     )
 
 
-def page_of(request: store.SearchItemsRequest, found: int) -> store.SearchItemsRequest:
+def page_of(request: store.SearchItemsRequest, count: int) -> store.SearchItemsRequest:
     """Return the request of the next page of a search that found so many items."""
     page = store.SearchItemsRequest()
     page.CopyFrom(request)
-    page.offset = min(request.offset + found, MAX_LIMIT)
-    page.limit = min(request.limit - found, BATCH)
+    page.offset = min(request.offset + count, MAX_LIMIT)
+    page.limit = min(request.limit - count, BATCH)
     return page
 
 
 def namespaces_page(
-    request: store.ListItemNamespacesRequest, found: int
+    request: store.ListItemNamespacesRequest, count: int
 ) -> store.ListItemNamespacesRequest:
     """Return the request of the next page of a listing that found so many namespaces."""
     page = store.ListItemNamespacesRequest()
     page.CopyFrom(request)
-    page.offset = min(request.offset + found, MAX_LIMIT)
-    page.limit = min(request.limit - found, BATCH)
+    page.offset = min(request.offset + count, MAX_LIMIT)
+    page.limit = min(request.limit - count, BATCH)
     return page
 
 
@@ -205,28 +205,30 @@ def item_record(message: store.Item, score: float | None = None) -> ItemRecord:
 
 def found_items(answers: Sequence[store.SearchItemsResponse]) -> FoundItems:
     """Return the answers of a search, page after page, as records."""
-    found = (
-        item_record(one.item, one.score if one.HasField("score") else None)
+    records = (
+        item_record(result.item, result.score if result.HasField("score") else None)
         for answer in answers
-        for one in answer.items
+        for result in answer.items
     )
-    warnings = dict.fromkeys(warning_of(one) for answer in answers for one in answer.warnings)
-    return FoundItems(found, warnings=tuple(warnings))
+    warnings = dict.fromkeys(
+        warning_of(warning) for answer in answers for warning in answer.warnings
+    )
+    return FoundItems(records, warnings=tuple(warnings))
 
 
 def _labels(what: str, labels: object) -> list[str]:
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise invalid_field(what, f"it must be a tuple of strings, not {labels!r:.80}")
     listed = list(labels)
-    for one in listed:
-        check_text(what, one)
+    for label in listed:
+        check_text(what, label)
     return listed
 
 
-def _count(what: str, given: int) -> int:
-    if given < 0:
-        raise invalid_field(what, f"it must be 0 or more, not {given}")
-    return limit_sent(given, what) if given else 0
+def _count(what: str, number: int) -> int:
+    if number < 0:
+        raise invalid_field(what, f"it must be 0 or more, not {number}")
+    return limit_sent(number, what) if number else 0
 
 
 def _duration(ttl_s: object) -> Duration:

@@ -235,8 +235,8 @@ def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
         durability=durability_name(message.durability),
         location=location_of(message.location) if message.HasField("location") else None,
         created=moment(message.create_time) if message.HasField("create_time") else None,
-        channels={one.name: _channel(one) for one in message.state.channels},
-        writes=tuple(_write(one) for one in message.writes),
+        channels={channel.name: _channel(channel) for channel in message.state.channels},
+        writes=tuple(_write(write) for write in message.writes),
         agent_id=message.agent_id,
     )
 

@@ -247,7 +247,7 @@ def manifest_record(message: manifest_pb2.ManifestEntry) -> ManifestRecord:
         seq=message.seq,
         segment=location_of(message.segment),
         state_sha256=message.state_sha256.hex(),
-        writes=tuple(location_of(one) for one in message.writes),
+        writes=tuple(location_of(location) for location in message.writes),
         summary=message.summary,
         label=message.label,
         lineage=lineage_of(message.lineage),
@@ -283,14 +283,14 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         gaps=message.gaps,
         first_gaps=tuple(
             Gap(
-                thread_id=one.thread_id,
-                checkpoint_ns=one.checkpoint_ns,
-                checkpoint_id=one.checkpoint_id,
-                segment_sha256=one.segment_sha256.hex(),
-                reason=one.reason,
-                retry=moment(one.retry_time),
+                thread_id=gap.thread_id,
+                checkpoint_ns=gap.checkpoint_ns,
+                checkpoint_id=gap.checkpoint_id,
+                segment_sha256=gap.segment_sha256.hex(),
+                reason=gap.reason,
+                retry=moment(gap.retry_time),
             )
-            for one in message.first_gaps
+            for gap in message.first_gaps
         ),
         search=search_status(message.search) if message.HasField("search") else None,
         scrubbed=_when(message, "scrub_time"),

@@ -45,7 +45,7 @@ def choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
     try:
         return choices[word]
     except (KeyError, TypeError):
-        words = " or ".join(f"'{one}'" for one in choices)
+        words = " or ".join(f"'{name}'" for name in choices)
         raise invalid_field(what, f"it must be {words}, not {word!r}") from None
 
 
@@ -55,8 +55,8 @@ def durability(word: DurabilityName) -> checkpoint.Durability:
     Raises:
         InvalidRequest: The word is unknown.
     """
-    chosen: checkpoint.Durability = choice("durability", word, _DURABILITIES)
-    return chosen
+    value: checkpoint.Durability = choice("durability", word, _DURABILITIES)
+    return value
 
 
 def source(word: SourceName) -> checkpoint.Source:
@@ -65,8 +65,8 @@ def source(word: SourceName) -> checkpoint.Source:
     Raises:
         InvalidRequest: The word is unknown.
     """
-    chosen: checkpoint.Source = choice("source", word, _SOURCES)
-    return chosen
+    value: checkpoint.Source = choice("source", word, _SOURCES)
+    return value
 
 
 def view(word: ViewName) -> checkpoint.View:
@@ -75,19 +75,19 @@ def view(word: ViewName) -> checkpoint.View:
     Raises:
         InvalidRequest: The word is unknown.
     """
-    chosen: checkpoint.View = choice("view", word, _VIEWS)
-    return chosen
+    value: checkpoint.View = choice("view", word, _VIEWS)
+    return value
 
 
-def flag(what: str, given: bool | None) -> bool | None:
+def flag(what: str, value: bool | None) -> bool | None:
     """Return a setting: true, false, or `None` for no change.
 
     Raises:
         InvalidRequest: It is something else.
     """
-    if given is not None and not isinstance(given, bool):
-        raise invalid_field(what, f"it must be True, False or None, not {given!r:.80}")
-    return given
+    if value is not None and not isinstance(value, bool):
+        raise invalid_field(what, f"it must be True, False or None, not {value!r:.80}")
+    return value
 
 
 def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
@@ -96,29 +96,29 @@ def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkp
     Raises:
         InvalidRequest: A part is not a string, or cannot be sent.
     """
-    for name, given in (
+    for name, text in (
         ("thread_id", thread_id),
         ("checkpoint_ns", checkpoint_ns),
         ("checkpoint_id", checkpoint_id or ""),
     ):
-        check_text(name, given)
+        check_text(name, text)
     return checkpoint.CheckpointRef(
         thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
     )
 
 
-def not_found(one: checkpoint.CheckpointRef) -> NotFound:
+def not_found(reference: checkpoint.CheckpointRef) -> NotFound:
     """Return the error for a checkpoint that does not exist."""
-    which = f"checkpoint '{one.checkpoint_id}'" if one.checkpoint_id else "checkpoint"
+    name = f"checkpoint '{reference.checkpoint_id}'" if reference.checkpoint_id else "checkpoint"
     return NotFound(
-        f"no {which} in namespace '{one.checkpoint_ns}' of thread '{one.thread_id}': list(thread) "
-        "shows the existing ones",
+        f"no {name} in namespace '{reference.checkpoint_ns}' of thread '{reference.thread_id}': "
+        "list(thread) shows the existing ones",
         status="NOT_FOUND",
         reason="CHECKPOINT_NOT_FOUND",
         metadata={
-            "thread_id": one.thread_id,
-            "checkpoint_ns": one.checkpoint_ns,
-            "checkpoint_id": one.checkpoint_id,
+            "thread_id": reference.thread_id,
+            "checkpoint_ns": reference.checkpoint_ns,
+            "checkpoint_id": reference.checkpoint_id,
         },
     )
 
@@ -217,18 +217,18 @@ def prunings(
 ) -> Iterator[threads.PruneThreadsRequest]:
     """Yield the requests that prune threads, in batches."""
     strategy = choice("keep", keep, _STRATEGIES)
-    asked = durability(safe)
+    level = durability(safe)
     for batch in _batches(thread_ids):
-        yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=asked)
+        yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=level)
 
 
 def run_deletions(
     run_ids: str | Iterable[str], safe: DurabilityName
 ) -> Iterator[threads.DeleteRunsRequest]:
     """Yield the requests that delete runs, in batches."""
-    asked = durability(safe)
+    level = durability(safe)
     for batch in _batches(run_ids):
-        yield threads.DeleteRunsRequest(run_ids=batch, durability=asked)
+        yield threads.DeleteRunsRequest(run_ids=batch, durability=level)
 
 
 def _batches(names: str | Iterable[str]) -> Iterator[Sequence[str]]:
@@ -247,10 +247,10 @@ def thread_listing(
     latest_first: bool,
 ) -> threads.ListThreadsRequest:
     """Return the request of the first page of threads."""
-    wanted = None if state is None else choice("state", state, THREAD_STATES)
+    thread_state = None if state is None else choice("state", state, THREAD_STATES)
     order = threads.THREAD_ORDER_LATEST if latest_first else None
     request = threads.ListThreadsRequest(
-        agent_id=agent_id, label=label, state=wanted, page_size=BATCH, order=order
+        agent_id=agent_id, label=label, state=thread_state, page_size=BATCH, order=order
     )
     if changed_after is not None:
         request.changed_after.FromDatetime(changed_after)

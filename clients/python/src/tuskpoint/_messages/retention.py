@@ -138,8 +138,8 @@ def _rule(message: threads.RetentionRule) -> RetentionRule:
         name: getattr(message, name).ToTimedelta() if message.HasField(name) else None
         for name in _TIMES
     }
-    known = (message.agent_id, message.thread_id, times["delete_after"], message.keep_last)
-    return RetentionRule(*known, times["keep_for"])
+    fields = (message.agent_id, message.thread_id, times["delete_after"], message.keep_last)
+    return RetentionRule(*fields, times["keep_for"])
 
 
 def _effect(message: threads.RetentionEffect) -> RetentionEffect:

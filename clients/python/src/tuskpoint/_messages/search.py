@@ -139,7 +139,7 @@ def search_results(answer: search.SearchCheckpointsResponse) -> SearchResults:
     """Return the answer of a search as records."""
     mode = mode_name(answer.mode)
     return SearchResults(
-        (_result(one, mode) for one in answer.results),
+        (_result(result, mode) for result in answer.results),
         mode=mode,
         metric=answer.metric,
         unindexed=answer.unindexed_checkpoints,
@@ -244,14 +244,14 @@ def limit_sent(limit: int, what: str = "limit") -> int:
     return min(most, MAX_LIMIT)
 
 
-def _text(name: str, given: str) -> str:
-    check_text(name, given)
-    return given
+def _text(name: str, text: str) -> str:
+    check_text(name, text)
+    return text
 
 
 def kind_name(kind: int) -> str:
     """Return the name of a kind of warning; the number of a kind that only newer servers have."""
-    known = WarningKind.values()
-    if kind not in known:
+    kinds = WarningKind.values()
+    if kind not in kinds:
         return str(kind)
     return WarningKind.Name(WarningKind.ValueType(kind)).removeprefix("WARNING_KIND_").lower()

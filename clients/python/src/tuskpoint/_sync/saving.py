@@ -46,35 +46,35 @@ def save_draft(calls: SyncCalls, draft: Draft, memory: Memory) -> str:
     except (Conflict, ThreadDeleted):
         memory.forget(draft.thread_id)
         raise
-    saved = answer.ref.checkpoint_id
+    checkpoint_id = answer.ref.checkpoint_id
     is_exact = not request.continue_latest or (
         answer.parent_checkpoint_id == request.checkpoint.parent_checkpoint_id
     )
-    known = known_of(saved, request.checkpoint, is_exact=is_exact)
-    memory.put(draft.thread_id, draft.checkpoint_ns, known)
-    return saved
+    head = known_of(checkpoint_id, request.checkpoint, is_exact=is_exact)
+    memory.put(draft.thread_id, draft.checkpoint_ns, head)
+    return checkpoint_id
 
 
 def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> Known:
-    known = memory.get(draft.thread_id, draft.checkpoint_ns)
+    head = memory.get(draft.thread_id, draft.checkpoint_ns)
     # A save that names the expected head follows it.
-    wanted = draft.expected_head if draft.parent is None else draft.parent
-    if wanted is None:
-        return known or NOTHING
-    if wanted == "":
+    parent_id = draft.expected_head if draft.parent is None else draft.parent
+    if parent_id is None:
+        return head or NOTHING
+    if parent_id == "":
         return NOTHING
-    if known is not None and known.is_exact and wanted == known.checkpoint_id:
-        return known
-    found = calls.get_checkpoint(
+    if head is not None and head.is_exact and parent_id == head.checkpoint_id:
+        return head
+    checkpoint = calls.get_checkpoint(
         CheckpointRef(
             thread_id=draft.thread_id,
             checkpoint_ns=draft.checkpoint_ns,
-            checkpoint_id=wanted,
+            checkpoint_id=parent_id,
         )
     )
-    if found is None:
-        return Known(wanted)
-    return known_of(found.ref.checkpoint_id, found)
+    if checkpoint is None:
+        return Known(parent_id)
+    return known_of(checkpoint.ref.checkpoint_id, checkpoint)
 
 
 def save_inlining(

@@ -77,20 +77,20 @@ class SyncTransport(Transport):
         tried = attempts(self.options, method, request)
         while True:
             server = self._server()
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = answer_of(
                         server.callable("unary_unary", method),
                         request,
                         timeout_s=tried.remaining_s(time.monotonic()),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                         kept=self._kept,
                     )
                     return answer
             except grpc.RpcError as error:
                 server.failed(error)
-                pause_s = pause_or_raise(tried, error, self.options, shown)
+                pause_s = pause_or_raise(tried, error, self.options, credentials)
             time.sleep(pause_s)
 
     def _stream(
@@ -98,26 +98,26 @@ class SyncTransport(Transport):
     ) -> Generator[AnswerT, None, None]:
         target = self.options.target
         tried = attempts(self.options, method, request)
-        begun = False
+        has_yielded = False
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer = call(
                         request,
                         timeout=tried.remaining_s(time.monotonic()),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                     )
                     with closing(frames_of(answer, self._kept)) as frames:
                         for frame in frames:
-                            begun = True
+                            has_yielded = True
                             yield frame
                     return
             except grpc.RpcError as error:
                 server.failed(error)
-                pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
+                pause_s = pause_or_raise(tried, error, self.options, credentials, begun=has_yielded)
             time.sleep(pause_s)
 
     def _resume(
@@ -128,13 +128,13 @@ class SyncTransport(Transport):
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
-            shown = self.options.security.headers()
+            credentials = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer = call(
                         stream.next_request(),
                         timeout=tried.timeout_s(),
-                        metadata=(*shown, *rpc.headers),
+                        metadata=(*credentials, *rpc.headers),
                     )
                     with closing(frames_of(answer, self._kept)) as frames:
                         for frame in frames:
@@ -146,7 +146,7 @@ class SyncTransport(Transport):
                 return
             except (grpc.RpcError, TuskPointError) as error:
                 server.failed(error)
-                pause_s = tried.pause_or_raise(error, shown)
+                pause_s = tried.pause_or_raise(error, credentials)
             time.sleep(pause_s)
 
 

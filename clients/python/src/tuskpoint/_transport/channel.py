@@ -94,16 +94,16 @@ class Server:
             shape: Which kind the channel makes, such as "unary_unary".
             method: The method.
         """
-        found = self._callables.get(method.path)
-        if found is None:
+        function = self._callables.get(method.path)
+        if function is None:
             make = getattr(self.channel, shape)
-            found = make(
+            function = make(
                 method.path,
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.answer.FromString,
             )
-            self._callables[method.path] = found
-        return found
+            self._callables[method.path] = function
+        return function
 
     def failed(self, error: Exception) -> None:
         """Take the failure of a call: after `UNAVAILABLE` the server may be gone."""
@@ -147,18 +147,20 @@ class Opened:
 
     def __init__(self, place: Place) -> None:
         self.leases = 0
-        found = addresses(place.target)
-        self._servers = [Server(_open(place, one), has_others=len(found) > 1) for one in found]
+        targets = addresses(place.target)
+        self._servers = [
+            Server(_open(place, target), has_others=len(targets) > 1) for target in targets
+        ]
         # Processes that start together begin with different servers.
-        self._turns = count(random.randrange(len(found)))  # noqa: S311 - guards nothing
+        self._turns = count(random.randrange(len(targets)))  # noqa: S311 - guards nothing
         for server in self._servers:
             if server.has_others:
                 server.leave_out()
 
     def next(self) -> Server:
         """Return the server whose turn it is; one that is gone has none while others are there."""
-        there = [one for one in self._servers if not one.is_gone] or self._servers
-        return there[next(self._turns) % len(there)]
+        servers = [server for server in self._servers if not server.is_gone] or self._servers
+        return servers[next(self._turns) % len(servers)]
 
     def close(self) -> None:
         """Close the channels."""
@@ -246,8 +248,8 @@ class Channels:
         opened.close()
 
     def _forget(self) -> object:
-        kept, self._opened, self._lock = self._opened, {}, threading.Lock()
-        return kept
+        channels, self._opened, self._lock = self._opened, {}, threading.Lock()
+        return channels
 
 
 GUARD = ForkGuard()

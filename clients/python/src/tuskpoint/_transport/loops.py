@@ -110,10 +110,10 @@ async def frames_of(call: Any, kept: Kept) -> AsyncGenerator[Any, None]:
 
 
 def call_soon(
-    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *given: Any
+    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: Any
 ) -> None:
     """Call this on a loop, from any thread. Does nothing if the loop was closed."""
     try:
-        loop.call_soon_threadsafe(callback, *given)
+        loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:
         pass  # its tasks ended with it

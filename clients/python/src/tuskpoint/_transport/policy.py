@@ -55,7 +55,7 @@ def pause_or_raise(
     tried: Attempts,
     error: grpc.RpcError | TuskPointError,
     options: Options,
-    shown: Headers,
+    credentials: Headers,
     *,
     begun: bool = False,
 ) -> float:
@@ -65,7 +65,7 @@ def pause_or_raise(
         tried: The attempts of the call.
         error: The failure.
         options: The client's settings.
-        shown: The metadata that carried the credential.
+        credentials: The metadata that carried the credential.
         begun: Whether the caller has already received a part of the answer.
 
     Raises:
@@ -79,7 +79,7 @@ def pause_or_raise(
     pause_s = None
     if not begun and not isinstance(failure, TlsMismatch):
         unknown = failure.status == "UNAUTHENTICATED" and tried.is_safe
-        if unknown and options.security.headers() != shown:
+        if unknown and options.security.headers() != credentials:
             return 0.0  # the token was replaced while the call ran
         pause_s = tried.delay_s(
             time.monotonic(), failure.status, failure.reason, failure.retry_after_s, random.random
@@ -122,7 +122,7 @@ class ResumeAttempts:
         """Note that the caller received an item; it is not requested again."""
         self._has_delivered = True
 
-    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, shown: Headers) -> float:
+    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, credentials: Headers) -> float:
         """Return the seconds to wait before the next connection; see the function.
 
         Raises:
@@ -137,7 +137,7 @@ class ResumeAttempts:
                 deadline_s=self._deadline_s,
                 repeat=Repeat.SAFE,
             )
-        return pause_or_raise(self._tried, error, self._options, shown)
+        return pause_or_raise(self._tried, error, self._options, credentials)
 
 
 def _repeat(request: Message) -> Repeat:
@@ -160,7 +160,7 @@ def with_request_id(request: MessageT) -> MessageT:
     """Return the request; one with an empty `request_id` gets one, so that it may be sent twice."""
     if getattr(request, _REQUEST_ID, None) != "":
         return request
-    named = type(request)()
-    named.CopyFrom(request)
-    setattr(named, _REQUEST_ID, str(uuid.uuid4()))
-    return named
+    copy = type(request)()
+    copy.CopyFrom(request)
+    setattr(copy, _REQUEST_ID, str(uuid.uuid4()))
+    return copy

@@ -82,8 +82,8 @@ def _error(status: str, message: str, details: _Details) -> TuskPointError:
             violations=details.fields,
         )
     if kind is InvalidRequest and details.fields:
-        named = "; ".join(f"{name}: {problem}" for name, problem in details.fields)
-        message = message if named in message else f"{message} ({named})"
+        problems = "; ".join(f"{name}: {problem}" for name, problem in details.fields)
+        message = message if problems in message else f"{message} ({problems})"
     return kind(
         message,
         status=status,
@@ -120,9 +120,13 @@ def _read_detail(packed: AnyMessage, details: _Details) -> None:
     elif packed.Unpack(retry):
         details.retry_after_s = _seconds(retry.retry_delay)
     elif packed.Unpack(precondition):
-        details.channels = [one.subject for one in precondition.violations if one.type == "VALUE"]
+        details.channels = [
+            violation.subject for violation in precondition.violations if violation.type == "VALUE"
+        ]
     elif packed.Unpack(request):
-        details.fields = [(one.field, one.description) for one in request.field_violations]
+        details.fields = [
+            (violation.field, violation.description) for violation in request.field_violations
+        ]
 
 
 def _seconds(duration: Duration) -> float:

@@ -57,8 +57,8 @@ def input_label(message: str) -> str:
     "(empty)" for one without any text.
     """
     line = " ".join(message.replace("\0", " ").split())
-    cut = line.encode("utf-8", "replace")[:MAX_LABEL_BYTES].decode("utf-8", "ignore")
-    return cut.rstrip() or "(empty)"
+    label = line.encode("utf-8", "replace")[:MAX_LABEL_BYTES].decode("utf-8", "ignore")
+    return label.rstrip() or "(empty)"
 
 
 class SessionBase(Generic[ClientT]):
@@ -116,10 +116,10 @@ class SessionBase(Generic[ClientT]):
         """
         for member in snapshot.members:
             self._heads.pop(member.thread_id, None)
-        for now in threads.values():
-            self._followed(now.thread_id, now.checkpoint_id)
-        captured = {one.thread_id: one.checkpoint_id for one in snapshot.members}
-        newer = {name: one for name, one in latest.items() if one.checkpoint_id > captured[name]}
+        for reference in threads.values():
+            self._followed(reference.thread_id, reference.checkpoint_id)
+        captured = {member.thread_id: member.checkpoint_id for member in snapshot.members}
+        newer = {name: head for name, head in latest.items() if head.checkpoint_id > captured[name]}
         deleted = tuple(name for name in captured if name not in threads)
         if deleted:
             _log.warning("threads of the session were deleted since: %s", ", ".join(deleted))

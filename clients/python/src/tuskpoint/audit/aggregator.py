@@ -141,9 +141,9 @@ class AggregatorSource:
             for base in [base for base in self._order if base not in attempts.given_up]:
                 try:
                     fetched = await self._attempt(base, target, max_bytes, attempts.stale)
-                except _Failed as failed:
-                    attempts.note(base, _shown(base), failed)
-                    if failed.trouble.blames and base == self._order[0]:
+                except _Failed as failure:
+                    attempts.note(base, _shown(base), failure)
+                    if failure.trouble.blames and base == self._order[0]:
                         self._order.append(self._order.pop(0))
                 else:
                     self._remark(target, attempts.wrong)
@@ -154,7 +154,7 @@ class AggregatorSource:
             await self._sleep(pause_s)
 
     async def _attempt(self, base: str, target: _Target, max_bytes: int, stale: int) -> Fetched:
-        url = "/".join([base, "v1", *(quote(one, safe="") for one in target.segments)])
+        url = "/".join([base, "v1", *(quote(segment, safe="") for segment in target.segments)])
         past = _PAST_CACHES[(stale - 1) % len(_PAST_CACHES)]
         query = dict([("fresh", str(stale)) if target.free_query else past]) if stale else None
         headers = {"Cache-Control": "no-store"} if stale or self._recent else {}
@@ -193,11 +193,11 @@ class AggregatorSource:
             return None
         digest = hashlib.sha256()
         chunks: list[bytes] = []
-        left = max_bytes
+        room_bytes = max_bytes
         async for chunk in answer.aiter_raw():
             self.traffic.bytes_read += len(chunk)
-            left -= len(chunk)
-            if left < 0:
+            room_bytes -= len(chunk)
+            if room_bytes < 0:
                 return None
             digest.update(chunk)
             chunks.append(chunk)
@@ -206,8 +206,8 @@ class AggregatorSource:
     def _remark(self, target: _Target, wrong: dict[str, str]) -> None:
         for place, sha256 in wrong.items():
             if len(self.remarks) < _MAX_REMARKS:
-                asked = "/".join(target.segments)
-                self.remarks.append(f"{place} sent bytes with SHA-256 {sha256} for {asked}")
+                path = "/".join(target.segments)
+                self.remarks.append(f"{place} sent bytes with SHA-256 {sha256} for {path}")
 
 
 class _Attempts:
@@ -244,12 +244,12 @@ class _Attempts:
 
     def next_round(self, chance: float) -> float | None:
         """Return the pause before the next round in seconds; `None` if there is no next round."""
-        pace = max((one.pace for one in self._latest), default=answers.NEVER)
+        pace = max((trouble.pace for trouble in self._latest), default=answers.NEVER)
         if pace.rounds < self._round:
             return None
         bound = min(pace.first_s * 2.0 ** (self._round - 1), pace.longest_s)
         self._round += 1
-        self.stale += any(one.stale for one in self._latest)
+        self.stale += any(trouble.stale for trouble in self._latest)
         self._latest = []
         return bound if pace == answers.VISIBLE_SOON else bound * chance
 

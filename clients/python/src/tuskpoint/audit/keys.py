@@ -39,9 +39,9 @@ def check_private(file: Path) -> None:
     Raises:
         ValueError: Others can read it; the text says what to do.
     """
-    found = file.stat()
-    if found.st_mode & (0o077 if found.st_uid else 0o037):
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    status = file.stat()
+    if status.st_mode & (0o077 if status.st_uid else 0o037):
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
         raise ValueError(f"others can read it (mode {mode}); chmod 600 {file}")
 
 
@@ -72,8 +72,8 @@ def of_text(text: str, tenant: str) -> Unwrap:
     def unwrap(wrapped: bytes) -> bytes:
         key = keys.get(wrapped[:_ID_BYTES])
         if key is None:
-            given = ", ".join(one.hex() for one in keys)
-            raise NoKey(f"key {_name(wrapped)} sealed it, and only {given} was given")
+            ids = ", ".join(key_id.hex() for key_id in keys)
+            raise NoKey(f"key {_name(wrapped)} sealed it, and only {ids} was given")
         return _unwrapped(key, tenant, wrapped)
 
     return unwrap
@@ -89,7 +89,7 @@ def of_command(command: str, tenant: str) -> Unwrap:
 
     def unwrap(wrapped: bytes) -> bytes:
         try:
-            done = subprocess.run(  # noqa: S603 - the caller chose the command
+            process = subprocess.run(  # noqa: S603 - the caller chose the command
                 [*shlex.split(command), "unwrap"],
                 input=base64.b64encode(wrapped) + b"\n",
                 capture_output=True,
@@ -97,11 +97,11 @@ def of_command(command: str, tenant: str) -> Unwrap:
                 env={**os.environ, "TUSKPOINT_TENANT": tenant},
                 check=True,
             )
-            key = base64.b64decode(done.stdout.strip(), validate=True)
+            key = base64.b64decode(process.stdout.strip(), validate=True)
         except subprocess.CalledProcessError as error:
-            said = error.stderr.decode(errors="replace").strip()[:300] or "nothing"
+            output = error.stderr.decode(errors="replace").strip()[:300] or "nothing"
             raise NoKey(
-                f"the key command ended with code {error.returncode}: it said {said}"
+                f"the key command ended with code {error.returncode}: it said {output}"
             ) from None
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             raise NoKey(f"the key command failed: {error}") from None

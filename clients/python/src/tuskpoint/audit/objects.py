@@ -49,19 +49,24 @@ class ObjectSource(PackSource):
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         super().__init__(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
-        known = _OPTIONS.get(parts.scheme)
-        given = dict(parse_qsl(parts.query, keep_blank_values=True))
-        if known is None or "@" in parts.netloc or not parts.netloc or given.keys() - known.keys():
+        option_names = _OPTIONS.get(parts.scheme)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if (
+            option_names is None
+            or "@" in parts.netloc
+            or not parts.netloc
+            or query.keys() - option_names.keys()
+        ):
             raise BadSource(
                 f"{self.places[0]} is not s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or "
                 "az://CONTAINER/PREFIX, with the options that the server takes"
             )
-        options: dict[str, Any] = {known[name]: value for name, value in given.items()}
+        options: dict[str, Any] = {option_names[name]: value for name, value in query.items()}
         try:
             self._bucket: Any = _STORES[parts.scheme](
                 parts.netloc,
                 prefix=unquote(parts.path).strip("/") or None,
-                client_options={"allow_http": given.get("endpoint", "").startswith("http://")},
+                client_options={"allow_http": query.get("endpoint", "").startswith("http://")},
                 retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=20)},
                 **options,
             )

@@ -241,8 +241,11 @@ class Reader:
         for part in parts:
             if part not in read:
                 read[part] = await self.read("part", part)
-        findings = (replace(finding, role="parts"), *(one.finding for one in read.values()))
-        if any(one.data is None for one in read.values()):
+        findings = (
+            replace(finding, role="parts"),
+            *(part_piece.finding for part_piece in read.values()),
+        )
+        if any(part_piece.data is None for part_piece in read.values()):
             return Whole(None, findings)
         data = b"".join(read[part].data or b"" for part in parts)
         read.clear()
@@ -285,7 +288,7 @@ def judged(role: str, location: Location, fetched: Fetched) -> Piece:
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """Run work concurrently; after a failure or a cancellation, cancel the rest and wait for it."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     try:
         return await asyncio.gather(*tasks)
     finally:

@@ -184,8 +184,8 @@ def _thread(total: Mapping[str, Any]) -> str:
 
 
 def _item(item: Mapping[str, Any]) -> str:
-    named = [item["thread_id"], item["checkpoint_ns"], item["checkpoint_id"]]
-    place = " ".join(f"'{_shown(name)}'" for name in named if name)
+    names = [item["thread_id"], item["checkpoint_ns"], item["checkpoint_id"]]
+    place = " ".join(f"'{_shown(name)}'" for name in names if name)
     parts = [f"{item['verdict']:<10} {item['kind']}", place]
     line = " ".join(part for part in parts if part)
     for more in (item["reason"], *item["notes"]):
@@ -217,7 +217,8 @@ def _shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -289,7 +290,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted((first.keys() | second.keys()) - {"items", "threads", "summary"}):
         if first.get(key) != second.get(key):
-            parts = (json.dumps(one.get(key))[:200] for one in (first, second))
+            parts = (json.dumps(findings.get(key))[:200] for findings in (first, second))
             yield f"{key}: {' and '.join(parts)}"
     mine, theirs = (_by_name(findings["items"]) for findings in (first, second))
     for name in sorted(mine.keys() | theirs.keys()):
@@ -309,5 +310,5 @@ def _by_name(items: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
 
 
 def _verdicts(items: Sequence[Mapping[str, Any]] | None) -> str:
-    parts = (f"{one.get('verdict')} ({one.get('reason') or 'no reason'})" for one in items or ())
+    parts = (f"{item.get('verdict')} ({item.get('reason') or 'no reason'})" for item in items or ())
     return _shown(", ".join(parts)) or "not there"

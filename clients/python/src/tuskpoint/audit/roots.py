@@ -112,19 +112,19 @@ def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
     Raises:
         UnclearName: There is none, or more than one.
     """
-    known = [member for member in members if is_sha256(member.identifier)]
-    found = [member for member in known if member.kind == kind]
-    found = found or [member for member in known if not member.kind]
-    if not found:
+    patches = [member for member in members if is_sha256(member.identifier)]
+    matches = [member for member in patches if member.kind == kind]
+    matches = matches or [member for member in patches if not member.kind]
+    if not matches:
         raise UnclearName(f"quilt {blob_id} holds no {kind}")
-    if len(found) > 1:
-        names = ", ".join(member.identifier for member in found[:_NAMED_AT_MOST])
-        more = len(found) - _NAMED_AT_MOST
+    if len(matches) > 1:
+        names = ", ".join(member.identifier for member in matches[:_NAMED_AT_MOST])
+        more = len(matches) - _NAMED_AT_MOST
         raise UnclearName(
             f"quilt {blob_id} holds more than one {kind}; name one as "
             f"BLOB_ID/IDENTIFIER: {names}{f' and {more} more' if more > 0 else ''}"
         )
-    return found[0].identifier
+    return matches[0].identifier
 
 
 async def read_root(reader: Reader, root: Root, role: str) -> Piece:

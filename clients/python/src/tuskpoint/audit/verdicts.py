@@ -127,8 +127,8 @@ class Item:
     ) -> Item:
         """Return the item for some pieces; a `reason` makes it fail."""
         pieces = tuple(blobs)
-        verdict = worst((Verdict.FAIL,) if reason else (one.verdict for one in pieces))
-        reason = reason or next((one.reason for one in pieces if one.verdict is verdict), "")
+        verdict = worst((Verdict.FAIL,) if reason else (piece.verdict for piece in pieces))
+        reason = reason or next((piece.reason for piece in pieces if piece.verdict is verdict), "")
         return cls(kind, verdict=verdict, reason=reason, blobs=pieces, **more)
 
     @property
@@ -163,8 +163,8 @@ class ThreadTotal:
 
     def as_json(self) -> dict[str, Any]:
         """Return it in the form of the report."""
-        found = asdict(self)
-        return {**found.pop("facts"), **found}
+        members = asdict(self)
+        return {**members.pop("facts"), **members}
 
 
 def counted(items: Iterable[Item]) -> dict[str, int]:

@@ -35,9 +35,9 @@ def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
     """Offer threads whose names have this beginning."""
 
     def found(client: Client) -> Iterator[Offer]:
-        for one in islice(client.threads(), _LOOKED_AT):
-            if one.thread_id.startswith(incomplete):
-                yield one.thread_id, one.agent_id
+        for thread in islice(client.threads(), _LOOKED_AT):
+            if thread.thread_id.startswith(incomplete):
+                yield thread.thread_id, thread.agent_id
 
     return _offered(context, found)
 
@@ -50,9 +50,9 @@ def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
 
     def found(client: Client) -> Iterator[Offer]:
         namespace = context.params.get("checkpoint_ns") or ""
-        for one in client.list(thread_id, checkpoint_ns=namespace, limit=_LOOKED_AT):
-            if one.checkpoint_id.startswith(incomplete):
-                yield one.checkpoint_id, one.summary
+        for checkpoint in client.list(thread_id, checkpoint_ns=namespace, limit=_LOOKED_AT):
+            if checkpoint.checkpoint_id.startswith(incomplete):
+                yield checkpoint.checkpoint_id, checkpoint.summary
 
     return _offered(context, found)
 
@@ -61,14 +61,14 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
     """Offer snapshots whose IDs have this beginning, newest first."""
 
     def found(client: Client) -> Iterator[Offer]:
-        for one in islice(client.list_snapshots(), _LOOKED_AT):
-            if one.snapshot_id.startswith(incomplete):
-                yield one.snapshot_id, one.session_id
+        for snapshot in islice(client.list_snapshots(), _LOOKED_AT):
+            if snapshot.snapshot_id.startswith(incomplete):
+                yield snapshot.snapshot_id, snapshot.session_id
 
     return _offered(context, found)
 
 
-def _offered(context: typer.Context, found: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
+def _offered(context: typer.Context, find: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
     from .session import Session, Settings
 
     settings = Settings()
@@ -79,7 +79,7 @@ def _offered(context: typer.Context, found: Callable[[Client], Iterator[Offer]])
         with Session(settings.over({"timeout": _TIMEOUT_S})) as session:
             offers = (
                 (name, _NO_REMARK.sub(" ", remark).strip())
-                for name, remark in found(session.client)
+                for name, remark in find(session.client)
                 if _WORD.fullmatch(name)
             )
             return list(islice(offers, _MOST))

@@ -30,15 +30,15 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
         run: Runs it; returns an exit code or nothing.
         arguments: The command line. Default: that of the process.
     """
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         # What a terminal's encoding lacks is shown as an escape, not refused.
         getattr(stream, "reconfigure", _nothing)(errors="backslashreplace")
-    settings = Settings(is_json=_JSON in given)
+    settings = Settings(is_json=_JSON in words)
     try:
         code = int(Exit.OK)
         with ending(settings):
-            code = run([_decoded(one) for one in given]) or code
+            code = run([_decoded(word) for word in words]) or code
             sys.stdout.flush()
     except typer.Exit as done:
         code = done.exit_code
@@ -119,11 +119,11 @@ def _print_error(error: Exception, output: Output) -> Exit:
     if output.is_json:
         sys.stderr.write(json.dumps({"error": shape}) + "\n")
         return Exit(shape["exit_code"])
-    said = plain(shape["message"]).rstrip(". ")
+    text = plain(shape["message"]).rstrip(". ")
     if shape["hint"]:
-        said = f"{said}: {shape['hint']}"
+        text = f"{text}: {shape['hint']}"
     line = output.styled("error: ", "bold red")
-    output.put(line.append(said), console=output.stderr)
+    output.put(line.append(text), console=output.stderr)
     return Exit(shape["exit_code"])
 
 

@@ -29,7 +29,7 @@ _LEAST = 8  # characters of an ID that is looked for in all threads; less may be
 def load(
     client: Client,
     thread_id: str,
-    given: str | None,
+    name: str | None,
     checkpoint_ns: str = "",
     *,
     view: ViewName = "entry",
@@ -40,7 +40,7 @@ def load(
     Args:
         client: The client.
         thread_id: The thread.
-        given: An ID, or its beginning; `None` for the latest.
+        name: An ID, or its beginning; `None` for the latest.
         checkpoint_ns: The namespace.
         view: How much of it to load.
         source: Where to load it from.
@@ -49,26 +49,26 @@ def load(
         CommandError: No ID begins with it, or several do.
     """
     try:
-        return client.load(thread_id, given, checkpoint_ns=checkpoint_ns, view=view, source=source)
+        return client.load(thread_id, name, checkpoint_ns=checkpoint_ns, view=view, source=source)
     except NotFound as error:
         if error.reason != "CHECKPOINT_NOT_FOUND":
             raise
-        if given is None:
+        if name is None:
             raise _nothing(thread_id, checkpoint_ns) from error
-        if _is_uuid(given):
-            raise _absent(thread_id, given, checkpoint_ns) from error
-    whole = _completed(client, thread_id, given, checkpoint_ns)
+        if _is_uuid(name):
+            raise _absent(thread_id, name, checkpoint_ns) from error
+    whole = _completed(client, thread_id, name, checkpoint_ns)
     return client.load(thread_id, whole, checkpoint_ns=checkpoint_ns, view=view, source=source)
 
 
 def anywhere(
-    client: Client, given: str, checkpoint_ns: str | None = None
+    client: Client, name: str, checkpoint_ns: str | None = None
 ) -> CheckpointRecord | None:
     """Return the checkpoint, without its state, that an ID or its beginning names in any thread.
 
     Args:
         client: The client.
-        given: An ID, or its beginning of at least `_LEAST` characters.
+        name: An ID, or its beginning of at least `_LEAST` characters.
         checkpoint_ns: The namespace. Default: any.
 
     Returns:
@@ -82,30 +82,34 @@ def anywhere(
         listing = client.list(checkpoint_ns=checkpoint_ns, checkpoint_id=whole)
         return list(islice(listing, _NAMED_THREADS + 1))
 
-    found = having(given)
-    if not found and len(given) >= _LEAST and not _is_uuid(given):
-        listing = client.list(checkpoint_ns=checkpoint_ns, before=given + _GREATEST)
+    checkpoints = having(name)
+    if not checkpoints and len(name) >= _LEAST and not _is_uuid(name):
+        listing = client.list(checkpoint_ns=checkpoint_ns, before=name + _GREATEST)
         ids: list[str] = []
-        for one in takewhile(lambda one: one.checkpoint_id.startswith(given), listing):
-            if one.checkpoint_id not in ids:
-                ids.append(one.checkpoint_id)
+        for checkpoint in takewhile(
+            lambda checkpoint: checkpoint.checkpoint_id.startswith(name), listing
+        ):
+            if checkpoint.checkpoint_id not in ids:
+                ids.append(checkpoint.checkpoint_id)
             if len(ids) > 1:
-                raise _ambiguous(given, "several checkpoints", ids)
-        found = having(ids[0]) if ids else []
-    if len(found) > 1:
-        shown = ", ".join(f"'{plain(one.thread_id)}'" for one in found[:_NAMED_THREADS])
-        more = ", ..." if len(found) > _NAMED_THREADS else ""
+                raise _ambiguous(name, "several checkpoints", ids)
+        checkpoints = having(ids[0]) if ids else []
+    if len(checkpoints) > 1:
+        shown = ", ".join(
+            f"'{plain(checkpoint.thread_id)}'" for checkpoint in checkpoints[:_NAMED_THREADS]
+        )
+        more = ", ..." if len(checkpoints) > _NAMED_THREADS else ""
         raise CommandError(
             Exit.USAGE,
-            f"several threads have checkpoint {plain(found[0].checkpoint_id)}: {shown}{more}",
+            f"several threads have checkpoint {plain(checkpoints[0].checkpoint_id)}: {shown}{more}",
             "name one of them before the ID",
         )
-    return found[0] if found else None
+    return checkpoints[0] if checkpoints else None
 
 
 def load_either(
     client: Client,
-    given: str,
+    name: str,
     checkpoint_ns: str = "",
     *,
     view: ViewName = "entry",
@@ -117,7 +121,7 @@ def load_either(
 
     Args:
         client: The client.
-        given: A thread; or a checkpoint, as in `anywhere`.
+        name: A thread; or a checkpoint, as in `anywhere`.
         checkpoint_ns: The namespace; empty is the root of a thread, or any for an ID.
         view: How much of it to load.
         source: Where to load it from.
@@ -126,108 +130,115 @@ def load_either(
         CommandError: There is neither, or several checkpoints are meant.
     """
     try:
-        return load(client, given, None, checkpoint_ns, view=view, source=source)
+        return load(client, name, None, checkpoint_ns, view=view, source=source)
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
-        one = anywhere(client, given, checkpoint_ns or None)
-        if one is None and _is_uuid(given):
-            message = f"no thread and no checkpoint '{plain(given)}'"
+        checkpoint = anywhere(client, name, checkpoint_ns or None)
+        if checkpoint is None and _is_uuid(name):
+            message = f"no thread and no checkpoint '{plain(name)}'"
             raise CommandError(Exit.NOT_FOUND, message, error.hint) from error
-        if one is None:
+        if checkpoint is None:
             raise
     return load(
-        client, one.thread_id, one.checkpoint_id, one.checkpoint_ns, view=view, source=source
+        client,
+        checkpoint.thread_id,
+        checkpoint.checkpoint_id,
+        checkpoint.checkpoint_ns,
+        view=view,
+        source=source,
     )
 
 
-def snapshot_or_checkpoint(client: Client, given: str) -> SnapshotRecord | CheckpointRecord:
+def snapshot_or_checkpoint(client: Client, name: str) -> SnapshotRecord | CheckpointRecord:
     """Return the snapshot, or the checkpoint of a root namespace, that an ID names by itself.
 
     Args:
         client: The client.
-        given: An ID, or its beginning; "latest" for the newest snapshot.
+        name: An ID, or its beginning; "latest" for the newest snapshot.
 
     Raises:
         CommandError: There is neither, or several are meant.
     """
-    one = None if given == LATEST else anywhere(client, given, "")
+    checkpoint = None if name == LATEST else anywhere(client, name, "")
     try:
-        found = snapshot(client, given)
+        record = snapshot(client, name)
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
-        if one is not None:
-            return one
+        if checkpoint is not None:
+            return checkpoint
         raise CommandError(
             Exit.NOT_FOUND,
-            error.message + ("" if given == LATEST else ", and no checkpoint of this ID"),
+            error.message + ("" if name == LATEST else ", and no checkpoint of this ID"),
             "to restore a thread, give a checkpoint or --label",
         ) from error
-    if one is not None:
+    if checkpoint is not None:
         what = "a snapshot and a checkpoint"
-        raise _ambiguous(given, what, [found.snapshot_id, one.checkpoint_id])
-    return found
+        raise _ambiguous(name, what, [record.snapshot_id, checkpoint.checkpoint_id])
+    return record
 
 
-def checkpoint_id(
-    client: Client, thread_id: str, given: str | None, checkpoint_ns: str = ""
-) -> str:
+def checkpoint_id(client: Client, thread_id: str, name: str | None, checkpoint_ns: str = "") -> str:
     """Return the ID of the checkpoint that is named; see `load`.
 
     A whole ID is not looked up here: the call that it is for does so.
     """
-    if given is not None and _is_uuid(given):
-        return given
-    return load(client, thread_id, given, checkpoint_ns).checkpoint_id
+    if name is not None and _is_uuid(name):
+        return name
+    return load(client, thread_id, name, checkpoint_ns).checkpoint_id
 
 
-def snapshot(client: Client, given: str) -> SnapshotRecord:
+def snapshot(client: Client, name: str) -> SnapshotRecord:
     """Return the snapshot that an ID or its beginning names.
 
     Args:
         client: The client.
-        given: An ID, or its beginning; "latest" for the newest.
+        name: An ID, or its beginning; "latest" for the newest.
 
     Raises:
         CommandError: No ID begins with it, or several do.
     """
     try:
-        return client.latest_snapshot() if given == LATEST else client.get_snapshot(given)
+        return client.latest_snapshot() if name == LATEST else client.get_snapshot(name)
     except NotFound:
-        found = [one for one in client.list_snapshots() if one.snapshot_id.startswith(given)]
-    if not found:
+        records = [
+            record for record in client.list_snapshots() if record.snapshot_id.startswith(name)
+        ]
+    if not records:
         raise CommandError(
             Exit.NOT_FOUND,
-            f"no snapshot '{plain(given)}'",
+            f"no snapshot '{plain(name)}'",
             "`tuskpoint snapshot list` lists the snapshots",
         )
-    if len(found) > 1:
-        raise _ambiguous(given, f"{len(found)} snapshots", [one.snapshot_id for one in found])
-    return found[0]
+    if len(records) > 1:
+        raise _ambiguous(
+            name, f"{len(records)} snapshots", [record.snapshot_id for record in records]
+        )
+    return records[0]
 
 
-def _completed(client: Client, thread_id: str, given: str, checkpoint_ns: str) -> str:
+def _completed(client: Client, thread_id: str, name: str, checkpoint_ns: str) -> str:
     """Return the one ID that has this beginning."""
-    listing = client.list(thread_id, checkpoint_ns=checkpoint_ns, before=given + _GREATEST)
-    found = [
-        one.checkpoint_id
-        for one in islice(listing, _NAMED + 1)
-        if one.checkpoint_id.startswith(given)
+    listing = client.list(thread_id, checkpoint_ns=checkpoint_ns, before=name + _GREATEST)
+    ids = [
+        checkpoint.checkpoint_id
+        for checkpoint in islice(listing, _NAMED + 1)
+        if checkpoint.checkpoint_id.startswith(name)
     ]
-    if not found:
-        raise _absent(thread_id, given, checkpoint_ns)
-    if len(found) > 1:
-        count = f"more than {_NAMED}" if len(found) > _NAMED else str(len(found))
-        raise _ambiguous(given, f"{count} checkpoints of thread '{plain(thread_id)}'", found)
-    return found[0]
+    if not ids:
+        raise _absent(thread_id, name, checkpoint_ns)
+    if len(ids) > 1:
+        count = f"more than {_NAMED}" if len(ids) > _NAMED else str(len(ids))
+        raise _ambiguous(name, f"{count} checkpoints of thread '{plain(thread_id)}'", ids)
+    return ids[0]
 
 
-def _absent(thread_id: str, given: str, checkpoint_ns: str) -> CommandError:
+def _absent(thread_id: str, name: str, checkpoint_ns: str) -> CommandError:
     place = f" in namespace '{plain(checkpoint_ns)}'" if checkpoint_ns else ""
     return CommandError(
         Exit.NOT_FOUND,
-        f"thread '{plain(thread_id)}' has no checkpoint '{plain(given)}'{place}",
+        f"thread '{plain(thread_id)}' has no checkpoint '{plain(name)}'{place}",
         "`tuskpoint list THREAD` lists its checkpoints",
     )
 
@@ -246,12 +257,12 @@ def _nothing(thread_id: str, checkpoint_ns: str) -> CommandError:
     )
 
 
-def _ambiguous(given: str, what: str, found: list[str]) -> CommandError:
-    shown = ", ".join(found[:_NAMED])
-    more = ", ..." if len(found) > _NAMED else ""
+def _ambiguous(name: str, what: str, ids: list[str]) -> CommandError:
+    shown = ", ".join(ids[:_NAMED])
+    more = ", ..." if len(ids) > _NAMED else ""
     return CommandError(
         Exit.USAGE,
-        f"{what} begin with '{plain(given)}' ({plain(shown)}{more})",
+        f"{what} begin with '{plain(name)}' ({plain(shown)}{more})",
         "give more characters of it",
     )
 

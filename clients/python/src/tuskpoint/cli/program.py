@@ -30,7 +30,7 @@ class _Program(TyperGroup):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit."""
         extra.update(standalone_mode=False)
-        end(lambda given: super(_Program, self).main(given, **extra), args)
+        end(lambda words: super(_Program, self).main(words, **extra), args)
 
 
 PROGRAM = typer.Typer(
@@ -124,15 +124,15 @@ def command(
 
         @functools.wraps(function)
         def run(context: typer.Context, **arguments: Any) -> None:
-            given = {common: arguments.pop(common) for common in _COMMON}
-            settings = (context.obj or Settings()).over(given)
+            options = {common: arguments.pop(common) for common in _COMMON}
+            settings = (context.obj or Settings()).over(options)
             with ending(settings), Session(settings) as session:
                 function(session, **arguments)
 
         parameters = [context, *_keywords(own), *_COMMON.values()]
         # Typer reads both, and would find those of the wrapped function.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         within.command(name, rich_help_panel=panel)(run)
         return function
 
@@ -140,7 +140,7 @@ def command(
 
 
 def _keywords(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
 
 def _version(is_asked: bool) -> None:
@@ -151,12 +151,12 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def _begin(context: typer.Context, version: bool = False, **given: Any) -> None:
+def _begin(context: typer.Context, version: bool = False, **options: Any) -> None:
     """Inspect, restore and hand off the checkpoints of AI agents, and check the service.
 
     Every command takes --json. An ID may be shortened to its first characters.
     """
-    context.obj = Settings().over(given)
+    context.obj = Settings().over(options)
 
 
 def _install() -> None:
@@ -176,7 +176,7 @@ def _install() -> None:
     )
     parameters = [context, version, *_COMMON.values()]
     _begin.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    _begin.__annotations__ = {one.name: one.annotation for one in parameters}
+    _begin.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     PROGRAM.callback()(_begin)
 
 

@@ -34,13 +34,16 @@ def saved_last(
         threads: The threads.
         most: At most so many.
     """
-    found: list[CheckpointRecord] = []
-    for thread in sorted(threads, key=lambda one: one.updated, reverse=True):
-        if len(found) == most and _saved(found[-1])[0] > thread.updated.timestamp():
+    checkpoints: list[CheckpointRecord] = []
+    for thread in sorted(threads, key=lambda thread: thread.updated, reverse=True):
+        if len(checkpoints) == most and _saved(checkpoints[-1])[0] > thread.updated.timestamp():
             break
-        found = newest(chain(found, client.list(thread.thread_id, limit=most)), most)
-    return found
+        checkpoints = newest(chain(checkpoints, client.list(thread.thread_id, limit=most)), most)
+    return checkpoints
 
 
-def _saved(one: CheckpointRecord) -> tuple[float, str]:
-    return (0.0 if one.created is None else one.created.timestamp(), one.checkpoint_id)
+def _saved(checkpoint: CheckpointRecord) -> tuple[float, str]:
+    return (
+        0.0 if checkpoint.created is None else checkpoint.created.timestamp(),
+        checkpoint.checkpoint_id,
+    )

@@ -55,18 +55,18 @@ class Settings:
     is_json: bool = False
     no_color: bool = False
 
-    def over(self, others: Mapping[str, Any]) -> Settings:
+    def over(self, overrides: Mapping[str, Any]) -> Settings:
         """Return these settings, replaced by others where those are given."""
-        known = {one.name for one in fields(self)}
-        given = {
+        names = {field.name for field in fields(self)}
+        values = {
             name: value
-            for name, value in others.items()
-            if name in known and value is not None and value is not False
+            for name, value in overrides.items()
+            if name in names and value is not None and value is not False
         }
         # "Off" says something for the one option that is neither on nor off by default.
-        if others.get("tls") is False:
-            given["tls"] = False
-        return replace(self, **given)
+        if overrides.get("tls") is False:
+            values["tls"] = False
+        return replace(self, **values)
 
 
 class Session:

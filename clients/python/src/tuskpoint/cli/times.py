@@ -15,10 +15,10 @@ def length_of(text: object) -> timedelta:
     Raises:
         ValueError: It is no text, or no length of time.
     """
-    found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
-    if found is not None:
+    match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
+    if match is not None:
         try:
-            return timedelta(**{_UNITS[found[2]]: int(found[1])})
+            return timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError:
             raise ValueError(f"{text!r} is too long a time") from None
     raise ValueError(f"{text!r} is no time such as 45s, 30m, 12h or 90d")

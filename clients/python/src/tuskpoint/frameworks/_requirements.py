@@ -30,7 +30,7 @@ def _supported(extra: str, package: str) -> str:
     except metadata.PackageNotFoundError:
         requirements = []
     for requirement in requirements:
-        wanted, _, condition = requirement.partition(";")
-        if wanted.startswith(package) and extra in condition:
-            return wanted.strip()
+        specifier, _, condition = requirement.partition(";")
+        if specifier.startswith(package) and extra in condition:
+            return specifier.strip()
     return f"other versions of {package}"

@@ -58,9 +58,9 @@ def refuse_foreign(thread_id: str, framework: str, metadata: Mapping[str, Any]) 
     """
     writer = metadata.get("framework")
     if writer != framework:
-        known = f"by {writer}" if isinstance(writer, str) else "by another program"
+        origin = f"by {writer}" if isinstance(writer, str) else "by another program"
         raise PreconditionFailed(
-            f"thread '{thread_id}' was written {known}, not by {framework}: "
+            f"thread '{thread_id}' was written {origin}, not by {framework}: "
             "use another ID; nothing was written",
             status="FAILED_PRECONDITION",
             metadata={"thread_id": thread_id},
@@ -101,11 +101,11 @@ class FrameworkThread:
         Raises:
             PreconditionFailed: Another program than this framework wrote the thread.
         """
-        held = self._held
-        if held is not None:
+        version = self._held
+        if version is not None:
             latest = await self._latest("entry")
-            if latest.checkpoint_id == held.checkpoint_id:
-                return held
+            if latest.checkpoint_id == version.checkpoint_id:
+                return version
         self._held = await self._latest("full")
         return self._held
 
@@ -139,7 +139,7 @@ class FrameworkThread:
             metadata = {"framework": self._framework, **change.metadata}
             attempt += 1
             try:
-                saved = await self._client.save(
+                checkpoint_id = await self._client.save(
                     self._thread_id,
                     change.state,
                     expected_head=before.checkpoint_id,
@@ -155,7 +155,7 @@ class FrameworkThread:
                 self._held = before  # a repetition is refused too
                 raise
             else:
-                self._held = Version(saved, change.state, metadata)
+                self._held = Version(checkpoint_id, change.state, metadata)
                 return self._held
 
     async def delete(self) -> None:
@@ -216,11 +216,11 @@ class FrameworkThreads:
 
         A thread that does not exist, or that another program wrote, has none.
         """
-        found: list[Mapping[str, Any]] = []
+        results: list[Mapping[str, Any]] = []
         for start in range(0, len(thread_ids), _LOADS_AT_ONCE):
-            some = thread_ids[start : start + _LOADS_AT_ONCE]
-            found += await asyncio.gather(*map(self._metadata, some))
-        return found
+            batch = thread_ids[start : start + _LOADS_AT_ONCE]
+            results += await asyncio.gather(*map(self._metadata, batch))
+        return results
 
     async def _metadata(self, thread_id: str) -> Mapping[str, Any]:
         try:

@@ -55,18 +55,18 @@ class AgentServerSaver(TuskPointSaver):
             ValueError: Another framework saved it, or another program began the thread. An Agent
                 Server hides the messages of most other errors from its callers.
         """
-        found = await super().aget_tuple(config)
-        if found is None:
+        checkpoint_tuple = await super().aget_tuple(config)
+        if checkpoint_tuple is None:
             return None
-        framework = found.metadata.get("framework")
-        versions = found.checkpoint["channel_versions"].values()
+        framework = checkpoint_tuple.metadata.get("framework")
+        versions = checkpoint_tuple.checkpoint["channel_versions"].values()
         if framework is not None:
             problem = f"belongs to the framework {framework!r:.80}"
         elif not all(isinstance(version, str) for version in versions):
             problem = "was begun by a program without LangGraph, with numbers as channel versions"
         else:
-            return found
-        thread_id = found.config["configurable"]["thread_id"]
+            return checkpoint_tuple
+        thread_id = checkpoint_tuple.config["configurable"]["thread_id"]
         raise ValueError(
             f"thread '{thread_id}' {problem}: use another thread ID; nothing was written"
         )

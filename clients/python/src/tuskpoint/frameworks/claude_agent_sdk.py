@@ -74,10 +74,10 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
             TypeError: An entry cannot be written as JSON.
         """
         name = _list_of(key)
-        given = cast(list[SessionStoreEntry], copied(entries))
+        copies = cast(list[SessionStoreEntry], copied(entries))
 
         def append(before: Version) -> Change | None:
-            new = _without_known(items_of(before.state, name), given)
+            new = _without_known(items_of(before.state, name), copies)
             if not new:
                 return None
             metadata = {**before.metadata, **_identity(key)}
@@ -100,15 +100,17 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Return the sessions of a project, with the times of their last changes."""
-        return [one async for one in self._sessions(project_key)]
+        return [session async for session in self._sessions(project_key)]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return what the SDK shows of each session of a project, without loading transcripts."""
-        listed = [one async for one in self._sessions(project_key)]
-        threads = [thread_of(project_key, one["session_id"]) for one in listed]
+        sessions = [session async for session in self._sessions(project_key)]
+        threads = [thread_of(project_key, session["session_id"]) for session in sessions]
         return [
-            {**one, "data": metadata[_SUMMARY]}
-            for one, metadata in zip(listed, await self._threads.metadata(threads), strict=True)
+            {**session, "data": metadata[_SUMMARY]}
+            for session, metadata in zip(
+                sessions, await self._threads.metadata(threads), strict=True
+            )
             if _SUMMARY in metadata
         ]
 
@@ -166,16 +168,16 @@ def _identity(key: SessionKey) -> dict[str, str]:
 
 
 def _without_known(
-    entries: list[SessionStoreEntry], given: list[SessionStoreEntry]
+    entries: list[SessionStoreEntry], candidates: list[SessionStoreEntry]
 ) -> list[SessionStoreEntry]:
     """Return those of the given entries that the transcript does not have, by their UUID."""
-    known = {entry["uuid"] for entry in entries if "uuid" in entry}
+    uuids = {entry["uuid"] for entry in entries if "uuid" in entry}
     new = []
-    for entry in given:
+    for entry in candidates:
         if "uuid" not in entry:
             new.append(entry)
-        elif entry["uuid"] not in known:
-            known.add(entry["uuid"])
+        elif entry["uuid"] not in uuids:
+            uuids.add(entry["uuid"])
             new.append(entry)
     return new
 

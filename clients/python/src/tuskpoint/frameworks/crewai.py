@@ -93,10 +93,10 @@ class TuskPointFlowPersistence(FlowPersistence):
         **options: Unpack[FlowOptions],
     ) -> None:
         options.pop("persistence_type", None)
-        client, made = client_of(Client, target, options)
+        client, is_own = client_of(Client, target, options)
         fields: dict[str, Any] = {"target": client.target, "agent_id": agent_id}
         super().__init__(**fields)
-        self._client, self._made = client, made
+        self._client, self._made = client, is_own
 
     def init_db(self) -> None:
         """Do nothing: the first save makes the thread."""
@@ -176,12 +176,12 @@ class TuskPointFlowPersistence(FlowPersistence):
         """
         flow = self._flow(flow_uuid)
         with flow.lock:
-            known = flow.head
+            head = flow.head
             latest = self._load(flow, flow_uuid)
             if flow.pending is None:
                 return
-            if known is not None:
-                flow.head = known  # so that the save is refused if another process saved since
+            if head is not None:
+                flow.head = head  # so that the save is refused if another process saved since
             method = str(flow.pending.get("method_name", ""))
             fields = {
                 name: value for name, value in latest.state.items() if name.startswith(_FIELD)
@@ -231,7 +231,7 @@ class TuskPointFlowPersistence(FlowPersistence):
     ) -> None:
         head, flow.head = flow.head, None  # unknown until the save is acknowledged
         try:
-            saved = self._client.save(
+            checkpoint_id = self._client.save(
                 flow_uuid,
                 fields if pending is None else {**fields, _PENDING: pending},
                 expected_head=head,
@@ -252,7 +252,7 @@ class TuskPointFlowPersistence(FlowPersistence):
         except ThreadDeleted:
             flow.head = head
             raise
-        flow.head, flow.pending = saved, pending
+        flow.head, flow.pending = checkpoint_id, pending
 
 
 class TuskPointProvider(JsonProvider):
@@ -305,7 +305,7 @@ class TuskPointProvider(JsonProvider):
         if not isinstance(snapshot, dict):
             raise ValueError("a checkpoint must be a JSON object")
         trigger = snapshot.get("trigger") or "checkpoint"
-        saved = self._client.save(
+        checkpoint_id = self._client.save(
             location,
             _channels_of(snapshot),
             parent=self._parent(location, parent_id),
@@ -314,7 +314,7 @@ class TuskPointProvider(JsonProvider):
             summary=f"{trigger} on branch {branch}"[:_MAX_SUMMARY],
             agent_id=self._agent_id,
         )
-        return f"{location}#{saved}"
+        return f"{location}#{checkpoint_id}"
 
     async def acheckpoint(
         self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main"
@@ -349,11 +349,11 @@ class TuskPointProvider(JsonProvider):
 
         One that another thread shares, such as a fork or a copy, is kept.
         """
-        wanted = {"framework": CHECKPOINTS, "branch": branch}
+        metadata = {"framework": CHECKPOINTS, "branch": branch}
         removed = 0
-        for one in [*self._client.list(location, metadata=wanted)][max_keep:]:
-            run_id = one.metadata.get("run_id")  # a rollback has none
-            shared = [*self._client.list(checkpoint_id=one.checkpoint_id, limit=2)]
+        for checkpoint in [*self._client.list(location, metadata=metadata)][max_keep:]:
+            run_id = checkpoint.metadata.get("run_id")  # a rollback has none
+            shared = [*self._client.list(checkpoint_id=checkpoint.checkpoint_id, limit=2)]
             if isinstance(run_id, str) and len(shared) == 1:
                 removed += self._client.delete_runs(run_id)
         return removed
@@ -411,9 +411,9 @@ class TuskPointProvider(JsonProvider):
         return ""
 
     def _latest(self, thread_id: str, branch: str) -> str:
-        wanted = {"framework": CHECKPOINTS, "branch": branch}
-        for one in self._client.list(thread_id, metadata=wanted, limit=1):
-            return f"{thread_id}#{one.checkpoint_id}"
+        metadata = {"framework": CHECKPOINTS, "branch": branch}
+        for checkpoint in self._client.list(thread_id, metadata=metadata, limit=1):
+            return f"{thread_id}#{checkpoint.checkpoint_id}"
         raise LookupError(f"thread '{thread_id}' has no checkpoint of CrewAI on branch '{branch}'")
 
 

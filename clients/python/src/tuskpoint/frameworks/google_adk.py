@@ -106,8 +106,8 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             PreconditionFailed: Another program wrote the thread.
         """
         session_id = (session_id or "").strip() or new_uuid()
-        given = EventActions(state_delta=state or {}).model_dump(mode="json")["state_delta"]
-        app, user, own = _scopes(given)
+        delta = EventActions(state_delta=state or {}).model_dump(mode="json")["state_delta"]
+        app, user, own = _scopes(delta)
         now = get_time()
 
         def create(before: Version) -> Change:
@@ -171,7 +171,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
 
         They have states and no events. Each session is loaded for that.
         """
-        found: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str]] = []
         async for thread in self._client.list_threads(agent_id=app_name):
             match thread.thread_id.split("/"):
                 case [app, user, session] if (
@@ -179,11 +179,11 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
                     and (user_id is None or user == _escaped(user_id))
                     and session != Prefixes.USER_PREFIX
                 ):
-                    found.append((unquote(user), unquote(session)))
-        app_state = (await self._app(app_name).read()).state if found else {}
+                    pairs.append((unquote(user), unquote(session)))
+        app_state = (await self._app(app_name).read()).state if pairs else {}
         user_states = {
             user: (await self._user(app_name, user).read()).state
-            for user in dict.fromkeys(user for user, _ in found)
+            for user in dict.fromkeys(user for user, _ in pairs)
         }
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
 
@@ -205,9 +205,9 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             session._storage_update_marker = record.checkpoint_id
             return session
 
-        loaded = await asyncio.gather(*(load(*one) for one in found))
-        sessions = [one for one in loaded if one is not None]
-        sessions.sort(key=lambda one: (one.last_update_time, one.user_id, one.id))
+        loaded = await asyncio.gather(*(load(*pair) for pair in pairs))
+        sessions = [session for session in loaded if session is not None]
+        sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -278,7 +278,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             if items_of(after.state, _EVENTS)[-1] == dumped:
                 session._storage_update_marker = after.checkpoint_id
                 session.last_update_time = event.timestamp
-            if any(one.id == event.id for one in session.events):
+            if any(past_event.id == event.id for past_event in session.events):
                 return event
             return await super().append_event(session, event)
 
@@ -394,8 +394,8 @@ def _is_current(session: Session, before: Version) -> bool:
     if session._storage_update_marker is not None:
         return session._storage_update_marker == before.checkpoint_id
     # It was made by hand, or came as JSON.
-    saved = [event["id"] for event in items_of(before.state, _EVENTS)[-1:]]
-    return saved == [event.id for event in session.events[-1:]]
+    event_ids = [event["id"] for event in items_of(before.state, _EVENTS)[-1:]]
+    return event_ids == [event.id for event in session.events[-1:]]
 
 
 def _summary(event: Event, number: int) -> str:

@@ -139,15 +139,15 @@ class TuskPointSession(AsyncAdapter):
             PreconditionFailed: Another program wrote the thread.
             ThreadDeleted: The thread was deleted since this session last read it.
         """
-        kept = copied(state.to_json() if isinstance(state, RunState) else state)
+        run_state = copied(state.to_json() if isinstance(state, RunState) else state)
 
         def save(before: Version) -> Change | None:
-            if before.state.get(_RUN_STATE) == kept:
+            if before.state.get(_RUN_STATE) == run_state:
                 return None
             rest = {name: value for name, value in before.state.items() if name != _RUN_STATE}
-            if kept is None:
+            if run_state is None:
                 return _change(rest, "the state of the run was forgotten")
-            return _change({**rest, _RUN_STATE: kept}, "the run waits")
+            return _change({**rest, _RUN_STATE: run_state}, "the run waits")
 
         await self._thread.change(save)
 
@@ -157,8 +157,8 @@ class TuskPointSession(AsyncAdapter):
         Raises:
             PreconditionFailed: Another program wrote the thread.
         """
-        kept = (await self._thread.read()).state.get(_RUN_STATE)
-        return cast("dict[str, Any] | None", copied(kept))
+        run_state = (await self._thread.read()).state.get(_RUN_STATE)
+        return cast("dict[str, Any] | None", copied(run_state))
 
 
 def _change(state: Mapping[str, Any], summary: str) -> Change:

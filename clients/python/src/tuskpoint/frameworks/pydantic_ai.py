@@ -83,10 +83,10 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     ) -> Sequence[ConversationRecord]:
         """Return the records of all conversations, or of a scope, those saved last first."""
         listed = self._client.list_threads(agent_id=self._agent_id)
-        names = [one.thread_id async for one in listed]
-        found = map(_record, names, await self._threads.metadata(names))
-        records = [one for one in found if one and scope in (None, one.scope)]
-        return sorted(records, key=lambda one: one.updated_at, reverse=True)[:limit]
+        names = [thread.thread_id async for thread in listed]
+        candidates = map(_record, names, await self._threads.metadata(names))
+        records = [record for record in candidates if record and scope in (None, record.scope)]
+        return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     async def write_record(
         self,
@@ -103,14 +103,17 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
             PreconditionFailed: Another program wrote the thread.
         """
         new = _dumped(new_entries)
-        if expected_revision is None and record.head_id not in (None, *(one["id"] for one in new)):
+        if expected_revision is None and record.head_id not in (
+            None,
+            *(entry["id"] for entry in new),
+        ):
             try:
                 new = [*await self._chain(str(record.head_id)), *new]  # a fork
             except LookupError as error:
                 raise ConversationConflict(record.conversation_id) from error
         metadata = {_RECORD: _RECORDS.dump_python([record], mode="json")[0]}
         counted = "1 message" if len(new) == 1 else f"{len(new)} messages"
-        kinds = kinds_of([one["message"] for one in new])
+        kinds = kinds_of([entry["message"] for entry in new])
         summary = f"{counted} added: {kinds}" if new else "no messages added"
 
         def write(before: Version) -> Change:
@@ -118,7 +121,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
             state = appended(before.state, _ENTRIES, new)
             if (stored.revision if stored else None) != expected_revision:
                 raise ConversationConflict(record.conversation_id)
-            if record.head_id not in (None, *(one["id"] for one in items_of(state, _ENTRIES))):
+            if record.head_id not in (None, *(entry["id"] for entry in items_of(state, _ENTRIES))):
                 raise ConversationConflict(record.conversation_id)
             return Change(state, summary, metadata, label=record.head_id or "")
 
@@ -173,16 +176,16 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
         for version in self._threads.held():
             if chain := _chain_in(version, entry_id):
                 return chain
-        async for one in self._client.list_threads(label=entry_id):
+        async for thread in self._client.list_threads(label=entry_id):
             with suppress(PreconditionFailed):  # other programs label checkpoints too
-                if chain := _chain_in(await self._thread(one.thread_id).read(), entry_id):
+                if chain := _chain_in(await self._thread(thread.thread_id).read(), entry_id):
                     return chain
         raise LookupError(f"no conversation has the entry '{entry_id}'")
 
 
 def _chain_in(version: Version, entry_id: str | None) -> list[_Entry]:
     """Return the entries up to one, oldest first; none if the conversation lacks it."""
-    entries = {one["id"]: one for one in items_of(version.state, _ENTRIES)}
+    entries = {entry["id"]: entry for entry in items_of(version.state, _ENTRIES)}
     chain = []
     while entry_id in entries:
         chain.append(entries[entry_id])
@@ -202,16 +205,18 @@ def _record(thread_id: str, metadata: Any) -> ConversationRecord | None:
 
 
 def _dumped(entries: Sequence[ConversationEntry]) -> list[_Entry]:
-    messages = ModelMessagesTypeAdapter.dump_python([one.message for one in entries], mode="json")
+    messages = ModelMessagesTypeAdapter.dump_python(
+        [entry.message for entry in entries], mode="json"
+    )
     return [
-        {"id": one.id, "parent_id": one.parent_id, "kind": one.kind, "message": message}
-        for one, message in zip(entries, messages, strict=True)
+        {"id": entry.id, "parent_id": entry.parent_id, "kind": entry.kind, "message": message}
+        for entry, message in zip(entries, messages, strict=True)
     ]
 
 
 def _loaded(entries: Sequence[_Entry]) -> list[ConversationEntry]:
-    messages = ModelMessagesTypeAdapter.validate_python([one["message"] for one in entries])
+    messages = ModelMessagesTypeAdapter.validate_python([entry["message"] for entry in entries])
     return [
-        ConversationEntry(**{**one, "message": message})
-        for one, message in zip(entries, messages, strict=True)
+        ConversationEntry(**{**entry, "message": message})
+        for entry, message in zip(entries, messages, strict=True)
     ]

@@ -93,9 +93,9 @@ class ParentOfFork(str):
 
     def __new__(cls, parent_id: str, fork_id: str) -> ParentOfFork:
         """Return the ID of the parent."""
-        made = super().__new__(cls, parent_id)
-        made.fork_id = fork_id
-        return made
+        instance = super().__new__(cls, parent_id)
+        instance.fork_id = fork_id
+        return instance
 
 
 def with_step(metadata: dict[str, Any]) -> CheckpointMetadata:
@@ -104,8 +104,8 @@ def with_step(metadata: dict[str, Any]) -> CheckpointMetadata:
     Programs without LangGraph save no step, or something else under that name.
     """
     step = metadata.get("step")
-    found = metadata if isinstance(step, int) else {**metadata, "step": _NO_STEP}
-    return cast(CheckpointMetadata, found)
+    result = metadata if isinstance(step, int) else {**metadata, "step": _NO_STEP}
+    return cast(CheckpointMetadata, result)
 
 
 def decode_history(

@@ -122,12 +122,12 @@ def encode_checkpoint(
     Only channels in `new_versions`, and values without a version, are serialized. A
     checkpoint without a parent is complete.
     """
-    named = _ref_fields(config)
-    parent_id = named["checkpoint_id"]
+    ref_fields = _ref_fields(config)
+    parent_id = ref_fields["checkpoint_id"]
     values, versions = _with_pending_sends(checkpoint)
     ref = target.ref
-    ref.thread_id = named["thread_id"]
-    ref.checkpoint_ns = named["checkpoint_ns"]
+    ref.thread_id = ref_fields["thread_id"]
+    ref.checkpoint_ns = ref_fields["checkpoint_ns"]
     ref.checkpoint_id = checkpoint["id"]
     target.parent_checkpoint_id = parent_id
     target.metadata_json = encode_metadata(config, metadata)
@@ -137,11 +137,11 @@ def encode_checkpoint(
     # Creating a channel with all arguments costs half of setting its fields one by one.
     add = state.channels.add
     for name, version in versions.items():
-        kept = {version_field(version): version}
+        version_fields = {version_field(version): version}
         if parent_id and name not in new_versions:
-            add(name=name, version=kept, inherit=_SET)
+            add(name=name, version=version_fields, inherit=_SET)
         else:
-            add(name=name, version=kept, **_content(name, values, serde))
+            add(name=name, version=version_fields, **_content(name, values, serde))
     for name in values:
         if name not in versions:
             add(name=name, **_content(name, values, serde))

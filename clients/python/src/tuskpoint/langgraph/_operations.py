@@ -45,31 +45,31 @@ class Batch:
         self.listings: dict[int, ListNamespacesOp] = {}
         self._puts: dict[tuple[Namespace, str], PutOp] = {}
         self.results: list[Result] = []
-        for number, one in enumerate(operations):
+        for number, operation in enumerate(operations):
             self.results.append(None)
-            if isinstance(one, GetOp):
-                self.gets[number] = one
-            elif isinstance(one, SearchOp):
-                self.searches[number] = one
-            elif isinstance(one, ListNamespacesOp):
-                self.listings[number] = one
-            elif isinstance(one, PutOp):
-                self._puts[tuple(one.namespace), one.key] = one
+            if isinstance(operation, GetOp):
+                self.gets[number] = operation
+            elif isinstance(operation, SearchOp):
+                self.searches[number] = operation
+            elif isinstance(operation, ListNamespacesOp):
+                self.listings[number] = operation
+            elif isinstance(operation, PutOp):
+                self._puts[tuple(operation.namespace), operation.key] = operation
             else:
-                raise TypeError(f"{type(one).__name__} is no operation of a store")
+                raise TypeError(f"{type(operation).__name__} is no operation of a store")
 
     def keys(self, *, refresh: bool) -> dict[int, tuple[Namespace, str]]:
         """Return the items to be read whose time begins anew, or not, by number of operation."""
         return {
-            number: (tuple(one.namespace), one.key)
-            for number, one in self.gets.items()
-            if one.refresh_ttl is refresh and one.namespace and one.key
+            number: (tuple(operation.namespace), operation.key)
+            for number, operation in self.gets.items()
+            if operation.refresh_ttl is refresh and operation.namespace and operation.key
         }
 
-    def got(self, numbers: Iterable[int], found: Iterable[ItemRecord | None]) -> None:
+    def got(self, numbers: Iterable[int], records: Iterable[ItemRecord | None]) -> None:
         """Note the items that were read."""
-        for number, one in zip(numbers, found, strict=True):
-            self.results[number] = None if one is None else _item(one)
+        for number, record in zip(numbers, records, strict=True):
+            self.results[number] = None if record is None else _item(record)
 
     def changes(self) -> list[ItemChange]:
         """Return what to put and to delete: of several operations on an item the last one."""
@@ -77,31 +77,34 @@ class Batch:
             ItemChange(
                 namespace,
                 key,
-                one.value,
-                None if one.ttl is None else one.ttl * 60,
-                self._fields if one.index is None else one.index,
+                operation.value,
+                None if operation.ttl is None else operation.ttl * 60,
+                self._fields if operation.index is None else operation.index,
             )
-            for (namespace, key), one in self._puts.items()
-            if namespace or one.value is not None
+            for (namespace, key), operation in self._puts.items()
+            if namespace or operation.value is not None
         ]
 
 
-def found_item(one: ItemRecord) -> SearchItem:
+def found_item(record: ItemRecord) -> SearchItem:
     """Return an item that a search found."""
-    times = (one.created, one.updated)
-    return SearchItem(one.namespace, one.key, one.value, *times, score=one.score)
+    times = (record.created, record.updated)
+    return SearchItem(record.namespace, record.key, record.value, *times, score=record.score)
 
 
 def conditions(listing: ListNamespacesOp) -> list[tuple[NamespaceEnd, tuple[str, ...]]]:
     """Return the conditions of a listing as the client takes them."""
-    return [(one.match_type, tuple(one.path)) for one in listing.match_conditions or ()]
+    return [
+        (condition.match_type, tuple(condition.path))
+        for condition in listing.match_conditions or ()
+    ]
 
 
-def _item(one: ItemRecord) -> Item:
+def _item(record: ItemRecord) -> Item:
     return Item(
-        value=one.value,
-        key=one.key,
-        namespace=one.namespace,
-        created_at=one.created,
-        updated_at=one.updated,
+        value=record.value,
+        key=record.key,
+        namespace=record.namespace,
+        created_at=record.created,
+        updated_at=record.updated,
     )

@@ -39,13 +39,13 @@ def summary_of(
 
     Errors of `summarize` are the caller's and pass through.
     """
-    given = (config.get("configurable") or {}).get(SUMMARY_KEY)
-    if isinstance(given, str):
-        return bounded(given)
+    config_summary = (config.get("configurable") or {}).get(SUMMARY_KEY)
+    if isinstance(config_summary, str):
+        return bounded(config_summary)
     if summarize is not None:
-        made = summarize(checkpoint, metadata)
-        if made is not None:
-            return bounded(made)
+        summary = summarize(checkpoint, metadata)
+        if summary is not None:
+            return bounded(summary)
     return bounded(describe(config, checkpoint, metadata, new_versions))
 
 

@@ -30,8 +30,8 @@ def vector_of(
     Raises:
         InvalidRequest: It is no vector.
     """
-    given = (config.get("configurable") or {}).get(VECTOR_KEY)
-    if given is not None:
-        return components(VECTOR_KEY, given)
-    made = None if vectorize is None else vectorize(checkpoint, metadata)
-    return None if made is None else components("vectorize", made)
+    config_vector = (config.get("configurable") or {}).get(VECTOR_KEY)
+    if config_vector is not None:
+        return components(VECTOR_KEY, config_vector)
+    vector = None if vectorize is None else vectorize(checkpoint, metadata)
+    return None if vector is None else components("vectorize", vector)

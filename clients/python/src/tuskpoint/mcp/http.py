@@ -74,10 +74,10 @@ def listen(endpoint: Endpoint) -> socket.socket:
     Raises:
         OSError: The port is taken, or the address is not of this machine.
     """
-    found = socket.getaddrinfo(
+    addresses = socket.getaddrinfo(
         endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    family, *_, address = found[0]
+    family, *_, address = addresses[0]
     return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
 
 
@@ -151,5 +151,5 @@ class _OnlyWithToken:
 
     def _is_let_in(self, scope: Scope) -> bool:
         expected = self._expected().encode()
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], expected)
+        credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(credentials) == 1 and hmac.compare_digest(credentials[0], expected)

@@ -66,44 +66,44 @@ def page(models: Iterable[ModelT], limit: int, max_chars: int) -> tuple[list[Mod
         limit: At most this many.
         max_chars: Characters of their JSON.
     """
-    taken: list[ModelT] = []
-    left = max_chars
-    for one in models:
-        left -= len(one.model_dump_json(by_alias=True))
-        if len(taken) == limit or (taken and left < 0):
-            return taken, True
-        taken.append(one)
-    return taken, False
+    results: list[ModelT] = []
+    room = max_chars
+    for model in models:
+        room -= len(model.model_dump_json(by_alias=True))
+        if len(results) == limit or (results and room < 0):
+            return results, True
+        results.append(model)
+    return results, False
 
 
 async def first(
-    found: AsyncIterator[ItemT], count: int, is_skipped: Callable[[ItemT], bool]
+    stream: AsyncIterator[ItemT], count: int, is_skipped: Callable[[ItemT], bool]
 ) -> list[ItemT]:
     """Return the first items that are not skipped."""
-    taken: list[ItemT] = []
-    async for one in found:
-        if not is_skipped(one):
-            taken.append(one)
-        if len(taken) == count:
+    items: list[ItemT] = []
+    async for item in stream:
+        if not is_skipped(item):
+            items.append(item)
+        if len(items) == count:
             break
-    return taken
+    return items
 
 
 def fitting(state: Mapping[str, Any], max_chars: int) -> tuple[dict[str, Any], list[Omitted]]:
     """Return the channels that fit together, smallest first, and those that do not."""
     sizes = {name: len(json_text(name)) + len(json_text(value)) for name, value in state.items()}
-    left, taken = max_chars, set()
-    for name in sorted(state, key=lambda one: sizes[one]):
-        left -= sizes[name]
-        if left < 0:
+    room, names = max_chars, set()
+    for name in sorted(state, key=lambda name: sizes[name]):
+        room -= sizes[name]
+        if room < 0:
             break
-        taken.add(name)
+        names.add(name)
     omitted = [
         Omitted(channel=name, chars=sizes[name] - len(json_text(name)))
         for name in state
-        if name not in taken
+        if name not in names
     ]
-    return {name: state[name] for name in state if name in taken}, omitted[:MAX_OMITTED]
+    return {name: state[name] for name in state if name in names}, omitted[:MAX_OMITTED]
 
 
 def part(state: Mapping[str, Any], channel: str | None, offset: int, max_chars: int) -> Part:
@@ -130,7 +130,7 @@ def part(state: Mapping[str, Any], channel: str | None, offset: int, max_chars: 
 def _named(names: Sequence[str], most: int = 20) -> str:
     if not names:
         return "none"
-    shown = ", ".join(f"'{one}'" for one in names[:most])
+    shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
@@ -141,7 +141,7 @@ def is_deep(value: Any) -> bool:
     """
     level = [value]
     for _ in range(_MAX_LEVELS):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for node in level for inner in _inside(node)]
         if not level:
             return False
     return True

@@ -126,8 +126,8 @@ def make_server(client: AsyncClient, access: Access) -> MCPServer:
             server=described,
             problem=problem,
             tools=[
-                ToolSummary(name=one.name, summary=(one.description or "").partition("\n")[0])
-                for one in tools
+                ToolSummary(name=tool.name, summary=(tool.description or "").partition("\n")[0])
+                for tool in tools
             ],
             connect=dict(access.setups),
             notes=_NOTES,
@@ -174,7 +174,9 @@ def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitabl
 
     call.__doc__ = inspect.getdoc(function)  # the tool's description, without indentation
     call.__signature__ = inspect.Signature(own, return_annotation=returned)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in own} | {"return": returned}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in own} | {
+        "return": returned
+    }
     return call
 
 
@@ -191,12 +193,12 @@ def _sent(result: Result) -> CallToolResult:
 
 def _said(error: TuskPointError) -> str:
     """Return an error of the client for a caller of tools: what happened, why, and what to do."""
-    said = error.message.rstrip(". ")
+    text = error.message.rstrip(". ")
     if error.reason:
-        said += f" (reason: {error.reason})"
+        text += f" (reason: {error.reason})"
     hint = _HINTS.get(error.reason, "")
     if not hint and error.retry_after_s is not None:
         hint = f"try again in {error.retry_after_s:g} seconds"
     elif not hint and not error.reason and isinstance(error, Unavailable):
         hint = "then call the tool again; this MCP server need not be restarted"
-    return f"{said}; {hint}" if hint else said
+    return f"{text}; {hint}" if hint else text

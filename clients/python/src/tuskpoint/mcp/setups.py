@@ -28,13 +28,13 @@ def for_command(command: Sequence[str], environment: Mapping[str, str]) -> dict[
         environment: Its variables.
     """
     entry = {"command": command[0], "args": list(command[1:]), "env": dict(environment)}
-    given = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
+    options = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
     return {
         # A further option has to stand between --env and the name, which --env would take.
         "claude_code": _shell(
-            "claude", "mcp", "add", *given, "--transport", "stdio", NAME, "--", *command
+            "claude", "mcp", "add", *options, "--transport", "stdio", NAME, "--", *command
         ),
-        "codex_cli": _shell("codex", "mcp", "add", NAME, *given, "--", *command),
+        "codex_cli": _shell("codex", "mcp", "add", NAME, *options, "--", *command),
         "vscode": _file(".vscode/mcp.json", "servers", {"type": "stdio", **entry}),
         **{client: _file(where, "mcpServers", entry) for client, where in _SERVERS_OF.items()},
     }

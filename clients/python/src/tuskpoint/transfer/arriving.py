@@ -100,33 +100,33 @@ class Arrival:
         """
         target_id = self.target_of(thread_id)
         plan = Plan(thread_id, target_id, self._source.settings(thread_id))
-        there = self._there(plan)
+        server_keys = self._there(plan)
         deleted = plan.begins and self._is_deleted(target_id)
         if deleted and not self._restarts:
             raise Problem(
                 f"the thread '{target_id}' was deleted on the server",
                 "give --restart-deleted to begin it again, or --prefix for another ID",
             )
-        limits, here = Limits(thread_id), set[Key]()
+        limits, source_keys = Limits(thread_id), set[Key]()
         for message in self.messages(plan):
             limits.check(message)
             key = key_of(message)
-            if key in here:
+            if key in source_keys:
                 raise Problem(f"{called(key)} of thread '{thread_id}' occurs twice", is_damage=True)
             if deleted:
-                self._check_restart(message, here)
-            here.add(key)
-            if key in there:
+                self._check_restart(message, source_keys)
+            source_keys.add(key)
+            if key in server_keys:
                 plan.is_ahead |= self._compare(plan, message)
             else:
                 plan.missing.add(key)
                 plan.count_of_writes += len(message.writes)
             advance()
-        if not here:
+        if not source_keys:
             raise Problem(f"the source has no thread '{thread_id}'", "check the ID")
-        plan.checkpoints = len(here)
-        plan.is_ahead |= not there <= here
-        if plan.is_ahead and (plan.missing or plan.writes or not there & here):
+        plan.checkpoints = len(source_keys)
+        plan.is_ahead |= not server_keys <= source_keys
+        if plan.is_ahead and (plan.missing or plan.writes or not server_keys & source_keys):
             raise self._foreign(target_id, "it has checkpoints or writes that the source has not")
         return plan
 
@@ -150,7 +150,7 @@ class Arrival:
                 self._save(plan, message, sent)
             elif key in plan.writes:
                 slots = plan.writes[key]
-                late = [one for one in message.writes if (one.task_id, one.idx) in slots]
+                late = [write for write in message.writes if (write.task_id, write.idx) in slots]
                 self._save_writes(message.ref, late)
             advance()
         if plan.begins and plan.settings.retention is not None:
@@ -161,11 +161,11 @@ class Arrival:
     def _there(self, plan: Plan) -> set[Key]:
         """Return the checkpoints that the server has of a thread."""
         request = ListCheckpointsRequest(thread_id=plan.target_id, view=VIEW_ENTRY)
-        found = {key_of(one) for one in self._calls.list_checkpoints(request)}
-        for ns, checkpoint_id in found:
+        keys = {key_of(checkpoint) for checkpoint in self._calls.list_checkpoints(request)}
+        for ns, checkpoint_id in keys:
             plan.heads[ns] = max(plan.heads.get(ns, ""), checkpoint_id)
-        plan.begins = not found
-        return found
+        plan.begins = not keys
+        return keys
 
     def _is_deleted(self, thread_id: str) -> bool:
         """Return whether a thread that has no checkpoints was deleted.
@@ -189,7 +189,7 @@ class Arrival:
             return False
         raise AssertionError("the server saved a checkpoint that follows none of its own")
 
-    def _check_restart(self, message: Checkpoint, here: Collection[Key]) -> None:
+    def _check_restart(self, message: Checkpoint, source_keys: Collection[Key]) -> None:
         """Check that the server will accept a checkpoint of a thread that begins again.
 
         Raises:
@@ -200,7 +200,7 @@ class Arrival:
         if message.ref.checkpoint_ns:
             needed.append(("", _root_of(message)))
         for key in needed:
-            if key[1] and key not in here:
+            if key[1] and key not in source_keys:
                 raise Problem(
                     f"the thread '{message.ref.thread_id}' was deleted on the server, and "
                     f"{called(key_of(message))} follows {called(key)}, which the source has not",
@@ -217,14 +217,18 @@ class Arrival:
         if stored is None or not is_same(stored, message):
             which = called(key_of(message))
             raise self._foreign(plan.target_id, f"{which} is another one than the source's")
-        there, here = _slots(stored), _slots(message)
-        changed = {slot for slot in there.keys() & here.keys() if there[slot] != here[slot]}
+        server_slots, source_slots = _slots(stored), _slots(message)
+        changed = {
+            slot
+            for slot in server_slots.keys() & source_slots.keys()
+            if server_slots[slot] != source_slots[slot]
+        }
         if any(idx >= 0 for _, idx in changed):
             which = called(key_of(message))
             raise self._foreign(plan.target_id, f"the writes of {which} are others")
-        is_ahead = bool(there.keys() - here.keys())
+        is_ahead = bool(server_slots.keys() - source_slots.keys())
         # A sign of a task, such as its interrupt, is replaced by its next one.
-        late = (here.keys() - there.keys()) | (set() if is_ahead else changed)
+        late = (source_slots.keys() - server_slots.keys()) | (set() if is_ahead else changed)
         if late:
             plan.writes[key_of(message)] = late
             plan.count_of_writes += len(late)
@@ -267,8 +271,8 @@ class Arrival:
 
     def _save_writes(self, ref: CheckpointRef, writes: list[PendingWrite]) -> None:
         for start in range(0, len(writes), MAX_WRITES):
-            some = writes[start : start + MAX_WRITES]
-            request = SaveWritesRequest(ref=ref, writes=some)
+            batch = writes[start : start + MAX_WRITES]
+            request = SaveWritesRequest(ref=ref, writes=batch)
             patiently(partial(self._calls.save_writes, request))
 
 
@@ -293,26 +297,26 @@ def _put_back(
             channel.value.CopyFrom(left_out[channel.name])
 
 
-def is_same(one: Checkpoint, other: Checkpoint) -> bool:
+def is_same(checkpoint: Checkpoint, other: Checkpoint) -> bool:
     """Return whether two checkpoints are equal, apart from their writes and what describes them."""
-    return _facts(one) == _facts(other)
+    return _facts(checkpoint) == _facts(other)
 
 
 def _facts(message: Checkpoint) -> tuple[Any, ...]:
     state = message.state
     updated = list(state.updated_channels.names) if state.HasField("updated_channels") else None
     channels = {
-        one.name: (
-            one.version.SerializeToString() if one.HasField("version") else None,
-            (one.value.type, one.value.data) if one.HasField("value") else None,
+        channel.name: (
+            channel.version.SerializeToString() if channel.HasField("version") else None,
+            (channel.value.type, channel.value.data) if channel.HasField("value") else None,
         )
-        for one in state.channels
+        for channel in state.channels
     }
     seen = {
         node: {name: version.SerializeToString() for name, version in versions.channels.items()}
         for node, versions in state.versions_seen.items()
     }
-    extras = {name: (one.type, one.data) for name, one in state.extras.items()}
+    extras = {name: (extra.type, extra.data) for name, extra in state.extras.items()}
     return (
         message.parent_checkpoint_id,
         message.metadata_json or b"{}",
@@ -328,8 +332,8 @@ def _facts(message: Checkpoint) -> tuple[Any, ...]:
 
 def _root_of(message: Checkpoint) -> str:
     """Return the root checkpoint that the metadata of a subgraph's names; empty for none."""
-    named = json.loads(message.metadata_json.decode("utf-8", "surrogatepass") or "{}")
-    parents = named.get("parents")
+    metadata = json.loads(message.metadata_json.decode("utf-8", "surrogatepass") or "{}")
+    parents = metadata.get("parents")
     root = parents.get("") if isinstance(parents, dict) else None
     return root if isinstance(root, str) else ""
 
@@ -337,6 +341,11 @@ def _root_of(message: Checkpoint) -> str:
 def _slots(message: Checkpoint) -> dict[Slot, tuple[str, str, str, bytes]]:
     """Return the writes of a checkpoint by task and slot."""
     return {
-        (one.task_id, one.idx): (one.task_path, one.channel, one.value.type, one.value.data)
-        for one in message.writes
+        (write.task_id, write.idx): (
+            write.task_path,
+            write.channel,
+            write.value.type,
+            write.value.data,
+        )
+        for write in message.writes
     }

@@ -168,23 +168,23 @@ class Encoder:
         }
         message = Checkpoint()
         versions, values = graph["channel_versions"], graph["channel_values"]
-        read = json.loads(metadata.decode("utf-8", "surrogatepass"))
+        members = json.loads(metadata.decode("utf-8", "surrogatepass"))
         # All channels count as new, so that none refers to the parent's content.
         encode_checkpoint(config, graph, {}, versions, SERIALIZER, message)
         message.metadata_json = metadata
-        counted = read.get("counters_since_delta_snapshot") or {}
+        counted = members.get("counters_since_delta_snapshot") or {}
         snapshots = [name for name, value in values.items() if _is_snapshot(value)]
         message.state.delta_channels[:] = dict.fromkeys([*counted, *snapshots])
         last_id, last = self._before.get(checkpoint_ns, ("", {}))
         before = last if last_id == parent_id else {}
-        new = {name: one for name, one in versions.items() if before.get(name) != one}
-        message.summary = bounded(describe(config, graph, read, new))
+        new = {name: version for name, version in versions.items() if before.get(name) != version}
+        message.summary = bounded(describe(config, graph, members, new))
         self._before[checkpoint_ns] = graph["id"], versions
         return message
 
 
 def pending_write(
-    task_id: str, task_path: str, idx: int, channel: str, one: Carried
+    task_id: str, task_path: str, idx: int, channel: str, value: Carried
 ) -> PendingWrite:
     """Return a write."""
     return PendingWrite(
@@ -192,7 +192,7 @@ def pending_write(
         task_path=task_path,
         idx=idx,
         channel=channel,
-        value=Value(type=one.type, data=one.data),
+        value=Value(type=value.type, data=value.data),
     )
 
 

@@ -88,22 +88,22 @@ class Comparison:
             yield "its parent"
         if _plain(with_step({**theirs.metadata})) != _plain(ours.metadata):
             yield "its metadata"
-        one: dict[str, Any] = {**theirs.checkpoint}
-        other: dict[str, Any] = {**ours.checkpoint}
-        if (one.get("updated_channels") or []) != (other.get("updated_channels") or []):
+        their_graph: dict[str, Any] = {**theirs.checkpoint}
+        our_graph: dict[str, Any] = {**ours.checkpoint}
+        if (their_graph.get("updated_channels") or []) != (our_graph.get("updated_channels") or []):
             yield "its updated channels"
         if theirs.checkpoint["v"] < _SENDS_IN_CHANNEL_SINCE:
             # Savers differ in whether they take the sends from the parent's writes.
-            for graph in (one, other):
+            for graph in (their_graph, our_graph):
                 graph["channel_values"] = _without_sends(graph["channel_values"])
                 graph["channel_versions"] = _without_sends(graph["channel_versions"])
         for name in _PLAIN:
-            if _plain(one.get(name)) != _plain(other.get(name)):
+            if _plain(their_graph.get(name)) != _plain(our_graph.get(name)):
                 yield f"its '{name}'"
-        for name in (one.keys() | other.keys()) - _PLAIN - _STORED_OTHERWISE:
-            if not self._is_equal(one.get(name), other.get(name)):
+        for name in (their_graph.keys() | our_graph.keys()) - _PLAIN - _STORED_OTHERWISE:
+            if not self._is_equal(their_graph.get(name), our_graph.get(name)):
                 yield f"its '{name}'"
-        yield from self._values(one["channel_values"], other["channel_values"])
+        yield from self._values(their_graph["channel_values"], our_graph["channel_values"])
         yield from self._writes(theirs, ours)
 
     def _values(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
@@ -114,40 +114,44 @@ class Comparison:
                 yield f"the value of channel '{name}'"
 
     def _writes(self, theirs: CheckpointTuple, ours: CheckpointTuple) -> Iterator[str]:
-        one, other = list(theirs.pending_writes or ()), list(ours.pending_writes or ())
+        their_writes, our_writes = (
+            list(theirs.pending_writes or ()),
+            list(ours.pending_writes or ()),
+        )
         if not self._source.is_exact:
-            if not one:
+            if not their_writes:
                 return
-            one.sort(key=self._order)
-            other.sort(key=self._order)
-        if [write[:2] for write in one] != [write[:2] for write in other] or not all(
-            self._is_equal(first[2], second[2]) for first, second in zip(one, other, strict=True)
+            their_writes.sort(key=self._order)
+            our_writes.sort(key=self._order)
+        if [write[:2] for write in their_writes] != [write[:2] for write in our_writes] or not all(
+            self._is_equal(first[2], second[2])
+            for first, second in zip(their_writes, our_writes, strict=True)
         ):
             yield "its writes"
 
     def _order(self, write: tuple[str, str, Any]) -> tuple[str, str, str, bytes]:
         return *write[:2], *self._source.serializer.dumps_typed(write[2])
 
-    def _is_equal(self, one: Any, other: Any) -> bool:
+    def _is_equal(self, value: Any, other: Any) -> bool:
         # Not by `==`: arrays have none that says yes or no, and no NaN equals another.
         dumps = self._source.serializer.dumps_typed
-        if dumps(one) == dumps(other):
+        if dumps(value) == dumps(other):
             return True
         # A set that was encoded anew may have another order.
-        return not self._source.is_exact and bool(one == other)
+        return not self._source.is_exact and bool(value == other)
 
 
-def _plain(given: object) -> str:
+def _plain(value: object) -> str:
     """Return what JSON can hold as text, in which 1 and 1.0 differ."""
-    return json.dumps(given, sort_keys=True)
+    return json.dumps(value, sort_keys=True)
 
 
-def _without_sends(named: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in named.items() if name != TASKS}
+def _without_sends(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name != TASKS}
 
 
-def _parent(found: CheckpointTuple) -> str:
-    configurable = (found.parent_config or {}).get("configurable") or {}
+def _parent(checkpoint: CheckpointTuple) -> str:
+    configurable = (checkpoint.parent_config or {}).get("configurable") or {}
     return str(configurable.get("checkpoint_id") or "")
 
 

@@ -61,8 +61,11 @@ class Limits:
         state = message.state
         if len(state.channels) > _MAX_CHANNELS or len(state.extras) > _MAX_EXTRAS:
             yield f"it has more than {_MAX_CHANNELS} channels or {_MAX_EXTRAS} extras"
-        values = sum(len(one.value.data) for one in state.channels)
-        if values > _MAX_VALUES or sum(len(one.value.data) for one in message.writes) > _MAX_VALUES:
+        values = sum(len(channel.value.data) for channel in state.channels)
+        if (
+            values > _MAX_VALUES
+            or sum(len(write.value.data) for write in message.writes) > _MAX_VALUES
+        ):
             yield f"its values, or those of its writes, are larger than {_MAX_VALUES} bytes"
         if state.ByteSize() - values > _MAX_STATE:
             yield f"its state is larger than {_MAX_STATE} bytes without its values"
@@ -98,11 +101,11 @@ def _named(name: str, value: Value) -> str:
 
 def _writes(writes: Iterable[PendingWrite]) -> Iterator[str]:
     names = 0
-    for one in writes:
-        yield _text("a task ID", one.task_id, 512, required=True)
-        yield _text("a task path", one.task_path, 2048)
-        yield _named(one.channel, one.value)
-        texts = (one.task_id, one.task_path, one.channel, one.value.type)
+    for write in writes:
+        yield _text("a task ID", write.task_id, 512, required=True)
+        yield _text("a task path", write.task_path, 2048)
+        yield _named(write.channel, write.value)
+        texts = (write.task_id, write.task_path, write.channel, write.value.type)
         names += _BYTES_PER_WRITE + sum(len(text.encode()) for text in texts)
     if names > _MAX_NAMES:
         yield f"the names of its writes are larger than {_MAX_NAMES} bytes"
@@ -112,10 +115,10 @@ def _metadata(raw: bytes) -> str:
     if len(raw) > _MAX_METADATA:
         return f"the metadata is larger than {_MAX_METADATA} bytes"
     try:
-        given = json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
+        metadata = json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return f"the metadata is not JSON: {error}"
-    return "" if isinstance(given, dict) else "the metadata is not a JSON object"
+    return "" if isinstance(metadata, dict) else "the metadata is not a JSON object"
 
 
 def _no_constant(name: str) -> None:

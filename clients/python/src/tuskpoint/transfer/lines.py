@@ -56,14 +56,14 @@ class LinesWriter:
 
     def thread(self, thread_id: str, settings: ThreadSettings) -> None:
         """Begin a thread; the checkpoints that follow are its own."""
-        kept = settings.retention
+        retention = settings.retention
         self._write(
             {
                 "kind": "thread",
                 "thread_id": thread_id,
                 "agent_id": settings.agent_id,
                 "searchable": settings.searchable,
-                "retention_s": None if kept is None else int(kept.total_seconds()),
+                "retention_s": None if retention is None else int(retention.total_seconds()),
             }
         )
         self.counts.threads += 1
@@ -79,11 +79,11 @@ class LinesWriter:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Write the lines of this block, or none of them if it raises."""
-        at, digest, counts = self._file.tell(), self._digest.copy(), replace(self.counts)
+        offset, digest, counts = self._file.tell(), self._digest.copy(), replace(self.counts)
         try:
             yield
         except BaseException:
-            self._file.seek(at)
+            self._file.seek(offset)
             self._file.truncate()
             self._digest, self.counts = digest, counts
             raise
@@ -111,9 +111,9 @@ class LinesWriter:
 
 
 def _strip(message: Checkpoint) -> None:
-    for one, _ in message.ListFields():
-        if one.name not in _KEPT:
-            message.ClearField(one.name)
+    for field, _ in message.ListFields():
+        if field.name not in _KEPT:
+            message.ClearField(field.name)
     for content in (*message.state.channels, *message.writes):
         content.ClearField("digest")
         content.ClearField("size_bytes")
@@ -157,8 +157,10 @@ class LinesSource:
 
     def size(self, thread_ids: Collection[str] | None) -> int:
         """See `Source`."""
-        wanted = self._places if thread_ids is None else thread_ids
-        return sum(self._places[one].checkpoints for one in wanted if one in self._places)
+        ids = self._places if thread_ids is None else thread_ids
+        return sum(
+            self._places[thread_id].checkpoints for thread_id in ids if thread_id in self._places
+        )
 
     def settings(self, thread_id: str) -> ThreadSettings:
         """See `Source`."""
@@ -252,18 +254,18 @@ class _Index:
 
     def _thread(self, number: int, offset: int, shape: dict[str, Any]) -> None:
         thread_id, agent_id = shape.get("thread_id"), shape.get("agent_id", "")
-        searchable, kept = shape.get("searchable", True), shape.get("retention_s")
+        searchable, retention_s = shape.get("searchable", True), shape.get("retention_s")
         if not (
             isinstance(thread_id, str)
             and thread_id
             and isinstance(agent_id, str)
             and isinstance(searchable, bool)
-            and (kept is None or (type(kept) is int and kept > 0))
+            and (retention_s is None or (type(retention_s) is int and retention_s > 0))
         ):
             raise self._bad(number, "the thread is not described as docs/import.md says")
         if thread_id in self._places:
             raise self._bad(number, f"the thread '{thread_id}' begins again")
-        retention = None if kept is None else timedelta(seconds=kept)
+        retention = None if retention_s is None else timedelta(seconds=retention_s)
         settings = ThreadSettings(agent_id, searchable, retention)
         self._places[thread_id] = _Place(offset, number, settings)
         self._last = thread_id

@@ -63,9 +63,9 @@ class PostgresSource:
 
     def __init__(self, url: str) -> None:
         try:
-            known = psycopg.conninfo.conninfo_to_dict(url)
-            self.name = _name(known)
-            patience = known.get("connect_timeout") or _CONNECT_SECONDS
+            settings = psycopg.conninfo.conninfo_to_dict(url)
+            self.name = _name(settings)
+            patience = settings.get("connect_timeout") or _CONNECT_SECONDS
             self._connection = psycopg.connect(url, connect_timeout=patience)
             self._connection.read_only = True
             # One state of the database for all readings of a thread.
@@ -88,13 +88,13 @@ class PostgresSource:
         last: Sequence[str] = ()
         while True:
             after = "WHERE thread_id > %s" if last else ""
-            found = self._ask(
+            rows = self._ask(
                 f"SELECT thread_id FROM checkpoints {after} ORDER BY thread_id LIMIT 1",  # noqa: S608
                 last,
             )
-            if not found:
+            if not rows:
                 return
-            last = (str(found[0][0]),)
+            last = (str(rows[0][0]),)
             yield last[0]
 
     def size(self, thread_ids: Collection[str] | None) -> int:
@@ -111,14 +111,20 @@ class PostgresSource:
     def checkpoints(self, thread_id: str) -> Iterator[Checkpoint]:
         """See `Source`."""
         encoder = Encoder(thread_id)
-        keys = [(str(ns), str(one)) for ns, one in self._ask(_KEYS, (thread_id,))]
+        keys = [
+            (str(ns), str(checkpoint_id)) for ns, checkpoint_id in self._ask(_KEYS, (thread_id,))
+        ]
         for start in range(0, len(keys), _ROWS_AT_ONCE):
-            some = keys[start : start + _ROWS_AT_ONCE]
-            here = (thread_id, [ns for ns, _ in some], [one for _, one in some])
-            rows = {(one[0], one[1]): one[2:] for one in self._ask(_CHECKPOINTS, here)}
-            blobs = _grouped(self._ask(_BLOBS, here))
-            writes = _grouped(self._ask(self._writes, here))
-            for key in some:
+            batch = keys[start : start + _ROWS_AT_ONCE]
+            parameters = (
+                thread_id,
+                [ns for ns, _ in batch],
+                [checkpoint_id for _, checkpoint_id in batch],
+            )
+            rows = {(row[0], row[1]): row[2:] for row in self._ask(_CHECKPOINTS, parameters)}
+            blobs = _grouped(self._ask(_BLOBS, parameters))
+            writes = _grouped(self._ask(self._writes, parameters))
+            for key in batch:
                 parent_id, text, metadata = rows[key]
                 try:
                     graph = _checkpoint(text, key[1], blobs.get(key, ()))
@@ -158,8 +164,10 @@ class PostgresSource:
             raise Problem(f"{self.name} cannot be read: {_flat(error)}", hint) from error
 
 
-def _name(known: Mapping[str, Any]) -> str:
-    shown = (f"{name}={known[name]}" for name in ("host", "port", "dbname") if known.get(name))
+def _name(settings: Mapping[str, Any]) -> str:
+    shown = (
+        f"{name}={settings[name]}" for name in ("host", "port", "dbname") if settings.get(name)
+    )
     return f"PostgreSQL ({' '.join(shown)})"
 
 
@@ -168,10 +176,10 @@ def _flat(error: Exception) -> str:
 
 
 def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[Key, list[tuple[Any, ...]]]:
-    found: dict[Key, list[tuple[Any, ...]]] = {}
+    groups: dict[Key, list[tuple[Any, ...]]] = {}
     for ns, checkpoint_id, *rest in rows:
-        found.setdefault((ns, checkpoint_id), []).append(tuple(rest))
-    return found
+        groups.setdefault((ns, checkpoint_id), []).append(tuple(rest))
+    return groups
 
 
 def _checkpoint(text: str, checkpoint_id: str, blobs: Sequence[tuple[Any, ...]]) -> GraphCheckpoint:

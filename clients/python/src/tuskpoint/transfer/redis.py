@@ -64,7 +64,7 @@ class RedisSource:
                 )
             self._saver.setup()  # it makes nothing where the index is
             self._keys = self._read_keys()
-            self._write_keys = sorted(_text(one) for one in self._redis.scan_iter(f"{_WRITES}*"))
+            self._write_keys = sorted(_text(key) for key in self._redis.scan_iter(f"{_WRITES}*"))
         except (RedisError, ValueError) as error:
             raise Problem(
                 f"{self.name} cannot be read: {error}",
@@ -73,11 +73,11 @@ class RedisSource:
 
     def _read_keys(self) -> dict[str, list[Key]]:
         """Return the checkpoints of each thread, smallest ID first."""
-        found: list[tuple[str, str, str]] = []
+        places: list[tuple[str, str, str]] = []
         names = iter(self._redis.scan_iter(f"{_CHECKPOINTS}*", count=_PAGE))
-        while some := [name for _, name in zip(range(_PAGE), names, strict=False)]:
+        while batch := [name for _, name in zip(range(_PAGE), names, strict=False)]:
             with self._redis.pipeline(transaction=False) as pipeline:
-                for name in some:
+                for name in batch:
                     pipeline.json().get(_text(name), *_NAMES)
                 answers = pipeline.execute()
             for answer in answers:
@@ -87,11 +87,11 @@ class RedisSource:
                 if thread and ns and checkpoint_id:
                     thread_id = from_storage_safe_id(thread[0])
                     place = from_storage_safe_id(checkpoint_id[0]), from_storage_safe_str(ns[0])
-                    found.append((thread_id, *place))
-        found.sort()
+                    places.append((thread_id, *place))
+        places.sort()
         return {
-            thread_id: [(ns, one) for _, one, ns in rows]
-            for thread_id, rows in groupby(found, lambda one: one[0])
+            thread_id: [(ns, checkpoint_id) for _, checkpoint_id, ns in rows]
+            for thread_id, rows in groupby(places, lambda place: place[0])
         }
 
     def threads(self) -> Iterator[str]:
@@ -100,8 +100,8 @@ class RedisSource:
 
     def size(self, thread_ids: Collection[str] | None) -> int:
         """See `Source`."""
-        wanted = self._keys if thread_ids is None else thread_ids
-        return sum(len(self._keys.get(one, ())) for one in wanted)
+        ids = self._keys if thread_ids is None else thread_ids
+        return sum(len(self._keys.get(thread_id, ())) for thread_id in ids)
 
     def settings(self, thread_id: str) -> ThreadSettings:
         """See `Source`."""
@@ -112,19 +112,21 @@ class RedisSource:
         encoder = Encoder(thread_id)
         for key in self._keys.get(thread_id, ()):
             try:
-                found = self._saver.get_tuple(_config(thread_id, key))
-                if found is None:
+                checkpoint_tuple = self._saver.get_tuple(_config(thread_id, key))
+                if checkpoint_tuple is None:
                     raise ValueError("it expired or was deleted meanwhile")
-                graph = dict(found.checkpoint)
+                graph = dict(checkpoint_tuple.checkpoint)
                 # How Redis stored it, and what LangGraph reads from the parent's writes.
                 graph.pop("type", None)
                 graph.pop("pending_sends", None)
                 graph["channel_values"] = {
                     name: self._packed(value, name)
-                    for name, value in found.checkpoint["channel_values"].items()
+                    for name, value in checkpoint_tuple.checkpoint["channel_values"].items()
                 }
-                parent = (found.parent_config or {}).get("configurable", {})
-                metadata = json.dumps(found.metadata, ensure_ascii=False, allow_nan=False).encode()
+                parent = (checkpoint_tuple.parent_config or {}).get("configurable", {})
+                metadata = json.dumps(
+                    checkpoint_tuple.metadata, ensure_ascii=False, allow_nan=False
+                ).encode()
                 message = encoder.message(
                     key[0], parent.get("checkpoint_id") or "", cast(Any, graph), metadata
                 )
@@ -140,7 +142,7 @@ class RedisSource:
 
     def _writes_of(self, thread_id: str, key: Key) -> list[PendingWrite]:
         prefix = self._saver._make_redis_checkpoint_writes_key(thread_id, *key, "", None)
-        found = []
+        writes = []
         for place in range(bisect_left(self._write_keys, prefix), len(self._write_keys)):
             name = self._write_keys[place]
             if not name.startswith(prefix):
@@ -152,8 +154,8 @@ class RedisSource:
             data = (row["type"], base64.b64decode(row["blob"]))
             packed = self._packed(self._saver.serde.loads_typed(data), channel)
             path = row.get("task_path") or ""
-            found.append(pending_write(row["task_id"], path, int(row["idx"]), channel, packed))
-        return sorted(found, key=lambda one: (one.task_path, one.task_id, one.idx))
+            writes.append(pending_write(row["task_id"], path, int(row["idx"]), channel, packed))
+        return sorted(writes, key=lambda write: (write.task_path, write.task_id, write.idx))
 
     def _packed(self, value: Any, channel: str) -> Carried:
         _check_built(value, channel)
@@ -182,11 +184,11 @@ def _check_built(value: Any, channel: str) -> None:
         names = value.get("id")
         if value.get("lc") in (1, 2) and value.get("type") == "constructor" and names:
             _check_installed(names, channel)
-        for one in value.values():
-            _check_built(one, channel)
+        for item in value.values():
+            _check_built(item, channel)
     elif isinstance(value, list | tuple | set):
-        for one in value:
-            _check_built(one, channel)
+        for item in value:
+            _check_built(item, channel)
 
 
 def _check_installed(names: list[str], channel: str) -> None:

@@ -58,7 +58,7 @@ class SqliteSource:
         )
         try:
             self._check()
-            columns = {one[1] for one in self._file.execute("PRAGMA table_info(writes)")}
+            columns = {row[1] for row in self._file.execute("PRAGMA table_info(writes)")}
         except sqlite3.Error as error:
             self._file.close()
             raise self._damaged(error) from error
@@ -70,15 +70,15 @@ class SqliteSource:
         self._is_old = "task_path" not in columns
 
     def _check(self) -> None:
-        names = {one[0] for one in self._file.execute("SELECT name FROM sqlite_master")}
+        names = {row[0] for row in self._file.execute("SELECT name FROM sqlite_master")}
         if not {"checkpoints", "writes"} <= names:
             raise Problem(
                 f"'{self.name}' has no tables of LangGraph's SqliteSaver",
                 "name the file that the saver was opened with",
             )
-        found = [str(one[0]) for one in self._file.execute("PRAGMA quick_check(1)")]
-        if found != ["ok"]:
-            raise self._damaged(found[0])
+        problems = [str(row[0]) for row in self._file.execute("PRAGMA quick_check(1)")]
+        if problems != ["ok"]:
+            raise self._damaged(problems[0])
 
     def _damaged(self, problem: object) -> Problem:
         detail = " ".join(str(problem).split())
@@ -93,10 +93,10 @@ class SqliteSource:
         while True:
             after = "WHERE thread_id > ?" if last else ""
             query = f"SELECT thread_id FROM checkpoints {after} ORDER BY thread_id LIMIT 1"  # noqa: S608
-            found = self._ask(query, last)
-            if not found:
+            rows = self._ask(query, last)
+            if not rows:
                 return
-            last = (str(found[0][0]),)
+            last = (str(rows[0][0]),)
             yield last[0]
 
     def size(self, thread_ids: Collection[str] | None) -> int:
@@ -104,8 +104,8 @@ class SqliteSource:
         query = "SELECT count(*) FROM checkpoints"
         if thread_ids is None:
             return int(self._ask(query)[0][0])
-        one = f"{query} WHERE thread_id = ?"
-        return sum(self._ask(one, (name,))[0][0] for name in thread_ids)
+        thread_query = f"{query} WHERE thread_id = ?"
+        return sum(self._ask(thread_query, (name,))[0][0] for name in thread_ids)
 
     def settings(self, thread_id: str) -> ThreadSettings:
         """See `Source`."""

@@ -119,12 +119,12 @@ class AsyncCheckpoints(AsyncPart):
             DataLoss: The blob does not have the recorded hash.
         """
         ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = await self._calls.get_checkpoint(
+        checkpoint = await self._calls.get_checkpoint(
             ref, view=requests.view(view), source=requests.source(source)
         )
-        if found is None:
+        if checkpoint is None:
             raise requests.not_found(ref)
-        return checkpoint_record(found)
+        return checkpoint_record(checkpoint)
 
     async def list(
         self,
@@ -165,9 +165,9 @@ class AsyncCheckpoints(AsyncPart):
             view or ("full" if full else "entry"),
             source,
         )
-        async with aclosing(self._calls.list_checkpoints(request)) as found:
-            async for one in found:
-                yield checkpoint_record(one)
+        async with aclosing(self._calls.list_checkpoints(request)) as checkpoints:
+            async for checkpoint in checkpoints:
+                yield checkpoint_record(checkpoint)
 
     async def history(
         self, thread_id: str, *, checkpoint_ns: str = "", full: bool = False
@@ -183,9 +183,9 @@ class AsyncCheckpoints(AsyncPart):
         """
         request = replaying(thread_id, checkpoint_ns, "", "", "full" if full else "entry", "any")
         try:
-            async with aclosing(self._calls.replay_thread(request)) as found:
-                async for one in found:
-                    yield checkpoint_record(one)
+            async with aclosing(self._calls.replay_thread(request)) as checkpoints:
+                async for checkpoint in checkpoints:
+                    yield checkpoint_record(checkpoint)
         except NotFound as error:
             if error.reason != "THREAD_NOT_FOUND":
                 raise

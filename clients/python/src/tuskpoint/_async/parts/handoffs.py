@@ -91,8 +91,8 @@ class AsyncHandoffs(AsyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)
-        given = handoffs.given_descriptor(descriptor, handoff_json)
-        request = handoffs.adopting(given, new_thread_id, durability, require_signers)
+        handoff = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(handoff, new_thread_id, durability, require_signers)
         async with aclosing(self._calls.adopt_handoff(request)) as frames:
             async for frame in frames:
                 adopting.add(frame)

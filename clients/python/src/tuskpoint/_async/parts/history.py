@@ -42,9 +42,9 @@ class AsyncHistory(AsyncPart):
         request = replaying(
             thread_id, checkpoint_ns, from_checkpoint_id, to_checkpoint_id, view, source
         )
-        async with aclosing(self._calls.replay_thread(request)) as found:
-            async for one in found:
-                yield checkpoint_record(one)
+        async with aclosing(self._calls.replay_thread(request)) as checkpoints:
+            async for checkpoint in checkpoints:
+                yield checkpoint_record(checkpoint)
 
     async def watch(
         self,
@@ -80,8 +80,8 @@ class AsyncHistory(AsyncPart):
             Unavailable: No server was found for minutes.
         """
         request = watching(thread_id, cursor, kinds, view, progress_s, from_now=from_now)
-        async with aclosing(self._calls.watch_thread(request)) as found:
-            async for one in found:
-                event = thread_event(one)
+        async with aclosing(self._calls.watch_thread(request)) as messages:
+            async for message in messages:
+                event = thread_event(message)
                 if progress_s is not None or not event.is_progress:
                     yield event

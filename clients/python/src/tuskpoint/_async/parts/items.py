@@ -50,14 +50,14 @@ class AsyncItems(AsyncPart):
             keys: Namespaces and keys.
             refresh_ttl: Whether the time of those that expire begins anew.
         """
-        wanted = [(tuple(namespace), key) for namespace, key in keys]
-        found: dict[tuple[Namespace, str], ItemRecord] = {}
-        for start in range(0, len(wanted), BATCH):
-            request = items.getting(wanted[start : start + BATCH], refresh_ttl=refresh_ttl)
+        item_keys = [(tuple(namespace), key) for namespace, key in keys]
+        records: dict[tuple[Namespace, str], ItemRecord] = {}
+        for start in range(0, len(item_keys), BATCH):
+            request = items.getting(item_keys[start : start + BATCH], refresh_ttl=refresh_ttl)
             for message in await self._calls.get_items(request):
-                one = item_record(message)
-                found[one.namespace, one.key] = one
-        return [found.get(one) for one in wanted]
+                record = item_record(message)
+                records[record.namespace, record.key] = record
+        return [records.get(item_key) for item_key in item_keys]
 
     async def search_items(
         self,
@@ -110,5 +110,5 @@ class AsyncItems(AsyncPart):
             InvalidRequest: An argument breaks its limits.
         """
         request = items.listing(matching, max_depth, limit, offset)
-        found = await self._calls.list_item_namespaces(request)
-        return [tuple(one.labels) for one in found]
+        namespaces = await self._calls.list_item_namespaces(request)
+        return [tuple(namespace.labels) for namespace in namespaces]

@@ -90,8 +90,8 @@ class AsyncSnapshots(AsyncPart):
         request = shots.snapshot_listing(session_id, hostname, working_directory)
         while True:
             page = await self._calls.unary(methods.LIST_SNAPSHOTS, request)
-            for one in page.snapshots:
-                yield snapshot_record(one)
+            for snapshot in page.snapshots:
+                yield snapshot_record(snapshot)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
@@ -122,9 +122,9 @@ class AsyncSnapshots(AsyncPart):
         """
         request = shots.restoring(snapshot_id, mode, durability, skip_deleted=skip_deleted)
         answer = await self._calls.unary(methods.RESTORE_SNAPSHOT, request)
-        restored = tuple(reference_of(one) for one in answer.restored)
-        for one in restored:
-            self._memory.forget(one.thread_id)
+        restored = tuple(reference_of(checkpoint) for checkpoint in answer.restored)
+        for reference in restored:
+            self._memory.forget(reference.thread_id)
         return restored
 
     async def delete_snapshot(

@@ -68,8 +68,8 @@ class AsyncThreads(AsyncPart):
         )
         while True:
             page = await self._calls.unary(methods.LIST_THREADS, request)
-            for one in page.threads:
-                yield thread_record(one)
+            for thread in page.threads:
+                yield thread_record(thread)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
@@ -146,8 +146,8 @@ class AsyncThreads(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
         """
         deleted = 0
-        for one in requests.prunings(thread_ids, keep, durability):
-            answer = await self._calls.unary(methods.PRUNE_THREADS, one)
+        for request in requests.prunings(thread_ids, keep, durability):
+            answer = await self._calls.unary(methods.PRUNE_THREADS, request)
             deleted += answer.deleted_checkpoints
         return deleted
 
@@ -156,8 +156,8 @@ class AsyncThreads(AsyncPart):
     ) -> int:
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
-        for one in requests.run_deletions(run_ids, durability):
-            deleted += (await self._calls.unary(methods.DELETE_RUNS, one)).deleted_checkpoints
+        for request in requests.run_deletions(run_ids, durability):
+            deleted += (await self._calls.unary(methods.DELETE_RUNS, request)).deleted_checkpoints
         return deleted
 
     async def preview_retention(self, rules: Iterable[RetentionRule] = ()) -> RetentionPreview:
@@ -193,8 +193,8 @@ class AsyncThreads(AsyncPart):
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
             page = await self._calls.unary(methods.GET_MANIFEST, request)
-            for one in page.entries:
-                yield manifest_record(one)
+            for entry in page.entries:
+                yield manifest_record(entry)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token

@@ -48,13 +48,15 @@ def open_interrupts(checkpoint: CheckpointRecord) -> tuple[OpenInterrupt, ...]:
     answered task waits until its graph has continued.
     """
     ended = {write.task_id for write in checkpoint.writes if write.channel not in _OF_CONTROL}
-    found: dict[str, OpenInterrupt] = {}
+    interrupts: dict[str, OpenInterrupt] = {}
     # A task and its caller, whose path is a prefix, both have the interrupt; the called task asks.
-    for write in sorted(checkpoint.writes, key=lambda one: -len(one.task_path)):
+    for write in sorted(checkpoint.writes, key=lambda write: -len(write.task_path)):
         if write.channel == INTERRUPT and write.task_id not in ended | {NO_TASK}:
-            for one in _asked(write, checkpoint.checkpoint_id):
-                found.setdefault(one.interrupt_id or f"{one.task_id}/{len(found)}", one)
-    return tuple(found.values())
+            for interrupt in _asked(write, checkpoint.checkpoint_id):
+                interrupts.setdefault(
+                    interrupt.interrupt_id or f"{interrupt.task_id}/{len(interrupts)}", interrupt
+                )
+    return tuple(interrupts.values())
 
 
 def answered_interrupts(
@@ -71,23 +73,23 @@ def answered_interrupts(
     answered = {write.task_id for write in checkpoint.writes if write.channel == RESUME}
     if len(waiting) == 1:
         return waiting if answered & {waiting[0].task_id, NO_TASK} and not is_asked_again else ()
-    return tuple(one for one in waiting if one.task_id in answered)
+    return tuple(interrupt for interrupt in waiting if interrupt.task_id in answered)
 
 
 def _asked(write: Write, checkpoint_id: str) -> list[OpenInterrupt]:
-    shown = write.value
+    value = write.value
     return [
-        OpenInterrupt(*_id_and_value(one), write.task_id, checkpoint_id)
-        for one in (shown if isinstance(shown, list) else [shown])
+        OpenInterrupt(*_id_and_value(interrupt), write.task_id, checkpoint_id)
+        for interrupt in (value if isinstance(value, list) else [value])
     ]
 
 
-def _id_and_value(shown: Any) -> tuple[str, Any]:
+def _id_and_value(interrupt: Any) -> tuple[str, Any]:
     """Return ID and value of an interrupt of LangGraph, in Python or JavaScript."""
-    if not isinstance(shown, dict) or not shown.keys() & {"id", "value"}:
-        return "", shown
-    named = shown.get("id")
-    return (named if isinstance(named, str) else ""), shown.get("value")
+    if not isinstance(interrupt, dict) or not interrupt.keys() & {"id", "value"}:
+        return "", interrupt
+    interrupt_id = interrupt.get("id")
+    return (interrupt_id if isinstance(interrupt_id, str) else ""), interrupt.get("value")
 
 
 def choose(
@@ -103,51 +105,51 @@ def choose(
         raise _refusal(
             place, "waits for no answer: list_threads(state='interrupted') lists those that do"
         )
-    named = ", ".join(f"'{one.interrupt_id}'" for one in waiting[:_NAMED])
+    names = ", ".join(f"'{interrupt.interrupt_id}'" for interrupt in waiting[:_NAMED])
     if interrupt_id is None:
         if len(waiting) == 1:
             return waiting[0]
         raise _refusal(
             place,
-            f"waits for {len(waiting)} answers: choose one with interrupt_id: {named}",
+            f"waits for {len(waiting)} answers: choose one with interrupt_id: {names}",
         )
-    for one in waiting:
-        if one.interrupt_id == interrupt_id:
-            return one
-    raise _refusal(place, f"does not wait for an answer to '{interrupt_id}', but to {named}")
+    for interrupt in waiting:
+        if interrupt.interrupt_id == interrupt_id:
+            return interrupt
+    raise _refusal(place, f"does not wait for an answer to '{interrupt_id}', but to {names}")
 
 
-def same_interrupt(checkpoint: Checkpoint, wanted: OpenInterrupt) -> OpenInterrupt | None:
+def same_interrupt(checkpoint: Checkpoint, interrupt: OpenInterrupt) -> OpenInterrupt | None:
     """Return the interrupt with the same ID in a subgraph's checkpoint, if it waits there."""
-    for one in open_interrupts(checkpoint_record(checkpoint)):
-        if one.interrupt_id == wanted.interrupt_id:
-            return one
+    for candidate in open_interrupts(checkpoint_record(checkpoint)):
+        if candidate.interrupt_id == interrupt.interrupt_id:
+            return candidate
     return None
 
 
 def answer_of_task(
-    place: Checkpoint, asking: OpenInterrupt, data: bytes, root: CheckpointRef
+    place: Checkpoint, interrupt: OpenInterrupt, data: bytes, root: CheckpointRef
 ) -> SaveWritesRequest:
     """Return the request that answers one of several interrupts.
 
     Args:
         place: The checkpoint with the task that asks.
-        asking: The interrupt, as that checkpoint has it.
+        interrupt: The interrupt, as that checkpoint has it.
         data: The answer as JSON.
         root: The checkpoint that the caller named, for the error.
 
     Raises:
         PreconditionFailed: The task has an answer already.
     """
-    written = {write.channel: write for write in place.writes if write.task_id == asking.task_id}
-    if RESUME in written:
+    writes = {write.channel: write for write in place.writes if write.task_id == interrupt.task_id}
+    if RESUME in writes:
         raise _refusal(
             root,
-            f"has an answer to '{asking.interrupt_id}' already and waits for others: invoke the "
+            f"has an answer to '{interrupt.interrupt_id}' already and waits for others: invoke the "
             "graph, or answer there with Command(resume={id: value})",
         )
     return answer_request(
-        place.ref, asking.task_id, written[INTERRUPT].task_path, b"[" + data + b"]"
+        place.ref, interrupt.task_id, writes[INTERRUPT].task_path, b"[" + data + b"]"
     )
 
 
@@ -158,15 +160,15 @@ def inner_namespaces(thread: Thread, checkpoint_ns: str, task_id: str) -> list[t
     ":" and the ID of that node's task, unless the subgraph keeps its state between calls.
     """
     outer = f"{checkpoint_ns}|" if checkpoint_ns else ""
-    found = []
+    inner_heads = []
     for head in thread.heads:
         rest = head.checkpoint_ns.removeprefix(outer)
         if not rest or (outer and rest == head.checkpoint_ns):
             continue
         first = rest.split("|")[0]
         if first.endswith(f":{task_id}") or ":" not in first:
-            found.append((head.checkpoint_ns, head.checkpoint_id))
-    return sorted(found, key=lambda one: one[0].count("|"), reverse=True)
+            inner_heads.append((head.checkpoint_ns, head.checkpoint_id))
+    return sorted(inner_heads, key=lambda head: head[0].count("|"), reverse=True)
 
 
 def answer_request(

@@ -69,13 +69,13 @@ def large_values(request: Save) -> list[int]:
         for position, holder in enumerate(_holders(request))
         if holder.WhichOneof("content") == "value"
     ]
-    left = sum(size for size, _ in sizes)
+    inline_bytes = sum(size for size, _ in sizes)
     large = []
     for size, position in sorted(sizes, reverse=True):
-        if size <= MAX_INLINE_VALUE_BYTES and left <= MAX_INLINE_BYTES:
+        if size <= MAX_INLINE_VALUE_BYTES and inline_bytes <= MAX_INLINE_BYTES:
             break
         large.append(position)
-        left -= size
+        inline_bytes -= size
     return sorted(large)
 
 
@@ -83,7 +83,7 @@ class _Filling:
     """The large values of one message, filled in the order of their chunks."""
 
     def __init__(self, holders: Iterable[Holder]) -> None:
-        self._open = [one for one in holders if one.WhichOneof("content") == "large"]
+        self._open = [holder for holder in holders if holder.WhichOneof("content") == "large"]
         self._index = 0
         self._data = bytearray()
         self._close_full()

@@ -62,15 +62,15 @@ class Memory:
     def get(self, thread_id: str, checkpoint_ns: str) -> Known | None:
         """Return the last checkpoint of a namespace, if it is still remembered."""
         with self._lock:
-            known = self._known.get((thread_id, checkpoint_ns))
-            if known is not None:
+            head = self._known.get((thread_id, checkpoint_ns))
+            if head is not None:
                 self._known.move_to_end((thread_id, checkpoint_ns))
-            return known
+            return head
 
-    def put(self, thread_id: str, checkpoint_ns: str, known: Known) -> None:
+    def put(self, thread_id: str, checkpoint_ns: str, head: Known) -> None:
         """Remember the last checkpoint of a namespace."""
         with self._lock:
-            self._known[thread_id, checkpoint_ns] = known
+            self._known[thread_id, checkpoint_ns] = head
             self._known.move_to_end((thread_id, checkpoint_ns))
             if len(self._known) > self._size:
                 self._known.popitem(last=False)
@@ -144,8 +144,8 @@ def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
     Raises:
         InvalidRequest: See `next_version` and `new_checkpoint_id`.
     """
-    raised = next_version([version for version, _ in parent.channels.values()])
-    channels = [_channel(name, data, parent, raised) for name, data in draft.values.items()]
+    new_version = next_version([version for version, _ in parent.channels.values()])
+    channels = [_channel(name, data, parent, new_version) for name, data in draft.values.items()]
     saved_again = draft.checkpoint_id == parent.checkpoint_id
     request = SaveCheckpointRequest(
         checkpoint=Checkpoint(
@@ -160,7 +160,7 @@ def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
                 ts=draft.ts,
                 channels=channels,
                 updated_channels=ChannelNames(
-                    names=[one.name for one in channels if one.HasField("value")]
+                    names=[channel.name for channel in channels if channel.HasField("value")]
                 ),
             ),
             metadata_json=draft.metadata_json,
@@ -184,12 +184,14 @@ def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
     return request
 
 
-def _channel(name: str, data: bytes, parent: Known, raised: Version) -> Channel:
+def _channel(name: str, data: bytes, parent: Known, new_version: Version) -> Channel:
     digest = value_digest("json", data)
-    version, before = parent.channels.get(name, (raised, b""))
-    if before == digest:
+    version, parent_digest = parent.channels.get(name, (new_version, b""))
+    if parent_digest == digest:
         return Channel(name=name, version=version, digest=digest)
-    return Channel(name=name, version=raised, digest=digest, value=Value(type="json", data=data))
+    return Channel(
+        name=name, version=new_version, digest=digest, value=Value(type="json", data=data)
+    )
 
 
 def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[str] | None) -> None:
@@ -207,7 +209,9 @@ def known_of(checkpoint_id: str, checkpoint: Checkpoint, *, is_exact: bool = Tru
         checkpoint: The checkpoint.
         is_exact: See `Known`.
     """
-    versions = {one.name: (one.version, one.digest) for one in checkpoint.state.channels}
+    versions = {
+        channel.name: (channel.version, channel.digest) for channel in checkpoint.state.channels
+    }
     return Known(checkpoint_id, checkpoint.parent_checkpoint_id, versions, is_exact)
 
 
@@ -227,14 +231,14 @@ def next_version(versions: Sequence[Version]) -> Version:
     Raises:
         InvalidRequest: The versions are of several kinds, or texts without a leading number.
     """
-    kinds = {one.WhichOneof("kind") for one in versions} - {None}
+    kinds = {version.WhichOneof("kind") for version in versions} - {None}
     if not kinds:
         return Version(integer=1)
     if kinds == {"integer"}:
-        return Version(integer=max(one.integer for one in versions) + 1)
+        return Version(integer=max(version.integer for version in versions) + 1)
     if kinds == {"number"}:
-        return Version(number=float(int(max(one.number for one in versions)) + 1))
-    newest = max(one.text for one in versions)
+        return Version(number=float(int(max(version.number for version in versions)) + 1))
+    newest = max(version.text for version in versions)
     number = _LEADING_NUMBER.match(newest)
     if kinds != {"text"} or number is None:
         raise invalid_field(

@@ -125,8 +125,10 @@ def rollback_of(message: threads.RollbackThreadResponse) -> Rollback:
 def lineage_tree(message: threads.GetLineageResponse) -> ThreadLineage:
     """Return a lineage as a record; steps of a kind that is not known are left out."""
     return ThreadLineage(
-        tuple(_step(one) for one in message.ancestors if one.kind in _DESCENTS),
-        tuple(_step(one) for one in message.descendants if one.kind in _DESCENTS),
+        tuple(_step(ancestor) for ancestor in message.ancestors if ancestor.kind in _DESCENTS),
+        tuple(
+            _step(descendant) for descendant in message.descendants if descendant.kind in _DESCENTS
+        ),
         message.truncated,
     )
 

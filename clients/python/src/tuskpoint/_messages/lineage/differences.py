@@ -73,7 +73,7 @@ def comparing(
 
 def diff_of(message: threads.DiffCheckpointsResponse) -> Diff:
     """Return a comparison as a record."""
-    return Diff(tuple(_change(one) for one in message.changes), message.truncated)
+    return Diff(tuple(_change(change) for change in message.changes), message.truncated)
 
 
 def _change(message: threads.Change) -> Change:

@@ -71,7 +71,7 @@ class Descriptor:
 
 
 DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
-KEYS = tuple(one.name for one in fields(Descriptor) if one.default is MISSING)
+KEYS = tuple(field.name for field in fields(Descriptor) if field.default is MISSING)
 _HEX_DIGITS = {"key": 64, "signer": 64, "signature": 128}
 _FURTHER = (*_HEX_DIGITS, "sealed_key")  # keys that may be missing
 
@@ -180,10 +180,10 @@ def given_descriptor(
     """
     if descriptor is not None and handoff_json is not None:
         raise _invalid("", "it is given twice, as descriptor and as handoff_json")
-    given = handoff_json if descriptor is None else descriptor
-    if given is None:
+    handoff = handoff_json if descriptor is None else descriptor
+    if handoff is None:
         raise _invalid("", f"it is missing: an object with keys {', '.join(KEYS)}")
-    return given
+    return handoff
 
 
 def adopting(
@@ -219,9 +219,9 @@ class Adopting:
     def add(self, frame: handoffs.AdoptHandoffResponse) -> None:
         """Add the next frame."""
         if frame.HasField("adoption"):
-            one = frame.adoption
+            adoption = frame.adoption
             self._adoption = Adoption(
-                **{field.name: getattr(one, field.name) for field in fields(Adoption)}
+                **{field.name: getattr(adoption, field.name) for field in fields(Adoption)}
             )
         stage = _STAGES.get(frame.stage)
         if self._on_progress is not None and stage is not None:
@@ -246,10 +246,10 @@ def _parsed(text: str | bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    named = dict(pairs)
-    if len(named) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key comes twice")
-    return named
+    return members
 
 
 def _check_keys(members: Mapping[Any, Any]) -> None:

@@ -51,7 +51,7 @@ def snapshot_record(message: snapshots.Snapshot) -> SnapshotRecord:
         hostname=message.hostname,
         working_directory=message.working_directory,
         metadata=json.loads(message.metadata_json or b"{}"),
-        members=tuple(reference_of(one) for one in message.members),
+        members=tuple(reference_of(member) for member in message.members),
         created=moment(message.create_time),
     )
 

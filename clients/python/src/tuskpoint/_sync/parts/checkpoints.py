@@ -120,12 +120,12 @@ class SyncCheckpoints(SyncPart):
             DataLoss: The blob does not have the recorded hash.
         """
         ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = self._calls.get_checkpoint(
+        checkpoint = self._calls.get_checkpoint(
             ref, view=requests.view(view), source=requests.source(source)
         )
-        if found is None:
+        if checkpoint is None:
             raise requests.not_found(ref)
-        return checkpoint_record(found)
+        return checkpoint_record(checkpoint)
 
     def list(
         self,
@@ -166,9 +166,9 @@ class SyncCheckpoints(SyncPart):
             view or ("full" if full else "entry"),
             source,
         )
-        with closing(self._calls.list_checkpoints(request)) as found:
-            for one in found:
-                yield checkpoint_record(one)
+        with closing(self._calls.list_checkpoints(request)) as checkpoints:
+            for checkpoint in checkpoints:
+                yield checkpoint_record(checkpoint)
 
     def history(
         self, thread_id: str, *, checkpoint_ns: str = "", full: bool = False
@@ -184,9 +184,9 @@ class SyncCheckpoints(SyncPart):
         """
         request = replaying(thread_id, checkpoint_ns, "", "", "full" if full else "entry", "any")
         try:
-            with closing(self._calls.replay_thread(request)) as found:
-                for one in found:
-                    yield checkpoint_record(one)
+            with closing(self._calls.replay_thread(request)) as checkpoints:
+                for checkpoint in checkpoints:
+                    yield checkpoint_record(checkpoint)
         except NotFound as error:
             if error.reason != "THREAD_NOT_FOUND":
                 raise

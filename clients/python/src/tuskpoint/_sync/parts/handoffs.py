@@ -92,8 +92,8 @@ class SyncHandoffs(SyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)
-        given = handoffs.given_descriptor(descriptor, handoff_json)
-        request = handoffs.adopting(given, new_thread_id, durability, require_signers)
+        handoff = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(handoff, new_thread_id, durability, require_signers)
         with closing(self._calls.adopt_handoff(request)) as frames:
             for frame in frames:
                 adopting.add(frame)

@@ -43,9 +43,9 @@ class SyncHistory(SyncPart):
         request = replaying(
             thread_id, checkpoint_ns, from_checkpoint_id, to_checkpoint_id, view, source
         )
-        with closing(self._calls.replay_thread(request)) as found:
-            for one in found:
-                yield checkpoint_record(one)
+        with closing(self._calls.replay_thread(request)) as checkpoints:
+            for checkpoint in checkpoints:
+                yield checkpoint_record(checkpoint)
 
     def watch(
         self,
@@ -81,8 +81,8 @@ class SyncHistory(SyncPart):
             Unavailable: No server was found for minutes.
         """
         request = watching(thread_id, cursor, kinds, view, progress_s, from_now=from_now)
-        with closing(self._calls.watch_thread(request)) as found:
-            for one in found:
-                event = thread_event(one)
+        with closing(self._calls.watch_thread(request)) as messages:
+            for message in messages:
+                event = thread_event(message)
                 if progress_s is not None or not event.is_progress:
                     yield event

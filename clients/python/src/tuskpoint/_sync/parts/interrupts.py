@@ -36,10 +36,10 @@ class SyncInterrupts(SyncPart):
             NotFound: There is no such checkpoint.
         """
         ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = self._calls.get_checkpoint(ref, view=VIEW_JSON)
-        if found is None:
+        checkpoint = self._calls.get_checkpoint(ref, view=VIEW_JSON)
+        if checkpoint is None:
             raise requests.not_found(ref)
-        return interrupts.open_interrupts(checkpoint_record(found))
+        return interrupts.open_interrupts(checkpoint_record(checkpoint))
 
     def answer(
         self,
@@ -74,37 +74,37 @@ class SyncInterrupts(SyncPart):
             raise invalid_field("value", "None (null) cannot be the answer of an interrupt")
         data = encode_json("value", value)
         place = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = self._calls.get_checkpoint(place, view=VIEW_JSON)
-        if found is None:
+        checkpoint = self._calls.get_checkpoint(place, view=VIEW_JSON)
+        if checkpoint is None:
             raise requests.not_found(place)
-        waiting = interrupts.open_interrupts(checkpoint_record(found))
-        chosen = interrupts.choose(waiting, found.ref, interrupt_id)
+        waiting = interrupts.open_interrupts(checkpoint_record(checkpoint))
+        interrupt = interrupts.choose(waiting, checkpoint.ref, interrupt_id)
         if len(waiting) == 1:
-            request = interrupts.answer_request(found.ref, interrupts.NO_TASK, "", data)
+            request = interrupts.answer_request(checkpoint.ref, interrupts.NO_TASK, "", data)
         else:
-            request = self._answer_of_task(found, chosen, data)
+            request = self._answer_of_task(checkpoint, interrupt, data)
         self._calls.save_writes(request)
-        return found.ref.checkpoint_id
+        return checkpoint.ref.checkpoint_id
 
     def _answer_of_task(
-        self, found: Checkpoint, chosen: OpenInterrupt, data: bytes
+        self, checkpoint: Checkpoint, interrupt: OpenInterrupt, data: bytes
     ) -> SaveWritesRequest:
         """Return the request that answers one of several interrupts.
 
         The answer goes to the task that asks. If that task is in a subgraph, what waits here is the
         task that runs the subgraph, and the one that asks is in the subgraph's own namespace.
         """
-        asked = GetThreadRequest(thread_id=found.ref.thread_id)
-        thread = self._calls.unary(methods.GET_THREAD, asked).thread
+        request = GetThreadRequest(thread_id=checkpoint.ref.thread_id)
+        thread = self._calls.unary(methods.GET_THREAD, request).thread
         for checkpoint_ns, checkpoint_id in interrupts.inner_namespaces(
-            thread, found.ref.checkpoint_ns, chosen.task_id
+            thread, checkpoint.ref.checkpoint_ns, interrupt.task_id
         ):
             inner = self._calls.get_checkpoint(
                 requests.ref(thread.thread_id, checkpoint_ns, checkpoint_id), view=VIEW_JSON
             )
             if inner is None:
                 continue
-            asking = interrupts.same_interrupt(inner, chosen)
-            if asking is not None:
-                return interrupts.answer_of_task(inner, asking, data, found.ref)
-        return interrupts.answer_of_task(found, chosen, data, found.ref)
+            inner_interrupt = interrupts.same_interrupt(inner, interrupt)
+            if inner_interrupt is not None:
+                return interrupts.answer_of_task(inner, inner_interrupt, data, checkpoint.ref)
+        return interrupts.answer_of_task(checkpoint, interrupt, data, checkpoint.ref)

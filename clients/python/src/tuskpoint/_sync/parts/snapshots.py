@@ -91,8 +91,8 @@ class SyncSnapshots(SyncPart):
         request = shots.snapshot_listing(session_id, hostname, working_directory)
         while True:
             page = self._calls.unary(methods.LIST_SNAPSHOTS, request)
-            for one in page.snapshots:
-                yield snapshot_record(one)
+            for snapshot in page.snapshots:
+                yield snapshot_record(snapshot)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
@@ -123,9 +123,9 @@ class SyncSnapshots(SyncPart):
         """
         request = shots.restoring(snapshot_id, mode, durability, skip_deleted=skip_deleted)
         answer = self._calls.unary(methods.RESTORE_SNAPSHOT, request)
-        restored = tuple(reference_of(one) for one in answer.restored)
-        for one in restored:
-            self._memory.forget(one.thread_id)
+        restored = tuple(reference_of(checkpoint) for checkpoint in answer.restored)
+        for reference in restored:
+            self._memory.forget(reference.thread_id)
         return restored
 
     def delete_snapshot(

@@ -69,8 +69,8 @@ class SyncThreads(SyncPart):
         )
         while True:
             page = self._calls.unary(methods.LIST_THREADS, request)
-            for one in page.threads:
-                yield thread_record(one)
+            for thread in page.threads:
+                yield thread_record(thread)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
@@ -147,8 +147,8 @@ class SyncThreads(SyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
         """
         deleted = 0
-        for one in requests.prunings(thread_ids, keep, durability):
-            answer = self._calls.unary(methods.PRUNE_THREADS, one)
+        for request in requests.prunings(thread_ids, keep, durability):
+            answer = self._calls.unary(methods.PRUNE_THREADS, request)
             deleted += answer.deleted_checkpoints
         return deleted
 
@@ -157,8 +157,8 @@ class SyncThreads(SyncPart):
     ) -> int:
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
-        for one in requests.run_deletions(run_ids, durability):
-            deleted += self._calls.unary(methods.DELETE_RUNS, one).deleted_checkpoints
+        for request in requests.run_deletions(run_ids, durability):
+            deleted += self._calls.unary(methods.DELETE_RUNS, request).deleted_checkpoints
         return deleted
 
     def preview_retention(self, rules: Iterable[RetentionRule] = ()) -> RetentionPreview:
@@ -194,8 +194,8 @@ class SyncThreads(SyncPart):
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
             page = self._calls.unary(methods.GET_MANIFEST, request)
-            for one in page.entries:
-                yield manifest_record(one)
+            for entry in page.entries:
+                yield manifest_record(entry)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token

@@ -94,9 +94,9 @@ class Call:
             self.error = from_call_error(answer.error)
             return
         self.answer = getattr(answer, self.payload.kind.result)
-        asked = getattr(self.request, "durability", 0)
+        minimum = getattr(self.request, "durability", 0)
         reached = getattr(self.answer, "durability", 0)
-        if result != self.payload.kind.result or reached < asked:
+        if result != self.payload.kind.result or reached < minimum:
             self.error = ServerError(
                 "the server's answer is not the acknowledgement that was asked for",
                 status="INTERNAL",
@@ -183,7 +183,7 @@ class Lane:
 
     def has_save_of(self, thread_id: str) -> bool:
         """Return whether a save of a thread waits for being journaled."""
-        sent = (one for one in self._sent.values() if one.payload.kind.saves)
+        sent = (call for call in self._sent.values() if call.payload.kind.saves)
         return any(call.thread_id == thread_id for call in self._saves) or any(
             call.thread_id == thread_id and not call.is_journaled for call in sent
         )
@@ -205,19 +205,19 @@ class Lane:
         with saves that are not answered; loads go at any time, because one that the server
         fetches from its blob store must not hold up saves.
         """
-        taken: list[Call] = []
+        calls: list[Call] = []
         numbered = []
         size = saves = 0
         while self.is_ready:
             queue = self._next()
             call = queue[0]
             size += call.payload.size
-            if taken and size > MESSAGE_BYTES:
+            if calls and size > MESSAGE_BYTES:
                 break
             if self._frames and self._bytes + call.payload.size > UNANSWERED_BYTES:
                 break
             queue.popleft()
-            taken.append(call)
+            calls.append(call)
             saves += call.payload.kind.saves
             self._last_id += 1
             self._frames += 1
@@ -227,7 +227,7 @@ class Lane:
             numbered.append(Numbered(self._last_id, call.payload, left_s, call.traceparent))
         message = _Message(saves)
         self._messages += saves > 0
-        for call in taken:
+        for call in calls:
             call.message = message
         return numbered
 
@@ -382,7 +382,7 @@ class Lanes:
         return calls
 
     def _must_wait(self, call: Call, lane: Lane, parked: Sequence[Call]) -> bool:
-        if any(one.thread_id == call.thread_id for one in parked):
+        if any(parked_call.thread_id == call.thread_id for parked_call in parked):
             return True
         other = self.small if lane is self.large else self.large
         return other.has_saves and other.has_save_of(call.thread_id)

@@ -186,7 +186,7 @@ class Streams:
             Seconds until the next one is to be opened; `None` if nobody waits for it.
         """
         security = self._options.security
-        shown = security.headers()
+        credentials = security.headers()
         wake: SimpleQueue[bool] = SimpleQueue()
         with self._lock:
             if self._closed.is_set():
@@ -197,10 +197,12 @@ class Streams:
             converse: Any = server.channel.stream_stream(
                 EXCHANGE.path, response_deserializer=partial(self._receive, link)
             )
-            link.stream = converse(self._messages(link, wake, hello, shown), metadata=shown)
+            link.stream = converse(
+                self._messages(link, wake, hello, credentials), metadata=credentials
+            )
         failure = self._read(link, server)
         wake.put(False)
-        refused = failure.status == "UNAUTHENTICATED" and security.headers() != shown
+        refused = failure.status == "UNAUTHENTICATED" and security.headers() != credentials
         with self._lock:
             # From here on the writer of this stream takes nothing more.
             link.wake, link.is_idle = None, False
@@ -221,10 +223,10 @@ class Streams:
         """Read the open stream; return how it ended."""
         options = self._options
         try:
-            for taken in link.stream:
-                if isinstance(taken, ServerError):
+            for result in link.stream:
+                if isinstance(result, ServerError):
                     link.stream.cancel()
-                    return taken
+                    return result
         except grpc.RpcError as error:
             server.failed(error)
             failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
@@ -254,7 +256,7 @@ class Streams:
         return ()
 
     def _messages(
-        self, link: _Link, wake: SimpleQueue[bool], hello: Hello, shown: Headers
+        self, link: _Link, wake: SimpleQueue[bool], hello: Hello, credentials: Headers
     ) -> Iterator[bytes]:
         """Yield what a stream sends.
 
@@ -264,7 +266,7 @@ class Streams:
         security = self._options.security
         begin: Hello | None = hello
         while True:
-            is_outdated = security.headers() != shown
+            is_outdated = security.headers() != credentials
             with self._lock:
                 if link.wake is not wake:
                     return

@@ -97,7 +97,7 @@ class Security:
             InvalidRequest: The token is malformed, a file is missing or has other content, a
                 certificate has no key, or `tls` is false and there are certificates.
         """
-        shown = _token(token)
+        credential = _token(token)
         files = _Files(ca_file, cert_file, key_file)
         if tls not in (None, True, False):
             raise invalid_field("tls", f"it must be True, False or None, not {tls!r:.80}")
@@ -106,11 +106,11 @@ class Security:
         if tls is None and not any(files):
             tls = _switch()
         if tls is False:
-            return cls(token=shown)
+            return cls(token=credential)
         files = files.filled()
-        if tls is None and not any(files) and (shown is None or is_loopback(target)):
-            return cls(token=shown)
-        return cls(tls=files.read(), token=shown)
+        if tls is None and not any(files) and (credential is None or is_loopback(target)):
+            return cls(token=credential)
+        return cls(tls=files.read(), token=credential)
 
     def headers(self) -> Headers:
         """Return the metadata that carries the token of a call."""
@@ -156,9 +156,9 @@ class _Files(NamedTuple):
         return Tls(roots, *_pair(self.cert, self.key))
 
 
-def _token(given: str | None) -> Token | None:
-    if given is not None:
-        return GivenToken(given)
+def _token(token: str | None) -> Token | None:
+    if token is not None:
+        return GivenToken(token)
     if text := os.environ.get(TOKEN_VARIABLE):
         return GivenToken(text, TOKEN_VARIABLE)
     if path := os.environ.get(TOKEN_FILE_VARIABLE):

@@ -39,12 +39,12 @@ def normalize_target(text: str) -> str:
         if not rest.strip("/") or (scheme == "dns" and "," in rest):
             raise _refusal(text, _EXAMPLE)
         return target
-    given = [one.strip() for one in target.split(",")]
-    for one in given:
-        found = _HOST_PORT.fullmatch(one)
-        if found is None or not 0 < int(found["port"]) < 65536:
+    hosts = [host.strip() for host in target.split(",")]
+    for host in hosts:
+        match = _HOST_PORT.fullmatch(host)
+        if match is None or not 0 < int(match["port"]) < 65536:
             raise _refusal(text, _EXAMPLE)
-    return ",".join(given)
+    return ",".join(hosts)
 
 
 def addresses(target: str) -> list[str]:

@@ -80,7 +80,7 @@ class ApplicationSession(SessionBase[Client]):
             if error.reason != "SNAPSHOT_NOT_FOUND":
                 raise
             return None
-        heads = {one.thread_id: self._head(one.thread_id) for one in snapshot.members}
+        heads = {member.thread_id: self._head(member.thread_id) for member in snapshot.members}
         latest = {name: Reference(name, "", head) for name, head in heads.items() if head}
         if mode == "continue":
             return self._restored(snapshot, latest, latest)
@@ -90,7 +90,9 @@ class ApplicationSession(SessionBase[Client]):
             snapshot.snapshot_id, mode=mode, skip_deleted=True, durability=self._durability
         )
         if mode == "rollback":
-            return self._restored(snapshot, latest, {one.thread_id: one for one in restored})
+            return self._restored(
+                snapshot, latest, {reference.thread_id: reference for reference in restored}
+            )
         return self._restored(snapshot, latest, dict(zip(heads, restored, strict=True)))
 
     def input_handled(
@@ -122,9 +124,9 @@ class ApplicationSession(SessionBase[Client]):
             self._background.flush()
         label, durability = input_label(message) if self._labels else "", self._durability
         if state is not None:
-            saved = self._client.save(thread_id, state, label=label, durability=durability)
-            self._followed(thread_id, saved)
-            return saved
+            checkpoint_id = self._client.save(thread_id, state, label=label, durability=durability)
+            self._followed(thread_id, checkpoint_id)
+            return checkpoint_id
         before = self._heads.get(thread_id)
         head = self._heads[thread_id] = self._head(thread_id)
         if head in ("", before):
@@ -177,19 +179,19 @@ class ApplicationSession(SessionBase[Client]):
             report_beside(error, failure)
 
     def _capture(self) -> None:
-        wanted = list(self._heads)
-        while wanted and self._snapshot is None:
+        thread_ids = list(self._heads)
+        while thread_ids and self._snapshot is None:
             try:
                 self._snapshot = self._client.create_snapshot(
-                    wanted, metadata=self._metadata, durability=self._durability, **self._where
+                    thread_ids, metadata=self._metadata, durability=self._durability, **self._where
                 )
             except NotFound as error:
                 # A thread without a checkpoint, or a deleted one, must not prevent the snapshot
                 # of the others.
                 absent = error.metadata.get("thread_id", "")
-                if error.reason != "THREAD_NOT_FOUND" or absent not in wanted:
+                if error.reason != "THREAD_NOT_FOUND" or absent not in thread_ids:
                     raise
-                wanted.remove(absent)
+                thread_ids.remove(absent)
 
     def _head(self, thread_id: str) -> str:
         """Return the latest checkpoint of a thread; empty if it does not exist."""

@@ -27,7 +27,7 @@ async def audit_blobs(reader: Reader, listed: list[tuple[str, Location]]) -> Fin
     for start in range(0, len(listed), _GROUP):
         group = listed[start : start + _GROUP]
         items += await all_of(_audited(reader, role, location) for role, location in group)
-    subject = {"kind": "blobs", "sha256": findings_digest([_named(*one) for one in listed])}
+    subject = {"kind": "blobs", "sha256": findings_digest([_named(*blob) for blob in listed])}
     return Findings(subject, items[0].blobs[0], _TRUST, ordered(items))
 
 
@@ -55,12 +55,15 @@ def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
         content = json.loads(text)
         json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is not text
         blobs = content if isinstance(content, list) else list(_of_report(content))
-        found = [_listed(Fields(one, "")) for one in blobs]
+        locations = [_listed(Fields(blob, "")) for blob in blobs]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadReport(f"{name} is neither a report of an audit nor a list of blobs") from None
     except Malformed as error:
         raise BadReport(f"{name} lists a blob that cannot be used: {error}") from None
-    unique = {(at.blob_id, at.identifier, at.sha256): (role, at) for role, at in found}
+    unique = {
+        (location.blob_id, location.identifier, location.sha256): (role, location)
+        for role, location in locations
+    }
     if not unique:
         raise BadReport(f"{name} lists no blob")
     return list(unique.values())
@@ -69,7 +72,7 @@ def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
 def _of_report(report: dict[str, Any]) -> Iterable[object]:
     """Yield the root and the blobs of all items, except those that were never read."""
     findings = report["findings"]
-    for blob in (findings["root"], *(one for item in findings["items"] for one in item["blobs"])):
+    for blob in (findings["root"], *(blob for item in findings["items"] for blob in item["blobs"])):
         if blob["expected_sha256"] or blob["actual_sha256"]:
             yield blob
 
@@ -78,5 +81,5 @@ def _listed(blob: Fields) -> tuple[str, Location]:
     if (role := blob.text("role")) not in ROLES:
         raise Malformed(f"its role is '{role[:40]}'")
     key = "expected_sha256" if blob.text("expected_sha256") else "actual_sha256"
-    at = Location(blob.name("blob_id"), blob.text("identifier"), blob.sha256(key))
-    return role, at
+    location = Location(blob.name("blob_id"), blob.text("identifier"), blob.sha256(key))
+    return role, location

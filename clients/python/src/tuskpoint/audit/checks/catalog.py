@@ -50,19 +50,19 @@ async def audit_catalog(
     walk.items += (earlier := await _history(reader, catalog, history))
     names = sorted(walk.lines)
     unknown = sorted(set(threads) - walk.lines.keys())
-    if unknown and all(one.verdict in (Verdict.PASS, Verdict.TRUSTED) for one in walk.items):
+    if unknown and all(item.verdict in (Verdict.PASS, Verdict.TRUSTED) for item in walk.items):
         raise UnknownThread(f"the catalog has no thread '{unknown[0]}'")
-    found = await _audit_threads(reader, walk, names)
-    items = [*walk.items, *(item for one in found for item in one.items)]
+    thread_findings = await _audit_threads(reader, walk, names)
+    items = [*walk.items, *(item for thread in thread_findings for item in thread.items)]
     if not threads:
-        items += _snapshots(found)
+        items += _snapshots(thread_findings)
     return Findings(
         subject=subject,
         root=piece.finding,
         trust=root.trust,
         items=ordered(items),
-        threads=tuple(one.total for one in found),
-        facts=_facts(catalog, found, len(earlier)),
+        threads=tuple(thread.total for thread in thread_findings),
+        facts=_facts(catalog, thread_findings, len(earlier)),
     )
 
 
@@ -79,9 +79,11 @@ def _taken(piece: Piece) -> tuple[Item, Catalog | None]:
     return Item.of(ItemKind.CATALOG, (piece.finding,), problem), catalog
 
 
-def _facts(catalog: Catalog, found: Iterable[ThreadFindings], history: int) -> dict[str, Any]:
-    totals = [one.total for one in found]
-    live = [one for one in totals if not one.ended]
+def _facts(
+    catalog: Catalog, thread_findings: Iterable[ThreadFindings], history: int
+) -> dict[str, Any]:
+    totals = [thread.total for thread in thread_findings]
+    live = [total for total in totals if not total.ended]
     return {
         "tenant": catalog.tenant,
         "journal_id": catalog.journal_id,
@@ -90,12 +92,12 @@ def _facts(catalog: Catalog, found: Iterable[ThreadFindings], history: int) -> d
         "create_time_us": catalog.create_time_us,
         "previous_sha256": catalog.previous.sha256 if catalog.previous else "",
         "history": history,
-        "live_threads": sum(not one.thread_id.startswith((SNAPSHOTS, STORES)) for one in live),
+        "live_threads": sum(not total.thread_id.startswith((SNAPSHOTS, STORES)) for total in live),
         "snapshots": sum(
-            one.snapshot and not one.thread_id.startswith(SNAPSHOT_MEMBERS) for one in live
+            total.snapshot and not total.thread_id.startswith(SNAPSHOT_MEMBERS) for total in live
         ),
         "item_namespaces": sum(
-            one.thread_id.startswith(STORES) and any(one.checkpoints.values()) for one in live
+            total.thread_id.startswith(STORES) and any(total.checkpoints.values()) for total in live
         ),
         "ended_threads": len(totals) - len(live),
     }
@@ -146,11 +148,13 @@ class _Walk:
         """Read all runs that may have records of the threads, several at a time."""
         pending = deque(enumerate(catalog.runs))
         while pending:
-            some = [pending.popleft() for _ in range(min(READS_AT_ONCE, len(pending)))]
-            some = [one for one in some if one[1].may_hold(self._threads)]
-            self._reader.expect(len(some))
-            pieces = await all_of(self._reader.read_content("run", ref.location) for _, ref in some)
-            for (number, ref), piece in zip(some, pieces, strict=True):
+            batch = [pending.popleft() for _ in range(min(READS_AT_ONCE, len(pending)))]
+            batch = [entry for entry in batch if entry[1].may_hold(self._threads)]
+            self._reader.expect(len(batch))
+            pieces = await all_of(
+                self._reader.read_content("run", ref.location) for _, ref in batch
+            )
+            for (number, ref), piece in zip(batch, pieces, strict=True):
                 pending.extend((number, child) for child in await self._take(number, ref, piece))
                 self._reader.step("runs")
 
@@ -198,36 +202,38 @@ async def _audit_threads(
 
     async def audit(thread_id: str) -> ThreadFindings:
         async with turn:
-            lines = sorted(walk.lines.pop(thread_id), key=lambda one: one[0])
+            lines = sorted(walk.lines.pop(thread_id), key=lambda line: line[0])
             records = (read_record(Fields.parse(line, holder)) for _, holder, line in lines)
             return await audit_thread(shelf, fold(thread_id, records))
 
-    found: list[ThreadFindings] = []
+    findings: list[ThreadFindings] = []
     waiting = list(names)
     for start in range(0, len(waiting), _GROUP):
-        found += await all_of(map(audit, waiting[start : start + _GROUP]))
-    return found
+        findings += await all_of(map(audit, waiting[start : start + _GROUP]))
+    return findings
 
 
-def _snapshots(found: Iterable[ThreadFindings]) -> list[Item]:
+def _snapshots(thread_findings: Iterable[ThreadFindings]) -> list[Item]:
     """Check that the checkpoints that snapshots captured are stored.
 
     A snapshot of which a flush stored only a part does not count yet.
     """
-    held = {
+    members = {
         (item.thread_id, item.checkpoint_id)
-        for one in found
-        for item in one.items
-        if one.total.thread_id.startswith(SNAPSHOT_MEMBERS)
+        for thread in thread_findings
+        for item in thread.items
+        if thread.total.thread_id.startswith(SNAPSHOT_MEMBERS)
     }
     reason = "the snapshot says that it captured it, and nothing of it is stored"
     return [
         Item(ItemKind.CHECKPOINT, name, "", checkpoint_id, Verdict.GAP, reason)
-        for one in found
-        for number, checkpoint_id in enumerate(one.captured)
+        for thread in thread_findings
+        for number, checkpoint_id in enumerate(thread.captured)
         if (
-            name := SNAPSHOT_MEMBERS + one.total.thread_id.removeprefix(SNAPSHOTS) + f"/{number}",
+            name := SNAPSHOT_MEMBERS
+            + thread.total.thread_id.removeprefix(SNAPSHOTS)
+            + f"/{number}",
             checkpoint_id,
         )
-        not in held
+        not in members
     ]

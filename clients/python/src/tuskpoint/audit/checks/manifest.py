@@ -28,15 +28,15 @@ async def audit_manifest(reader: Reader, root: Root) -> Findings:
         except Malformed as error:
             reason = str(error)
     item = Item.of(ItemKind.MANIFEST, whole.findings, reason, thread_id=thread_id)
-    found = None
+    findings = None
     if not reason and data is not None:
-        found = await audit_thread(Shelf(reader), fold(thread_id, records))
+        findings = await audit_thread(Shelf(reader), fold(thread_id, records))
     return Findings(
         subject=subject_of(root, "manifest"),
         root=replace(whole.findings[0], verdict=item.verdict, reason=item.reason),
         trust=root.trust,
-        items=ordered((item, *(found.items if found else ()))),
-        threads=(found.total,) if found else (),
+        items=ordered((item, *(findings.items if findings else ()))),
+        threads=(findings.total,) if findings else (),
     )
 
 

@@ -57,9 +57,11 @@ class Shelf:
 
     async def fetch(self, locations: Iterable[Location]) -> dict[Location, Piece]:
         """Read segments that are not kept, concurrently."""
-        wanted = [one for one in dict.fromkeys(locations) if one not in self._kept]
-        pieces = await all_of(self.reader.read("segment", one) for one in wanted)
-        return dict(zip(wanted, pieces, strict=True))
+        new_locations = [
+            location for location in dict.fromkeys(locations) if location not in self._kept
+        ]
+        pieces = await all_of(self.reader.read("segment", location) for location in new_locations)
+        return dict(zip(new_locations, pieces, strict=True))
 
     async def open(
         self, location: Location, fetched: dict[Location, Piece], role: str = "segment"
@@ -136,8 +138,13 @@ class _ThreadAudit:
         jobs = self._jobs()
         reader.expect(len(jobs) + len(folded.pins))
         for batch in _batches(list(jobs.values())):
-            wanted = (at for job in batch for at in (job.location, *job.needs) if at is not None)
-            fetched = await self._shelf.fetch(wanted)
+            locations = (
+                location
+                for job in batch
+                for location in (job.location, *job.needs)
+                if location is not None
+            )
+            fetched = await self._shelf.fetch(locations)
             for job in batch:
                 async with reader.alone:  # unpacked segments are large: one at a time
                     await self._judge(job, fetched)
@@ -160,7 +167,7 @@ class _ThreadAudit:
         """Return the segments to read, with the records that lead to each."""
         folded = self._folded
         jobs: dict[str, _Job] = {}
-        writes = (one for some in folded.writes.values() for one in some)
+        writes = (write for group in folded.writes.values() for write in group)
         for record in (*folded.checkpoints.values(), *writes):
             sha256 = record.fields["segment"]
             if sha256 not in jobs:
@@ -176,7 +183,7 @@ class _ThreadAudit:
         """Add a finding about a checkpoint, unless its loss is recorded."""
         notes = (note,) if note else ()
         item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
-        missing = {one.expected_sha256 for one in item.blobs if one.verdict is Verdict.MISSING}
+        missing = {blob.expected_sha256 for blob in item.blobs if blob.verdict is Verdict.MISSING}
         named = record.fields["segment"]
         if item.verdict is Verdict.MISSING and (
             named in self._lost or missing <= self._lost.keys()
@@ -208,7 +215,7 @@ class _ThreadAudit:
                 members[hint.sha256] = await self._shelf.open(self._place_of(hint), fetched)
             except Malformed as error:
                 members[hint.sha256] = _Opened(None, (), str(error))
-        usable = {sha256: one.segment for sha256, one in members.items()}
+        usable = {sha256: member.segment for sha256, member in members.items()}
         size = sum(value.size_bytes for value in segment.values.values())
         values = await apart(size, lambda: check_values(segment, usable))
         for record in job.records:
@@ -235,11 +242,13 @@ class _ThreadAudit:
             reason = "" if writes else "its segment does not hold the writes that a record names"
             digests = frozenset(write.digest for write in writes)
         blobs = list(opened.findings)
-        segments = {one for digest in digests for one in values.segments_of.get(digest, ())}
+        segments = {sha256 for digest in digests for sha256 in values.segments_of.get(digest, ())}
         for sha256 in sorted(segments):
             blobs += members[sha256].findings
             reason = reason or members[sha256].reason
-        problems = sorted(values.problems[one] for one in digests if one in values.problems)
+        problems = sorted(
+            values.problems[digest] for digest in digests if digest in values.problems
+        )
         reason = reason or next(iter(problems), "")
         note, made_for = "", segment.message.thread_id
         if made_for != thread_id and "held_ns" in record.fields:
@@ -253,11 +262,11 @@ class _ThreadAudit:
     def _capture(self, segment: Segment, place: Place, record: Record) -> None:
         """Note the checkpoints that a snapshot captured."""
         state = checkpoint_pb2.CheckpointState.FromString(segment.rows[place].state)
-        digests = [one.digest for one in state.channels if one.name == "members"]
+        digests = [channel.digest for channel in state.channels if channel.name == "members"]
         try:
             data = unpacked(segment.values[digests[0]]) if digests else b""
-            listed = Fields.parse(b'{"members":%s}' % data, "").children("members")
-            self._captured = tuple(one.name("checkpoint_id") for one in listed)
+            members = Fields.parse(b'{"members":%s}' % data, "").children("members")
+            self._captured = tuple(member.name("checkpoint_id") for member in members)
         except (Malformed, KeyError) as error:
             self._note(record, reason=f"it describes no snapshot: {error}")
 
@@ -265,19 +274,19 @@ class _ThreadAudit:
 
     def _places(self) -> list[Place]:
         folded = self._folded
-        gaps = (one for one in folded.gaps if isinstance(one, tuple))
+        gaps = (gap for gap in folded.gaps if isinstance(gap, tuple))
         return sorted({*folded.checkpoints, *folded.writes, *gaps})
 
     def _checkpoint(self, place: Place) -> Item:
         """Return the item of a checkpoint, with the worst finding about its segments."""
-        found = self._found[place]
-        notes = list(dict.fromkeys(note for one in found for note in one.notes))
+        items = self._found[place]
+        notes = list(dict.fromkeys(note for item in items for note in item.notes))
         gap, stored = self._folded.gaps.get(place), self._folded.checkpoints.get(place)
         if gap is not None and (stored is None or stored.rank <= gap.rank):
-            found.append(Item(ItemKind.CHECKPOINT, verdict=Verdict.GAP, reason=_lost(gap)))
+            items.append(Item(ItemKind.CHECKPOINT, verdict=Verdict.GAP, reason=_lost(gap)))
         elif stored is None:
             notes.append("only writes of it are stored, which wait for it")
-        gravest = max(found, key=lambda one: list(Verdict).index(one.verdict))
+        gravest = max(items, key=lambda item: list(Verdict).index(item.verdict))
         return Item(
             ItemKind.CHECKPOINT,
             self._folded.thread_id,
@@ -285,7 +294,7 @@ class _ThreadAudit:
             gravest.verdict,
             gravest.reason,
             tuple(notes),
-            tuple(dict.fromkeys(blob for one in found for blob in one.blobs)),
+            tuple(dict.fromkeys(blob for item in items for blob in item.blobs)),
         )
 
     async def _bundle(self, pin: Record) -> Item:
@@ -320,8 +329,8 @@ async def bundle_problem(segment: Segment, handed_off: Place) -> str:
         for channel in row.delta_base.channels
     ):
         return "a delta channel is rebuilt from an ancestor that it lacks"
-    size = sum(one.size_bytes for one in message.values)
-    size += sum(one.size_bytes for one in message.writes)
+    size = sum(value.size_bytes for value in message.values)
+    size += sum(write.size_bytes for write in message.writes)
     if size > MAX_VALUES:
         return f"its values take {size} bytes where {MAX_VALUES} are the most"
     values = await apart(size, lambda: check_values(segment, {}))
@@ -350,7 +359,11 @@ def _batches(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
     batch: list[_Job] = []
     size = 0
     for job in jobs:
-        more = sum(at.size_bytes or 0 for at in (job.location, *job.needs) if at is not None)
+        more = sum(
+            location.size_bytes or 0
+            for location in (job.location, *job.needs)
+            if location is not None
+        )
         if batch and size + more > _BATCH_BYTES:
             yield batch
             batch, size = [], 0

@@ -105,10 +105,10 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
     at = 0
     try:
         while open_messages:
-            end, shape, left = open_messages[-1]
+            end, shape, bound = open_messages[-1]
             if at == end:
                 open_messages.pop()
-                most = min(most, left)
+                most = min(most, bound)
                 continue
             most -= 1
             if most < 0:

@@ -109,31 +109,31 @@ def read_record(fields: Fields) -> Record:
         shape = ({**_GAP, **(_SEGMENT if fields.has("segment") else _PLACE)}, {})
     if shape is None:
         raise Malformed(f"records of kind '{kind[:40]}' are not known")
-    given = {key: read(fields, key) for key, read in shape[0].items()}
-    given |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
-    if kind == "member" and given["holds"] not in _HELD:
+    values = {key: read(fields, key) for key, read in shape[0].items()}
+    values |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
+    if kind == "member" and values["holds"] not in _HELD:
         raise Malformed("a member holds neither a segment nor parts of one")
     return Record(
         kind,
         fields.name("thread_id"),
         fields.count("incarnation"),
         (fields.count("generation"), fields.count("seq")),
-        _about(kind, given),
-        given,
+        _about(kind, values),
+        values,
         fields.location() if kind == "member" else None,
     )
 
 
-def _about(kind: str, given: Mapping[str, Any]) -> About:
+def _about(kind: str, values: Mapping[str, Any]) -> About:
     if kind == "member":
-        return (kind, given["sha256"])
+        return (kind, values["sha256"])
     if kind in ("end", "setting"):
         return (kind,)
-    if kind == "pin" or (kind == "gap" and "segment" in given):
-        return (kind, given["segment"])
-    place = (given["checkpoint_ns"], given["checkpoint_id"])
+    if kind == "pin" or (kind == "gap" and "segment" in values):
+        return (kind, values["segment"])
+    place = (values["checkpoint_ns"], values["checkpoint_id"])
     if kind == "writes":
-        return (kind, *place, given["segment"])
+        return (kind, *place, values["segment"])
     return ("gap of" if kind == "gap" else kind, *place)
 
 
@@ -201,7 +201,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
         "retention_s": 0,
         "unsearchable": False,
     }
-    counting = [one for one in newest.values() if _counts(one, newest)]
+    counting = [record for record in newest.values() if _counts(record, newest)]
     folded.records = len(counting) + (end is not None)
     for record in counting:
         _put(folded, record)

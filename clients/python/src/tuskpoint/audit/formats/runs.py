@@ -43,7 +43,9 @@ class Part:
 
     def may_hold(self, threads: frozenset[str]) -> bool:
         """Return whether it can have records of one of the threads; without threads, of any."""
-        return not threads or any(self.first[0] <= one <= self.last[0] for one in threads)
+        return not threads or any(
+            self.first[0] <= thread_id <= self.last[0] for thread_id in threads
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def read_catalog(data: bytes, holder: str) -> Catalog:
     if len(levels) > _MOST_LEVELS:
         raise Malformed(f"it has more than {_MOST_LEVELS} levels of runs")
     merged = [merge.count("level") for merge in fields.children("merges")]
-    if any(one >= other for one, other in pairwise(merged)):
+    if any(level >= next_level for level, next_level in pairwise(merged)):
         raise Malformed("its merges are not in order")
     if any(level >= len(levels) or len(levels[level]) < MERGED_RUNS for level in merged):
         raise Malformed(f"it merges a level that has fewer than {MERGED_RUNS} runs")
@@ -148,7 +150,7 @@ def _check_parts(parts: Sequence[Part], ref: Part) -> None:
 def _lines(
     data: bytes, at: int, pages: Sequence[Part], ref: Part, threads: frozenset[str]
 ) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     plain_bytes = 0
     for page in pages:
         frame = data[at : at + (page.location.size_bytes or 0)]
@@ -161,10 +163,10 @@ def _lines(
             )
         plain = unpack(frame, min(MAX_UNPACKED, ref.plain_bytes - plain_bytes))
         plain_bytes += len(plain)
-        found += [one for one in _page(plain, page) if not threads or one[0] in threads]
+        lines += [line for line in _page(plain, page) if not threads or line[0] in threads]
     if at != len(data) or (not threads and plain_bytes != ref.plain_bytes):
         raise Malformed("its pages do not make up all of it")
-    return found
+    return lines
 
 
 def _page(plain: bytes, page: Part) -> list[tuple[str, str]]:

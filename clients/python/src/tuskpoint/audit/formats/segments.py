@@ -84,7 +84,7 @@ def read_segment(
         message = segment_pb2.ThreadSegment.FromString(plain)
     except DecodeError:
         raise Malformed("it is not a ThreadSegment") from None
-    rows = {(one.checkpoint_ns, one.checkpoint_id): one for one in message.checkpoints}
+    rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in message.checkpoints}
     writes: dict[Place, list[segment_pb2.SegmentWrite]] = {}
     for write in message.writes:
         writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
@@ -97,7 +97,7 @@ def read_segment(
     for digest in keyframes.union(*needs.values()):
         if digest not in own and digest[:_PREFIX] not in elsewhere:
             raise Malformed(f"it lacks value {digest.hex()}, and names nothing that holds it")
-    if any(own[one].keyframe for one in keyframes if one in own):
+    if any(own[digest].keyframe for digest in keyframes if digest in own):
         raise Malformed("the keyframe of a value is a patch")
     values: dict[bytes, _Value] = {write.digest: write for write in message.writes}
     return Segment(message, rows, writes, values | own, needs, members)
@@ -136,14 +136,17 @@ def _message_problems(
     yield not message.thread_id, "it lacks its thread"
     yield message.first_seq > message.last_seq, "its range ends before it begins"
     counts = [message.incarnation, message.generation, message.last_seq]
-    counts += (count for one in message.checkpoints for count in (one.seq, one.create_time_us))
+    counts += (count for row in message.checkpoints for count in (row.seq, row.create_time_us))
     counts += (write.seq for write in message.writes)
     yield max(counts) > MAX_COUNT, "it has a number above 2^63 - 1"
     yield rows < len(message.checkpoints), "it holds a checkpoint twice"
     yield values < len(message.values), "it holds a value twice"
     yield len(message.members) > _MOST_MEMBERS, f"it names more than {_MOST_MEMBERS} members"
-    yield not all(one.checkpoint_id for one in message.checkpoints), "a checkpoint has no ID"
-    slots = {(one.checkpoint_ns, one.checkpoint_id, one.task_id, one.idx) for one in message.writes}
+    yield not all(row.checkpoint_id for row in message.checkpoints), "a checkpoint has no ID"
+    slots = {
+        (write.checkpoint_ns, write.checkpoint_id, write.task_id, write.idx)
+        for write in message.writes
+    }
     yield len(slots) < len(message.writes), "it holds a write twice"
     for write in message.writes:
         named = write.checkpoint_id and write.task_id and write.channel
@@ -158,8 +161,8 @@ def _message_problems(
         yield from _value_problems(value)
     if message.HasField("handoff"):
         place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
-        held = {(one.checkpoint_ns, one.checkpoint_id) for one in message.checkpoints}
-        yield place not in held, "it lacks the checkpoint that it hands off"
+        places = {(row.checkpoint_ns, row.checkpoint_id) for row in message.checkpoints}
+        yield place not in places, "it lacks the checkpoint that it hands off"
         yield message.members, "it hands off a checkpoint and needs other segments"
 
 
@@ -207,7 +210,7 @@ def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
         elif content != "empty" or channel.digest:
             raise Malformed(f"channel '{channel.name}' is not empty and names no value")
     base = row.delta_base.channels
-    for names in ([one.name for one in state.channels], [one.name for one in base]):
+    for names in ([channel.name for channel in state.channels], [channel.name for channel in base]):
         if len(set(names)) < len(names):
             raise Malformed(f"checkpoint '{row.checkpoint_id}' has a channel twice")
     for delta in base:
@@ -251,39 +254,39 @@ def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Val
         segment: The segment.
         members: The members that it names, by hash; `None` for one that cannot be read.
     """
-    found = Values()
-    held: list[tuple[bytes, bytes, _Value]] = []
+    values = Values()
+    entries: list[tuple[bytes, bytes, _Value]] = []
     for write in segment.message.writes:
-        _plain(write, None, found, write.digest)
+        _plain(write, None, values, write.digest)
     own = (value.digest for value in segment.message.values)
     for digest in set(own).union(*segment.needs.values()):
-        value = _find(segment, members, digest, found, digest)
+        value = _find(segment, members, digest, values, digest)
         if value is not None:
-            held.append((getattr(value, "keyframe", b""), digest, value))
-    held.sort(key=lambda one: one[:2])
+            entries.append((getattr(value, "keyframe", b""), digest, value))
+    entries.sort(key=lambda entry: entry[:2])
     last, keyframe = b"", None
-    for based_on, digest, value in held:
+    for based_on, digest, value in entries:
         if based_on and based_on != last:
-            last, base = based_on, _find(segment, members, based_on, found, digest)
-            keyframe = None if base is None else _plain(base, None, found, based_on)
+            last, base = based_on, _find(segment, members, based_on, values, digest)
+            keyframe = None if base is None else _plain(base, None, values, based_on)
         if based_on:
-            _find(segment, members, based_on, found, digest)
+            _find(segment, members, based_on, values, digest)
         if based_on and keyframe is None:
-            found.problems.setdefault(digest, f"value {digest.hex()} lacks its keyframe")
+            values.problems.setdefault(digest, f"value {digest.hex()} lacks its keyframe")
             continue
-        _plain(value, keyframe if based_on else None, found, digest)
-    for digest in found.problems.keys() & found.segments_of.keys():
-        if any(members.get(one) is None for one in found.segments_of[digest]):
-            del found.problems[digest]  # the finding about the member says more
-    return found
+        _plain(value, keyframe if based_on else None, values, digest)
+    for digest in values.problems.keys() & values.segments_of.keys():
+        if any(members.get(sha256) is None for sha256 in values.segments_of[digest]):
+            del values.problems[digest]  # the finding about the member says more
+    return values
 
 
 def _find(
     segment: Segment,
     members: Mapping[str, Segment | None],
     digest: bytes,
-    found: Values,
-    asking: bytes,
+    values: Values,
+    dependent: bytes,
 ) -> _Value | None:
     """Return a value of a segment or of its members; note the members that hold it."""
     if (own := segment.values.get(digest)) is not None:
@@ -291,26 +294,28 @@ def _find(
     for location, prefixes in segment.members:
         if digest[:_PREFIX] not in prefixes:
             continue
-        found.segments_of[asking] = found.segments_of.get(asking, frozenset()) | {location.sha256}
+        values.segments_of[dependent] = values.segments_of.get(dependent, frozenset()) | {
+            location.sha256
+        }
         member = members.get(location.sha256)
         value = member.values.get(digest) if member is not None else None
         if member is None or value is not None:
             return value
-    found.problems[asking] = f"value {digest.hex()} is not where it should be"
+    values.problems[dependent] = f"value {digest.hex()} is not where it should be"
     return None
 
 
-def _plain(value: _Value, keyframe: bytes | None, found: Values, digest: bytes) -> bytes | None:
+def _plain(value: _Value, keyframe: bytes | None, values: Values, digest: bytes) -> bytes | None:
     """Return the bytes of a value; `None` if they do not have its digest."""
     try:
         data = unpacked(value, keyframe)
     except Malformed as error:
-        found.problems[digest] = f"value {digest.hex()}: {error}"
+        values.problems[digest] = f"value {digest.hex()}: {error}"
         return None
     actual = hashlib.sha256(value.type.encode() + b"\0")
     actual.update(data)
     if actual.digest() != digest:
-        found.problems[digest] = f"value {digest.hex()} has digest {actual.hexdigest()}"
+        values.problems[digest] = f"value {digest.hex()} has digest {actual.hexdigest()}"
         return None
     return data
 

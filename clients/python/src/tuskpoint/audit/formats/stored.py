@@ -85,11 +85,11 @@ class Fields:
     def document(cls, data: bytes, kind: str, holder: str) -> Fields:
         """Return the object of a document after checking `format_version` and `kind`."""
         fields = cls.parse(data, holder)
-        version, found = fields.count("format_version"), fields.text("kind")
+        version, actual_kind = fields.count("format_version"), fields.text("kind")
         if version != FORMAT_VERSION:
             raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
-        if found != kind:
-            raise Malformed(f"it is of kind '{found[:40]}' where a {kind} was expected")
+        if actual_kind != kind:
+            raise Malformed(f"it is of kind '{actual_kind[:40]}' where a {kind} was expected")
         return fields
 
     def has(self, key: str) -> bool:
@@ -102,16 +102,16 @@ class Fields:
 
     def name(self, key: str) -> str:
         """Return a text that is not empty."""
-        if found := self._typed(key, str):
-            return found
+        if text := self._typed(key, str):
+            return text
         raise Malformed(f"'{key}' is empty")
 
     def count(self, key: str) -> int:
         """Return a number that is whole, not negative, and not above `MAX_COUNT`."""
-        found = self._typed(key, int)
-        if not 0 <= found <= MAX_COUNT:
+        number = self._typed(key, int)
+        if not 0 <= number <= MAX_COUNT:
             raise Malformed(f"'{key}' is not a count")
-        return found
+        return number
 
     def flag(self, key: str) -> bool:
         """Return a boolean."""
@@ -119,24 +119,24 @@ class Fields:
 
     def sha256(self, key: str) -> str:
         """Return a hash in lowercase hex."""
-        found = self._content.get(key)
-        if not isinstance(found, str) or not is_sha256(found):
+        digest = self._content.get(key)
+        if not isinstance(digest, str) or not is_sha256(digest):
             raise Malformed(f"'{key}' is missing or not a SHA-256 in lowercase hex")
-        return found
+        return digest
 
     def sha256s(self, key: str) -> tuple[str, ...]:
         """Return a list of hashes."""
-        found = self._typed(key, list)
-        if not all(map(is_sha256, found)):
+        hashes = self._typed(key, list)
+        if not all(map(is_sha256, hashes)):
             raise Malformed(f"'{key}' holds something that is no SHA-256")
-        return tuple(found)
+        return tuple(hashes)
 
     def position(self, key: str) -> tuple[str, ...]:
         """Return a position in a run: four texts."""
-        found = self._typed(key, list)
-        if [type(one) for one in found] != [str] * 4:
+        texts = self._typed(key, list)
+        if [type(text) for text in texts] != [str] * 4:
             raise Malformed(f"'{key}' is no position in a run")
-        return tuple(found)
+        return tuple(texts)
 
     def child(self, key: str) -> Fields:
         """Return an object."""
@@ -144,7 +144,7 @@ class Fields:
 
     def children(self, key: str) -> list[Fields]:
         """Return the objects of a list."""
-        return [Fields(one, self._holder) for one in self._typed(key, list)]
+        return [Fields(child, self._holder) for child in self._typed(key, list)]
 
     def location(self) -> Location:
         """Return this object as a location."""
@@ -163,10 +163,10 @@ class Fields:
         return bytes.fromhex(key)
 
     def _typed(self, key: str, kind: type[_T]) -> _T:
-        found = self._content.get(key)
-        if type(found) is not kind:
+        value = self._content.get(key)
+        if type(value) is not kind:
             raise Malformed(f"'{key}' is missing or not of type {kind.__name__}")
-        return found
+        return value
 
 
 def is_json_object(data: bytes) -> bool:
@@ -178,10 +178,10 @@ def is_json_object(data: bytes) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    named = dict(pairs)
-    if len(named) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key comes twice")
-    return named
+    return members
 
 
 def _no_constant(name: str) -> object:
@@ -215,7 +215,7 @@ def read_part_list(
         raise Malformed(f"it names a part more than {_MOST_REPEATS} times")
     if len(set(parts)) != len(sizes):
         raise Malformed("it names a part with two sizes or at two places")
-    if not all(0 < one <= MEMBER_BYTES for one in sizes.values()):
+    if not all(0 < part_bytes <= MEMBER_BYTES for part_bytes in sizes.values()):
         raise Malformed(f"it has a part of no bytes, or of more than {MEMBER_BYTES}")
     if size > max_bytes or len(parts) > MOST_PARTS:
         raise Malformed(f"it has more than {MOST_PARTS} parts, or they make over {max_bytes} bytes")

@@ -101,10 +101,10 @@ class _Browser:
             self._thread(self._pick_thread())
 
     def _pick_thread(self) -> str:
-        found = self._client.threads()
+        threads = self._client.threads()
         is_first = True
         while True:
-            page = list(islice(found, _PAGE))
+            page = list(islice(threads, _PAGE))
             if page:
                 self._thread_page(page)
             elif is_first:
@@ -117,7 +117,7 @@ class _Browser:
                 return picked
             is_first = not page
             if is_first:
-                found = self._client.threads()
+                threads = self._client.threads()
 
     def _thread_page(self, page: list[ThreadRecord]) -> None:
         self._out.table(
@@ -125,26 +125,26 @@ class _Browser:
             (
                 (
                     str(number),
-                    self._out.folded(plain(one.thread_id)),
-                    self._out.folded(plain(one.agent_id)),
-                    state_text(self._out, one.state),
-                    ago(one.updated),
+                    self._out.folded(plain(thread.thread_id)),
+                    self._out.folded(plain(thread.agent_id)),
+                    state_text(self._out, thread.state),
+                    ago(thread.updated),
                 )
-                for number, one in enumerate(page, 1)
+                for number, thread in enumerate(page, 1)
             ),
         )
 
     def _picked_of(self, page: list[ThreadRecord]) -> str | None:
         """Return the thread that was picked; `None` for the next page."""
         while True:
-            said = self._ask("threads", _THREAD_KEYS)
-            if said == "n":
+            answer = self._ask("threads", _THREAD_KEYS)
+            if answer == "n":
                 return None
-            number = _number(said, len(page))
+            number = _number(answer, len(page))
             if number is not None:
                 return page[number].thread_id
-            if self._went_well(self._client.thread, said):
-                return said
+            if self._went_well(self._client.thread, answer):
+                return answer
 
     def _thread(self, thread_id: str) -> None:
         limit: int | None = _MOST_CHECKPOINTS
@@ -154,105 +154,112 @@ class _Browser:
                 self._out.say(f"thread {plain(thread_id)} has no checkpoints")
                 return
             numbered = self._tree(thread_id, entries)
-            said = self._ask(plain(thread_id), _TREE_KEYS)
-            number = _number(said, len(numbered))
-            if said == "b":
+            answer = self._ask(plain(thread_id), _TREE_KEYS)
+            number = _number(answer, len(numbered))
+            if answer == "b":
                 return
-            if said == "a":
+            if answer == "a":
                 limit = None
             elif number is None:
-                self._out.say(f"'{plain(said)}' is not one of these")
+                self._out.say(f"'{plain(answer)}' is not one of these")
             else:
-                one = numbered[number]
-                seen = (other for other in entries if other.checkpoint_ns == one.checkpoint_ns)
-                self._checkpoint(one, next(seen).checkpoint_id)
+                checkpoint = numbered[number]
+                seen = (
+                    entry for entry in entries if entry.checkpoint_ns == checkpoint.checkpoint_ns
+                )
+                self._checkpoint(checkpoint, next(seen).checkpoint_id)
 
     def _tree(self, thread_id: str, entries: list[CheckpointRecord]) -> list[CheckpointRecord]:
         """Print a thread; return its checkpoints as they are numbered there."""
         numbered: list[CheckpointRecord] = []
 
-        def label(one: CheckpointRecord) -> Text:
-            numbered.append(one)
+        def label(checkpoint: CheckpointRecord) -> Text:
+            numbered.append(checkpoint)
             line = self._out.styled(f"{len(numbered)}  ", "bold")
-            return line.append_text(checkpoint_line(self._out, one))
+            return line.append_text(checkpoint_line(self._out, checkpoint))
 
         self._out.tree(thread_tree(self._out, thread_id, "", entries, label))
         return numbered
 
-    def _checkpoint(self, one: CheckpointRecord, latest_id: str) -> None:
+    def _checkpoint(self, checkpoint: CheckpointRecord, latest_id: str) -> None:
         actions: dict[str, Callable[[CheckpointRecord], object]] = {
             "s": self._state,
             "d": self._difference,
             "r": partial(self._restore, latest_id),
             "f": self._fork,
         }
-        show_entry(self._out, one)
+        show_entry(self._out, checkpoint)
         while True:
-            said = self._ask(one.checkpoint_id, _CHECKPOINT_KEYS)
-            if said == "b":
+            answer = self._ask(checkpoint.checkpoint_id, _CHECKPOINT_KEYS)
+            if answer == "b":
                 return
-            if said not in actions:
-                self._out.say(f"'{plain(said)}' is not one of these")
-            elif self._went_well(actions[said], one) and said in "rf":
+            if answer not in actions:
+                self._out.say(f"'{plain(answer)}' is not one of these")
+            elif self._went_well(actions[answer], checkpoint) and answer in "rf":
                 return
 
-    def _state(self, one: CheckpointRecord) -> None:
+    def _state(self, checkpoint: CheckpointRecord) -> None:
         whole = self._client.load(
-            one.thread_id, one.checkpoint_id, checkpoint_ns=one.checkpoint_ns, view="json"
+            checkpoint.thread_id,
+            checkpoint.checkpoint_id,
+            checkpoint_ns=checkpoint.checkpoint_ns,
+            view="json",
         )
         show_state(self._out, whole, is_asked_again=is_asked_again(self._client, whole))
 
-    def _difference(self, one: CheckpointRecord) -> None:
-        if not one.parent_checkpoint_id:
+    def _difference(self, checkpoint: CheckpointRecord) -> None:
+        if not checkpoint.parent_checkpoint_id:
             self._out.say("it has no parent")
             return
-        found = self._client.diff(
-            one.thread_id,
-            one.parent_checkpoint_id,
-            one.checkpoint_id,
-            checkpoint_ns=one.checkpoint_ns,
+        diff = self._client.diff(
+            checkpoint.thread_id,
+            checkpoint.parent_checkpoint_id,
+            checkpoint.checkpoint_id,
+            checkpoint_ns=checkpoint.checkpoint_ns,
             max_changes=_MOST_CHANGES,
         )
-        print_changes(self._out, found.changes)
-        if found.truncated:
+        print_changes(self._out, diff.changes)
+        if diff.truncated:
             self._out.say("and more")
 
-    def _restore(self, latest_id: str, one: CheckpointRecord) -> None:
-        said = self._ask(f"take thread '{plain(one.thread_id)}' back to it", "y: yes, n: no")
-        if said != "y":
+    def _restore(self, latest_id: str, checkpoint: CheckpointRecord) -> None:
+        answer = self._ask(
+            f"take thread '{plain(checkpoint.thread_id)}' back to it", "y: yes, n: no"
+        )
+        if answer != "y":
             self._out.say("nothing was changed")
             return
-        made = self._client.rollback(
-            one.thread_id,
-            one.checkpoint_id,
+        rollback = self._client.rollback(
+            checkpoint.thread_id,
+            checkpoint.checkpoint_id,
             expected_head=latest_id,  # the one that was seen when this was decided
-            checkpoint_ns=one.checkpoint_ns,
+            checkpoint_ns=checkpoint.checkpoint_ns,
         )
-        self._out.say(f"restored: {made.checkpoint_id} is the latest now")
+        self._out.say(f"restored: {rollback.checkpoint_id} is the latest now")
         self.done.append(
             {
                 "kind": "restored",
-                "thread_id": made.thread_id,
-                "checkpoint_id": made.checkpoint_id,
-                "from": made.rolled_back_from,
+                "thread_id": rollback.thread_id,
+                "checkpoint_id": rollback.checkpoint_id,
+                "from": rollback.rolled_back_from,
             }
         )
 
-    def _fork(self, one: CheckpointRecord) -> None:
+    def _fork(self, checkpoint: CheckpointRecord) -> None:
         name = self._ask("name of the new thread", "nothing: the server makes one", may_be="")
-        made = self._client.fork(
-            one.thread_id,
-            one.checkpoint_id,
+        fork = self._client.fork(
+            checkpoint.thread_id,
+            checkpoint.checkpoint_id,
             new_thread_id=name,
-            checkpoint_ns=one.checkpoint_ns,
+            checkpoint_ns=checkpoint.checkpoint_ns,
         )
-        self._out.say(f"forked as thread {plain(made.new_thread_id)}")
+        self._out.say(f"forked as thread {plain(fork.new_thread_id)}")
         self.done.append(
             {
                 "kind": "forked",
-                "thread_id": made.new_thread_id,
-                "checkpoint_id": made.checkpoint_id,
-                "from": made.forked_from,
+                "thread_id": fork.new_thread_id,
+                "checkpoint_id": fork.checkpoint_id,
+                "from": fork.forked_from,
             }
         )
 
@@ -265,24 +272,24 @@ class _Browser:
             may_be: The meaning of an empty line. Default: ask again.
         """
         while True:
-            said = self._cli.ask(f"{about} ({keys})> ")
-            if said is None or said.strip() == "q":
+            line = self._cli.ask(f"{about} ({keys})> ")
+            if line is None or line.strip() == "q":
                 raise _Quit
-            if said.strip() or may_be is not None:
-                return said.strip() or str(may_be)
+            if line.strip() or may_be is not None:
+                return line.strip() or str(may_be)
 
-    def _went_well(self, action: Callable[[GivenT], object], given: GivenT) -> bool:
+    def _went_well(self, action: Callable[[GivenT], object], argument: GivenT) -> bool:
         """Do something; print a refusal, so that the person can try something else."""
         try:
-            action(given)
+            action(argument)
         except TuskPointError as error:
             self._out.say(self._out.styled(plain(error.message), "red"))
             return False
         return True
 
 
-def _number(said: str, count: int) -> int | None:
+def _number(answer: str, count: int) -> int | None:
     """Return the index of a number that counts from 1."""
-    if said.isdecimal() and 1 <= int(said) <= count:
-        return int(said) - 1
+    if answer.isdecimal() and 1 <= int(answer) <= count:
+        return int(answer) - 1
     return None

@@ -53,7 +53,7 @@ def list_checkpoints(
 ) -> None:
     """List the checkpoints of a thread, latest first."""
     most = table_limit(limit, is_json=cli.out.is_json)
-    found = cli.client.list(
+    checkpoints = cli.client.list(
         thread_id,
         checkpoint_ns=checkpoint_ns,
         label=label,
@@ -63,32 +63,35 @@ def list_checkpoints(
     # The service lists nothing for a missing thread; a person needs the error.
     cli.client.thread(thread_id)
     if cli.out.is_json:
-        for one in islice(found, most):
-            cli.out.line(shapes.entry(one))
+        for checkpoint in islice(checkpoints, most):
+            cli.out.line(shapes.entry(checkpoint))
         return
-    shown, is_more = head(found, most)
-    if not shown:
+    page, is_more = head(checkpoints, most)
+    if not page:
         cli.out.note("no checkpoints")
         return
-    _print_table(cli.out, shown)
+    _print_table(cli.out, page)
     if is_more:
         cli.out.note(f"there are more than {most}: --limit N shows more")
 
 
-def _print_table(out: Output, shown: list[CheckpointRecord]) -> None:
+def _print_table(out: Output, checkpoints: list[CheckpointRecord]) -> None:
     """Print checkpoints as a table; columns in which there is nothing are left out."""
     is_wide = not out.is_narrow
-    has_ns = any(one.checkpoint_ns for one in shown)
-    has_label = any(one.label for one in shown)
+    has_ns = any(checkpoint.checkpoint_ns for checkpoint in checkpoints)
+    has_label = any(checkpoint.label for checkpoint in checkpoints)
     headings = ["CHECKPOINT", "SAVED"] + ["STORED"] * is_wide
     headings += ["namespace"] * has_ns + ["label"] * has_label + ["summary"]
     rows = []
-    for one in shown:
-        row: list[str | Text] = [out.styled(short_id(one.checkpoint_id), "cyan"), ago(one.created)]
-        row += [durability_text(out, one.durability)] * is_wide
-        row += [out.folded(plain(one.checkpoint_ns))] * has_ns
-        row += [out.styled(plain(one.label), "magenta")] * has_label
-        rows.append([*row, plain(one.summary)])
+    for checkpoint in checkpoints:
+        row: list[str | Text] = [
+            out.styled(short_id(checkpoint.checkpoint_id), "cyan"),
+            ago(checkpoint.created),
+        ]
+        row += [durability_text(out, checkpoint.durability)] * is_wide
+        row += [out.folded(plain(checkpoint.checkpoint_ns))] * has_ns
+        row += [out.styled(plain(checkpoint.label), "magenta")] * has_label
+        rows.append([*row, plain(checkpoint.summary)])
     out.table(headings, rows)
 
 
@@ -121,23 +124,23 @@ def show(
     source: SourceName = "blob" if blob else "any"
     view: ViewName = "full" if state else "json"
     if checkpoint is None:
-        one = finding.load_either(cli.client, thread_id, checkpoint_ns, view=view, source=source)
+        record = finding.load_either(cli.client, thread_id, checkpoint_ns, view=view, source=source)
     else:
-        one = finding.load(
+        record = finding.load(
             cli.client, thread_id, checkpoint, checkpoint_ns, view=view, source=source
         )
     if state:
-        cli.out.object(_plain_state(one))
+        cli.out.object(_plain_state(record))
     elif cli.out.is_json:
-        cli.out.object(shapes.checkpoint(one))
+        cli.out.object(shapes.checkpoint(record))
     else:
-        show_entry(cli.out, one)
-        show_state(cli.out, one, is_asked_again=is_asked_again(cli.client, one))
+        show_entry(cli.out, record)
+        show_state(cli.out, record, is_asked_again=is_asked_again(cli.client, record))
 
 
-def _plain_state(one: CheckpointRecord) -> dict[str, Any]:
+def _plain_state(checkpoint: CheckpointRecord) -> dict[str, Any]:
     try:
-        return one.state
+        return checkpoint.state
     except UnreadableValue as error:
         name, kind = (error.metadata.get(key, "") for key in ("channel", "type"))
         raise CommandError(
@@ -147,59 +150,63 @@ def _plain_state(one: CheckpointRecord) -> dict[str, Any]:
         ) from error
 
 
-def show_entry(out: Output, one: CheckpointRecord) -> None:
+def show_entry(out: Output, checkpoint: CheckpointRecord) -> None:
     """Print a checkpoint without its state."""
-    stored = durability_text(out, one.durability)
-    if one.location is not None:
-        place, bytes_ = one.location, size(one.location.size)
+    stored = durability_text(out, checkpoint.durability)
+    if checkpoint.location is not None:
+        place, bytes_ = checkpoint.location, size(checkpoint.location.size)
         stored.append(f": {bytes_} in blob {place.blob_id}, SHA-256 {place.sha256}")
     out.fields(
         [
-            ("checkpoint", out.styled(one.checkpoint_id, "cyan")),
-            ("thread", plain(one.thread_id)),
-            ("namespace", plain(one.checkpoint_ns)),
-            ("agent", plain(one.agent_id)),
-            ("follows", one.parent_checkpoint_id),
-            ("forked from", plain(one.lineage.forked_from)),
-            ("rolled back from", plain(one.lineage.rolled_back_from)),
-            ("adopted from", plain(one.lineage.adopted_from)),
-            ("saved", moment(one.created)),
-            ("summary", plain(one.summary)),
-            ("label", out.styled(plain(one.label), "magenta")),
+            ("checkpoint", out.styled(checkpoint.checkpoint_id, "cyan")),
+            ("thread", plain(checkpoint.thread_id)),
+            ("namespace", plain(checkpoint.checkpoint_ns)),
+            ("agent", plain(checkpoint.agent_id)),
+            ("follows", checkpoint.parent_checkpoint_id),
+            ("forked from", plain(checkpoint.lineage.forked_from)),
+            ("rolled back from", plain(checkpoint.lineage.rolled_back_from)),
+            ("adopted from", plain(checkpoint.lineage.adopted_from)),
+            ("saved", moment(checkpoint.created)),
+            ("summary", plain(checkpoint.summary)),
+            ("label", out.styled(plain(checkpoint.label), "magenta")),
             ("stored", stored),
-            ("metadata", plain(compact(dict(one.metadata))) if one.metadata else ""),
+            ("metadata", plain(compact(dict(checkpoint.metadata))) if checkpoint.metadata else ""),
         ]
     )
 
 
-def is_asked_again(client: Client, one: CheckpointRecord) -> bool:
+def is_asked_again(client: Client, checkpoint: CheckpointRecord) -> bool:
     """Return whether a thread waits at a checkpoint that has an answer: to an earlier question."""
     from ..._messages.checkpoints.interrupts import RESUME
 
-    if one.checkpoint_ns or all(write.channel != RESUME for write in one.writes):
+    if checkpoint.checkpoint_ns or all(write.channel != RESUME for write in checkpoint.writes):
         return False
-    thread = client.thread(one.thread_id)
-    return thread.state == "interrupted" and thread.head_checkpoint_id == one.checkpoint_id
+    thread = client.thread(checkpoint.thread_id)
+    return thread.state == "interrupted" and thread.head_checkpoint_id == checkpoint.checkpoint_id
 
 
-def show_state(out: Output, one: CheckpointRecord, *, is_asked_again: bool = False) -> None:
+def show_state(out: Output, checkpoint: CheckpointRecord, *, is_asked_again: bool = False) -> None:
     """Print the state of a checkpoint that was read in the JSON view, and its pending writes."""
     out.say("")
     out.say(out.styled("state", "bold"))
-    for name, value in one.state.items():
+    for name, value in checkpoint.state.items():
         _show_value(out, plain(name), value)
-    if not one.state:
+    if not checkpoint.state:
         out.say(out.dim(f"{_INDENT}empty"))
-    _show_writes(out, one, is_asked_again=is_asked_again)
+    _show_writes(out, checkpoint, is_asked_again=is_asked_again)
 
 
-def _show_writes(out: Output, one: CheckpointRecord, *, is_asked_again: bool) -> None:
+def _show_writes(out: Output, checkpoint: CheckpointRecord, *, is_asked_again: bool) -> None:
     from ..._messages.checkpoints.interrupts import INTERRUPT, answered_interrupts, open_interrupts
 
-    waiting = open_interrupts(one)
-    answered = answered_interrupts(one, waiting, is_asked_again=is_asked_again)
+    waiting = open_interrupts(checkpoint)
+    answered = answered_interrupts(checkpoint, waiting, is_asked_again=is_asked_again)
     for title, style, questions in (
-        ("waits for an answer to", "bold yellow", [one for one in waiting if one not in answered]),
+        (
+            "waits for an answer to",
+            "bold yellow",
+            [interrupt for interrupt in waiting if interrupt not in answered],
+        ),
         ("answered, for the next run of its graph", "bold", answered),
     ):
         if questions:
@@ -209,7 +216,7 @@ def _show_writes(out: Output, one: CheckpointRecord, *, is_asked_again: bool) ->
     for title, is_error in (("failed with", True), ("pending writes", False)):
         writes = [
             write
-            for write in one.writes
+            for write in checkpoint.writes
             if write.channel != INTERRUPT and (write.channel == _ERROR) is is_error
         ]
         if writes:
@@ -291,8 +298,8 @@ def save(
         )
 
 
-def _whole(cli: Session, thread_id: str, given: str | None, checkpoint_ns: str) -> str | None:
-    return finding.checkpoint_id(cli.client, thread_id, given, checkpoint_ns) if given else given
+def _whole(cli: Session, thread_id: str, name: str | None, checkpoint_ns: str) -> str | None:
+    return finding.checkpoint_id(cli.client, thread_id, name, checkpoint_ns) if name else name
 
 
 @command("label", panel=CHANGE)
@@ -345,36 +352,38 @@ def answer(
     ] = False,
 ) -> None:
     """Answer the question that a thread waits for; its graph continues at its next run."""
-    said = cli.read(STDIN, "the answer").rstrip("\n") if value == STDIN else value
-    given = _answer(said, is_text=text)
-    wanted = finding.checkpoint_id(cli.client, thread_id, checkpoint)
-    questions = cli.client.interrupts(thread_id, checkpoint_id=wanted)
+    raw = cli.read(STDIN, "the answer").rstrip("\n") if value == STDIN else value
+    content = _answer(raw, is_text=text)
+    checkpoint_id = finding.checkpoint_id(cli.client, thread_id, checkpoint)
+    questions = cli.client.interrupts(thread_id, checkpoint_id=checkpoint_id)
     if not questions:
         raise CommandError(
             Exit.REFUSED,
-            f"checkpoint {wanted} of thread '{plain(thread_id)}' waits for no answer",
+            f"checkpoint {checkpoint_id} of thread '{plain(thread_id)}' waits for no answer",
             "`tuskpoint threads --state interrupted` lists the threads that wait",
         )
     if interrupt is None and len(questions) > 1:
-        named = plain(", ".join(one.interrupt_id for one in questions))
+        ids = plain(", ".join(question.interrupt_id for question in questions))
         raise CommandError(
             Exit.REFUSED,
-            f"checkpoint {wanted} waits for {len(questions)} answers: {named}",
+            f"checkpoint {checkpoint_id} waits for {len(questions)} answers: {ids}",
             "name one of them with --interrupt; `tuskpoint show` has the questions",
         )
-    answered = cli.client.answer(thread_id, given, checkpoint_id=wanted, interrupt_id=interrupt)
+    answered = cli.client.answer(
+        thread_id, content, checkpoint_id=checkpoint_id, interrupt_id=interrupt
+    )
     cli.out.say(f"answered checkpoint {answered} of thread {plain(thread_id)}")
     if cli.out.is_json:
-        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered, "answer": given})
+        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered, "answer": content})
 
 
-def _answer(said: str, *, is_text: bool) -> Any:
+def _answer(raw: str, *, is_text: bool) -> Any:
     if is_text:
-        return said
+        return raw
     try:
-        given = json.loads(said)
+        content = json.loads(raw)
     except ValueError:
-        return said
-    if given is None:
+        return raw
+    if content is None:
         raise CommandError(Exit.USAGE, "null is not an answer", "--text sends it as text")
-    return given
+    return content

@@ -104,38 +104,38 @@ def history(
     client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
     # The service would list nothing for a missing thread; a look-up by ID says so.
     threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
-    found: Iterable[CheckpointRecord]
+    checkpoints: Iterable[CheckpointRecord]
     if arranged is By.PARENT or most is None:
-        found = client.list(thread_id, limit=None if most is None else most + 1)
+        checkpoints = client.list(thread_id, limit=None if most is None else most + 1)
     else:
-        found = saved_last(client, threads, most + 1)
+        checkpoints = saved_last(client, threads, most + 1)
     if cli.out.is_json:
-        for one in _in_order(islice(found, most), arranged):
-            cli.out.line(shapes.entry(one))
+        for checkpoint in _in_order(islice(checkpoints, most), arranged):
+            cli.out.line(shapes.entry(checkpoint))
         return
-    shown, is_more = head(found, most)
-    if not shown:
+    page, is_more = head(checkpoints, most)
+    if not page:
         cli.out.note("no checkpoints")
         return
     if arranged is By.AGENT:
-        tree = agent_tree(cli.out, shown)
+        tree = agent_tree(cli.out, page)
     elif arranged is By.DATE:
-        tree = date_tree(cli.out, shown)
+        tree = date_tree(cli.out, page)
     else:
-        tree = thread_tree(cli.out, str(thread_id), shown[0].agent_id, shown)
+        tree = thread_tree(cli.out, str(thread_id), page[0].agent_id, page)
     cli.out.tree(tree)
     if is_more:
         cli.out.note(f"these are the latest {most}: --limit N shows more")
 
 
-def _in_order(found: Iterable[CheckpointRecord], arranged: By) -> Iterable[CheckpointRecord]:
+def _in_order(checkpoints: Iterable[CheckpointRecord], arranged: By) -> Iterable[CheckpointRecord]:
     """Return checkpoints in the order in which programs get them."""
     if arranged is By.PARENT:
-        return found
+        return checkpoints
     if arranged is By.DATE:
-        return newest(found, None)
-    of_agents = by_agent(found).values()
-    return chain.from_iterable(of_thread for one in of_agents for of_thread in one.values())
+        return newest(checkpoints, None)
+    of_agents = by_agent(checkpoints).values()
+    return chain.from_iterable(of_thread for threads in of_agents for of_thread in threads.values())
 
 
 @command("replay", panel=LOOK)
@@ -174,27 +174,27 @@ def replay(
     total = client.thread(thread_id).checkpoint_count if is_whole else None
     with (
         progress(cli.out, "replaying", total=total, noun="checkpoint", is_streaming=True) as bar,
-        closing(replayed) as found,
+        closing(replayed) as checkpoints,
     ):
-        for one in found:
-            _print_step(cli, one, view)
+        for checkpoint in checkpoints:
+            _print_step(cli, checkpoint, view)
             bar.advance()
 
 
-def _bound(cli: Session, thread_id: str, given: str, checkpoint_ns: str) -> str:
-    return finding.checkpoint_id(cli.client, thread_id, given, checkpoint_ns) if given else ""
+def _bound(cli: Session, thread_id: str, name: str, checkpoint_ns: str) -> str:
+    return finding.checkpoint_id(cli.client, thread_id, name, checkpoint_ns) if name else ""
 
 
-def _print_step(cli: Session, one: CheckpointRecord, view: ShownView) -> None:
+def _print_step(cli: Session, checkpoint: CheckpointRecord, view: ShownView) -> None:
     has_state = view is ShownView.JSON
     if cli.out.is_json:
-        cli.out.line(shapes.checkpoint(one) if has_state else shapes.entry(one))
+        cli.out.line(shapes.checkpoint(checkpoint) if has_state else shapes.entry(checkpoint))
         return
-    line = cli.out.styled(one.checkpoint_id, "cyan")
-    place = f" {plain(one.checkpoint_ns)}" if one.checkpoint_ns else ""
-    cli.out.say(line.append(f"{place}  {plain(one.summary)}".rstrip()))
+    line = cli.out.styled(checkpoint.checkpoint_id, "cyan")
+    place = f" {plain(checkpoint.checkpoint_ns)}" if checkpoint.checkpoint_ns else ""
+    cli.out.say(line.append(f"{place}  {plain(checkpoint.summary)}".rstrip()))
     if has_state:
-        show_state(cli.out, one)
+        show_state(cli.out, checkpoint)
         cli.out.say("")
 
 
@@ -214,14 +214,14 @@ def watch(
     ] = None,
 ) -> None:
     """Print the events of a thread, earlier and new ones, until Ctrl-C."""
-    kinds: list[EventName] | None = [one.value for one in kind] if kind else None
+    kinds: list[EventName] | None = [choice.value for choice in kind] if kind else None
     watched = cli.client.watch(thread_id, cursor=_cursor(cursor), kinds=kinds, view=view.value)
-    with closing(watched) as found:
-        for one in islice(found, limit):
+    with closing(watched) as events:
+        for event in islice(events, limit):
             if cli.out.is_json:
-                cli.out.line(shapes.event(one, with_state=view is ShownView.JSON))
+                cli.out.line(shapes.event(event, with_state=view is ShownView.JSON))
             else:
-                _print_event(cli, one, view)
+                _print_event(cli, event, view)
 
 
 def _cursor(text: str) -> bytes:
@@ -233,19 +233,19 @@ def _cursor(text: str) -> bytes:
         ) from error
 
 
-def _print_event(cli: Session, one: ThreadEvent, view: ShownView) -> None:
-    line = cli.out.dim(f"{one.time.astimezone():%Y-%m-%d %H:%M:%S}  ")
-    line.append(f"{one.kind:<19}", "bold").append("  ")
-    found = one.checkpoint
-    if found is not None:
-        line.append(short_id(found.checkpoint_id), "cyan")
-        said = found.label if one.kind == Kind.LABEL_SET else found.summary
-        line.append(f"  {plain(said)}" if said else "")
-    elif one.deleted_checkpoints:
-        line.append(f"{one.deleted_checkpoints:,}")
+def _print_event(cli: Session, event: ThreadEvent, view: ShownView) -> None:
+    line = cli.out.dim(f"{event.time.astimezone():%Y-%m-%d %H:%M:%S}  ")
+    line.append(f"{event.kind:<19}", "bold").append("  ")
+    checkpoint = event.checkpoint
+    if checkpoint is not None:
+        line.append(short_id(checkpoint.checkpoint_id), "cyan")
+        text = checkpoint.label if event.kind == Kind.LABEL_SET else checkpoint.summary
+        line.append(f"  {plain(text)}" if text else "")
+    elif event.deleted_checkpoints:
+        line.append(f"{event.deleted_checkpoints:,}")
     cli.out.say(line)
-    if found is not None and view is ShownView.JSON and one.kind == Kind.CHECKPOINT_SAVED:
-        show_state(cli.out, found)
+    if checkpoint is not None and view is ShownView.JSON and event.kind == Kind.CHECKPOINT_SAVED:
+        show_state(cli.out, checkpoint)
 
 
 @command("diff", panel=LOOK)
@@ -268,7 +268,7 @@ def diff(
 ) -> None:
     """Show what differs between the states of two checkpoints, in the JSON view."""
     client = cli.client
-    found = client.diff(
+    comparison = client.diff(
         thread_id,
         finding.checkpoint_id(client, thread_id, before, checkpoint_ns),
         finding.checkpoint_id(client, to_thread or thread_id, after, checkpoint_ns),
@@ -277,10 +277,10 @@ def diff(
         max_changes=limit,
     )
     if cli.out.is_json:
-        cli.out.object(shapes.difference(found))
+        cli.out.object(shapes.difference(comparison))
         return
-    print_changes(cli.out, found.changes)
-    if found.truncated:
+    print_changes(cli.out, comparison.changes)
+    if comparison.truncated:
         cli.out.note("there are more changes: --limit shows more")
 
 
@@ -288,15 +288,15 @@ def print_changes(out: Output, changes: tuple[Change, ...]) -> None:
     """Print the differences of two states, a line each."""
     if not changes:
         out.note("no difference")
-    for one in changes:
-        sign, style = _SIGNS[one.kind]
-        line: Text = out.styled(f"{sign} {plain(one.channel)}{plain(one.path)}", style)
+    for change in changes:
+        sign, style = _SIGNS[change.kind]
+        line: Text = out.styled(f"{sign} {plain(change.channel)}{plain(change.path)}", style)
         line.append(": ")
-        line.append(" -> ".join(_sides(one)))
+        line.append(" -> ".join(_sides(change)))
         out.screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def _sides(one: Change) -> Iterator[str]:
-    for side in (one.from_json, one.to_json):
+def _sides(change: Change) -> Iterator[str]:
+    for side in (change.from_json, change.to_json):
         if side is not None:
             yield plain(side)

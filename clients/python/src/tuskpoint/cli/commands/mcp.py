@@ -65,7 +65,7 @@ def mcp(
     Without --http, an application starts it and speaks to it over stdin and stdout.
     """
     only_http = (listen, serve_token_file, serve_cert_file, serve_key_file, serve_host)
-    if not http and (insecure_plaintext or any(one is not None for one in only_http)):
+    if not http and (insecure_plaintext or any(option is not None for option in only_http)):
         raise CommandError(
             Exit.USAGE, "--listen, --serve-... and --insecure-plaintext are options of --http"
         )

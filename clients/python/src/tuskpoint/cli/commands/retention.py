@@ -49,33 +49,33 @@ def policy(
     rules = _rules(cli.read(file, "the rules"), tenant) if file is not None else []
     if file is not None and not rules:
         raise CommandError(Exit.USAGE, f"'{file}' has no rules for tenant '{tenant}'")
-    found = cli.client.preview_retention(rules)
+    preview = cli.client.preview_retention(rules)
     if cli.out.is_json:
-        cli.out.object(shapes.preview(found))
+        cli.out.object(shapes.preview(preview))
         return
-    if not found.rules:
+    if not preview.rules:
         cli.out.note("no retention rules are in force: give a FILE, or start the server with one")
         return
-    for rule in found.rules:
+    for rule in preview.rules:
         cli.out.say(f"rule: {_spelled(rule)}")
-    shown, is_more = head(iter(found.effects), table_limit(limit, is_json=False))
-    if shown:
+    page, is_more = head(iter(preview.effects), table_limit(limit, is_json=False))
+    if page:
         rows = [
             [
-                cli.out.folded(plain(one.thread_id)),
-                "whole thread" if one.thread_deleted else "",
-                f"{one.checkpoints:,}",
-                size(one.journal_bytes),
-                size(one.stored_bytes),
+                cli.out.folded(plain(effect.thread_id)),
+                "whole thread" if effect.thread_deleted else "",
+                f"{effect.checkpoints:,}",
+                size(effect.journal_bytes),
+                size(effect.stored_bytes),
             ]
-            for one in shown
+            for effect in page
         ]
         cli.out.table(["thread", "DELETED", "CHECKPOINTS", "JOURNAL", "BLOB STORE"], rows)
-    if is_more or found.threads > len(found.effects):
-        cli.out.note(f"{found.threads:,} threads are concerned: --limit N shows more")
-    total = found.total
+    if is_more or preview.threads > len(preview.effects):
+        cli.out.note(f"{preview.threads:,} threads are concerned: --limit N shows more")
+    total = preview.total
     cli.out.say(
-        f"would delete {counted(found.threads_deleted, 'thread')} and in all "
+        f"would delete {counted(preview.threads_deleted, 'thread')} and in all "
         f"{counted(total.checkpoints, 'checkpoint')}: {size(total.journal_bytes)} of the journal, "
         f"{size(total.stored_bytes)} of the blob store"
     )
@@ -87,7 +87,7 @@ def _rules(text: str, tenant: str) -> list[RetentionRule]:
 
     try:
         tables = tomllib.loads(text)["retention"]
-        found: dict[tuple[str, str], tuple[bool, RetentionRule]] = {}
+        rules: dict[tuple[str, str], tuple[bool, RetentionRule]] = {}
         for table in tables:
             if unknown := table.keys() - _KEYS:
                 raise ValueError(f"'{min(unknown)}' is no key of a rule")
@@ -101,14 +101,14 @@ def _rules(text: str, tenant: str) -> list[RetentionRule]:
                 _time(table.get("keep_for")),
             )
             own, names = table["tenant"] == tenant, (rule.agent_id, rule.thread_id)
-            if own or names not in found:
-                found[names] = (own, rule)
+            if own or names not in rules:
+                rules[names] = (own, rule)
     except KeyError as error:
         problem = f"it lacks {error}"
         raise CommandError(Exit.USAGE, f"the rules cannot be used: {problem}") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise CommandError(Exit.USAGE, f"the rules cannot be used: {error}") from None
-    return [rule for _, rule in found.values()]
+    return [rule for _, rule in rules.values()]
 
 
 def _time(value: object) -> timedelta | None:
@@ -116,8 +116,8 @@ def _time(value: object) -> timedelta | None:
 
 
 def _spelled(rule: RetentionRule) -> str:
-    of = f"thread {plain(rule.thread_id)}" if rule.thread_id else "every thread"
-    of += f" of agent {plain(rule.agent_id)}" if rule.agent_id else ""
+    subject = f"thread {plain(rule.thread_id)}" if rule.thread_id else "every thread"
+    subject += f" of agent {plain(rule.agent_id)}" if rule.agent_id else ""
     parts = []
     if rule.delete_after is not None:
         parts.append(f"deleted after {span(rule.delete_after)} without a change")
@@ -125,7 +125,7 @@ def _spelled(rule: RetentionRule) -> str:
         parts.append(f"keeps the last {rule.keep_last}")
     if rule.keep_for is not None:
         parts.append(f"keeps checkpoints for {span(rule.keep_for)}")
-    return f"{of}: {', '.join(parts)}"
+    return f"{subject}: {', '.join(parts)}"
 
 
 @command("erase", panel=CHANGE)
@@ -148,23 +148,27 @@ def erase(
     """
     names = dict.fromkeys(thread_ids or ())
     if metadata is not None:
-        wanted = json_object(metadata, "--metadata")
-        names |= dict.fromkeys(one.thread_id for one in cli.client.list(metadata=wanted))
+        criteria = json_object(metadata, "--metadata")
+        names |= dict.fromkeys(
+            checkpoint.thread_id for checkpoint in cli.client.list(metadata=criteria)
+        )
     if not names:
         raise CommandError(Exit.USAGE, "there is no thread to erase", "give THREAD or --metadata")
     cli.confirm(f"Erase {counted(len(names), 'thread')} for good", is_agreed=yes)
     if output is not None:
         _write(output, "")  # a file that cannot be written is better known before
     with progress(cli.out, "erasing, and waiting until that is certified"):
-        receipts = [asdict(cli.client.erase(some)) for some in _in_batches(list(names))]
+        receipts = [asdict(cli.client.erase(batch)) for batch in _in_batches(list(names))]
     if output is not None:
-        _write(output, "".join(shapes.text(one, is_unicode=True) + "\n" for one in receipts))
+        _write(
+            output, "".join(shapes.text(receipt, is_unicode=True) + "\n" for receipt in receipts)
+        )
         cli.out.note(f"the receipts are in {output}")
-    for one in receipts:
+    for receipt in receipts:
         if output is None or cli.out.is_json:
-            cli.out.line(one)
-        left: dict[str, Any] = json.loads(one["content"])["left"]
-        for kind, copies in left.items():
+            cli.out.line(receipt)
+        copies_by_kind: dict[str, Any] = json.loads(receipt["content"])["left"]
+        for kind, copies in copies_by_kind.items():
             if copies:
                 listed = ", ".join(map(plain, copies))
                 cli.out.note(f"copies are left in {counted(len(copies), kind[:-1])}: {listed}")

@@ -47,7 +47,7 @@ def search(
     ] = 10,
 ) -> None:
     """Search checkpoints by their summaries and states."""
-    found = cli.client.search_history(
+    results = cli.client.search_history(
         query,
         limit,
         thread_id=thread_id,
@@ -56,27 +56,27 @@ def search(
         mode=None if mode is None else mode.value,
     )
     if cli.out.is_json:
-        cli.out.object(shapes.search(found))
+        cli.out.object(shapes.search(results))
         return
-    if found:
+    if results:
         cli.out.table(
             ("thread", "CHECKPOINT", "DISTANCE", "found"),
             (
                 (
-                    cli.out.folded(plain(one.thread_id)),
-                    cli.out.styled(short_id(one.checkpoint_id), "cyan"),
-                    f"{one.distance:.3f}",
-                    plain(one.summary or one.content),
+                    cli.out.folded(plain(result.thread_id)),
+                    cli.out.styled(short_id(result.checkpoint_id), "cyan"),
+                    f"{result.distance:.3f}",
+                    plain(result.summary or result.content),
                 )
-                for one in found
+                for result in results
             ),
         )
     else:
         cli.out.note("nothing found")
-    for warning in found.warnings:
+    for warning in results.warnings:
         if warning.kind == "text_truncated":
             cli.out.note(plain(warning.message))
-    if found.unindexed:
-        cli.out.note(f"{counted(found.unindexed, 'checkpoint')} are not indexed yet")
-    if found.truncated:
+    if results.unindexed:
+        cli.out.note(f"{counted(results.unindexed, 'checkpoint')} are not indexed yet")
+    if results.truncated:
         cli.out.note("there may be more that was not looked at: narrow the search")

@@ -133,7 +133,7 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
         },
         "certified_checkpoints": archive.certified_checkpoints,
         "gaps": archive.gaps,
-        "first_gaps": [shapes.record(one) for one in archive.first_gaps],
+        "first_gaps": [shapes.record(gap) for gap in archive.first_gaps],
         "last_flush": shapes.time(archive.last_flush),
         "last_error": archive.last_error,
         "last_error_time": shapes.time(archive.last_error_time),
@@ -167,7 +167,7 @@ def _print(
         [
             ("server", f"{target}, version {plain(info.version)}, up since {moment(info.started)}"),
             ("health", state),
-            *(("", cli.out.styled(plain(one), "yellow")) for one in health.problems),
+            *(("", cli.out.styled(plain(problem), "yellow")) for problem in health.problems),
             ("backlog", _backlog(archive)),
             ("certified", counted(archive.certified_checkpoints, "checkpoint")),
             ("last flush", moment(archive.last_flush)),
@@ -176,7 +176,7 @@ def _print(
             ("blobs", _blobs(info, archive)),
             ("journal", _journal(info, archive)),
             ("search", _search(cli, archive.search)),
-            *(("recipient", plain(one)) for one in info.recipients[:1]),
+            *(("recipient", plain(key)) for key in info.recipients[:1]),
         ]
     )
 
@@ -196,40 +196,40 @@ def _expiry(archive: ArchiveStatus) -> str:
 
 
 def _blobs(info: ServerInfo, archive: ArchiveStatus) -> str:
-    said = [plain(info.blob_backend)]
+    parts = [plain(info.blob_backend)]
     if archive.stored_blobs:  # counted where they are paid for
-        said += [f"{archive.stored_blobs:,} stored", f"{size(archive.billed_bytes)} billed"]
-        said.append(f"{archive.cost / _FROST_PER_WAL:.6f} WAL")
+        parts += [f"{archive.stored_blobs:,} stored", f"{size(archive.billed_bytes)} billed"]
+        parts.append(f"{archive.cost / _FROST_PER_WAL:.6f} WAL")
     if archive.spool_bytes:
-        said.append(f"spool {size(archive.spool_bytes)}")
+        parts.append(f"spool {size(archive.spool_bytes)}")
     if archive.cache_bytes:
-        said.append(f"cache {size(archive.cache_bytes)}")
-    return ", ".join(said)
+        parts.append(f"cache {size(archive.cache_bytes)}")
+    return ", ".join(parts)
 
 
 def _journal(info: ServerInfo, archive: ArchiveStatus) -> str:
-    said = [plain(info.journal_backend)]
+    parts = [plain(info.journal_backend)]
     if archive.journal_bytes:  # only administrators receive it
-        said.append(size(archive.journal_bytes))
+        parts.append(size(archive.journal_bytes))
     if archive.evicted_bytes:
-        said.append(f"{size(archive.evicted_bytes)} on the blob store only")
-    return ", ".join(said)
+        parts.append(f"{size(archive.evicted_bytes)} on the blob store only")
+    return ", ".join(parts)
 
 
 def _search(cli: Session, search: SearchStatus | None) -> str | Text:
     if search is None:
         return cli.out.dim("off")
-    said = f"{counted(search.indexed_checkpoints, 'checkpoint')} indexed"
+    text = f"{counted(search.indexed_checkpoints, 'checkpoint')} indexed"
     if search.unindexed_checkpoints:
         since = ago(search.oldest_unindexed)
-        said += f", {search.unindexed_checkpoints:,} waiting, the oldest since {since}"
+        text += f", {search.unindexed_checkpoints:,} waiting, the oldest since {since}"
     if search.truncated_checkpoints:
-        said += f", {search.truncated_checkpoints:,} by the latest part of their state"
+        text += f", {search.truncated_checkpoints:,} by the latest part of their state"
     if search.vectors:
-        said += f", {counted(search.vectors, 'vector')}"
+        text += f", {counted(search.vectors, 'vector')}"
     if search.memwal is not None:
-        said += f"; MemWal has {search.memwal.delivered:,}, {search.memwal.waiting:,} wait"
-    return said
+        text += f"; MemWal has {search.memwal.delivered:,}, {search.memwal.waiting:,} wait"
+    return text
 
 
 @command("accept-clock", panel=OPERATE)

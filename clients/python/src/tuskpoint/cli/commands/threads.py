@@ -66,72 +66,72 @@ def threads(
     if thread_ids:
         _describe(cli, thread_ids)
         return
-    wanted: StateName | None = None if state is None else state.value
+    state_name: StateName | None = None if state is None else state.value
     try:
         changed_after = None if since is None else time_of(since, now())
     except ValueError as error:
         raise CommandError(Exit.USAGE, f"--since: {error}") from None
-    found = cli.client.threads(
+    records = cli.client.threads(
         agent_id=agent,
         label=label,
-        state=wanted,
+        state=state_name,
         changed_after=changed_after,
         latest_first=latest,
     )
     most = table_limit(limit, is_json=cli.out.is_json)
     if cli.out.is_json:
-        for one in islice(found, most):
-            cli.out.line(shapes.thread(one, is_whole=False))
+        for record in islice(records, most):
+            cli.out.line(shapes.thread(record, is_whole=False))
         return
-    shown, is_more = head(found, most)
-    if not shown:
+    page, is_more = head(records, most)
+    if not page:
         cli.out.note("no threads")
         return
-    _print_table(cli.out, shown)
+    _print_table(cli.out, page)
     if is_more:
         cli.out.note(f"there are more than {most}: --limit N shows more")
 
 
-def _print_table(out: Output, shown: list[ThreadRecord]) -> None:
+def _print_table(out: Output, records: list[ThreadRecord]) -> None:
     is_wide = not out.is_narrow
     headings = ["thread", "agent", "STATE"] + ["LATEST"] * is_wide + ["CHANGED"]
     rows = []
-    for one in shown:
+    for record in records:
         row: list[str | Text] = [
-            out.folded(plain(one.thread_id)),
-            out.folded(plain(one.agent_id)),
-            state_text(out, one.state),
+            out.folded(plain(record.thread_id)),
+            out.folded(plain(record.agent_id)),
+            state_text(out, record.state),
         ]
-        row += [short_id(one.head_checkpoint_id)] * is_wide
-        rows.append([*row, ago(one.updated)])
+        row += [short_id(record.head_checkpoint_id)] * is_wide
+        rows.append([*row, ago(record.updated)])
     out.table(headings, rows)
 
 
 def _describe(cli: Session, thread_ids: list[str]) -> None:
-    for number, one in enumerate(map(cli.client.thread, thread_ids)):
+    for number, record in enumerate(map(cli.client.thread, thread_ids)):
         if cli.out.is_json:
-            cli.out.line(shapes.thread(one, is_whole=True))
+            cli.out.line(shapes.thread(record, is_whole=True))
             continue
         if number:
             cli.out.say("")
-        cli.out.fields(_fields(cli, one))
+        cli.out.fields(_fields(cli, record))
 
 
-def _fields(cli: Session, one: ThreadRecord) -> list[tuple[str, str | Text]]:
-    certified = one.checkpoint_count - one.uncertified_count
-    others = [f"{plain(ns)} {short_id(head)}" for ns, head in one.heads.items() if ns]
+def _fields(cli: Session, record: ThreadRecord) -> list[tuple[str, str | Text]]:
+    certified = record.checkpoint_count - record.uncertified_count
+    namespaces = [f"{plain(ns)} {short_id(head)}" for ns, head in record.heads.items() if ns]
     return [
-        ("thread", plain(one.thread_id)),
-        ("agent", plain(one.agent_id)),
-        ("state", state_text(cli.out, one.state)),
-        ("checkpoints", f"{one.checkpoint_count:,}, {certified:,} of them certified"),
-        ("latest", one.head_checkpoint_id),
-        ("namespaces", ", ".join(others)),
-        ("begun", moment(one.created)),
-        ("changed", moment(one.updated)),
-        ("expires", moment(one.expires) if one.expires else ""),
-        ("kept", f"{span(one.retention)} after its last change" if one.retention else ""),
-        ("search", "" if one.searchable else "does not find it"),
+        ("thread", plain(record.thread_id)),
+        ("agent", plain(record.agent_id)),
+        ("state", state_text(cli.out, record.state)),
+        ("checkpoints", f"{record.checkpoint_count:,}, {certified:,} of them certified"),
+        ("latest", record.head_checkpoint_id),
+        ("namespaces", ", ".join(namespaces)),
+        ("begun", moment(record.created)),
+        ("changed", moment(record.updated)),
+        ("expires", moment(record.expires) if record.expires else ""),
+        ("kept", f"{span(record.retention)} after its last change" if record.retention else ""),
+        ("search", "" if record.searchable else "does not find it"),
     ]
 
 
@@ -145,13 +145,13 @@ def delete(
     cli: Session, thread_ids: Threads, certified: Certified = False, yes: Yes = False
 ) -> None:
     """Delete threads with all their checkpoints. It asks first."""
-    known = [cli.client.thread(one) for one in dict.fromkeys(thread_ids)]
-    count = sum(one.checkpoint_count for one in known)
-    names = ", ".join(f"'{one.thread_id}'" for one in known)
-    noun = "thread" if len(known) == 1 else "threads"
+    records = [cli.client.thread(thread_id) for thread_id in dict.fromkeys(thread_ids)]
+    count = sum(record.checkpoint_count for record in records)
+    names = ", ".join(f"'{record.thread_id}'" for record in records)
+    noun = "thread" if len(records) == 1 else "threads"
     cli.confirm(f"Delete {noun} {names} with {counted(count, 'checkpoint')}", is_agreed=yes)
-    for one in known:
-        deleted = cli.client.delete(one.thread_id, durability=durability(certified))
-        cli.out.say(f"deleted thread {plain(one.thread_id)}: {counted(deleted, 'checkpoint')}")
+    for record in records:
+        deleted = cli.client.delete(record.thread_id, durability=durability(certified))
+        cli.out.say(f"deleted thread {plain(record.thread_id)}: {counted(deleted, 'checkpoint')}")
         if cli.out.is_json:
-            cli.out.line({"thread_id": one.thread_id, "deleted_checkpoints": deleted})
+            cli.out.line({"thread_id": record.thread_id, "deleted_checkpoints": deleted})

@@ -94,11 +94,11 @@ def import_threads(
             opened = open_things.enter_context(closing(_opened(source)))
         arrival = Arrival(cli.client._calls, opened, prefix, agent, restarts=restart_deleted)
         compares = _comparison(cli, opened, open_things) if compare and not dry_run else None
-        wanted = None if not thread else list(dict.fromkeys(thread))
-        total = opened.size(wanted) * (1 if dry_run else 2 + compare)
+        thread_ids = None if not thread else list(dict.fromkeys(thread))
+        total = opened.size(thread_ids) * (1 if dry_run else 2 + compare)
         run = _Import(cli, opened, arrival, compares, dry_run=dry_run)
         with progress(cli.out, "importing", total=total, is_streaming=cli.out.is_json) as bar:
-            outcomes = [run.thread(one, bar) for one in wanted or opened.threads()]
+            outcomes = [run.thread(thread_id, bar) for thread_id in thread_ids or opened.threads()]
     _conclude(cli, outcomes, has_damage=run.has_damage)
 
 
@@ -172,28 +172,30 @@ class _Import:
 def _say_error(cli: Session, message: str, hint: str) -> None:
     """Print the problem of one thread, for people, while others go on."""
     if not cli.out.is_json:
-        said = f"{message.rstrip('. ')}: {hint}" if hint else message
-        line = cli.out.styled("error: ", "bold red").append(plain(said))
+        text = f"{message.rstrip('. ')}: {hint}" if hint else message
+        line = cli.out.styled("error: ", "bold red").append(plain(text))
         cli.out.put(line, console=cli.out.stderr)
 
 
 def _conclude(cli: Session, outcomes: list[_Outcome], *, has_damage: bool) -> None:
     """Print the sums; raise if a thread failed."""
-    for which, says in (
+    for kind, says in (
         (IMPORTED, "imported"),
         (PLANNED, "would import"),
         (UNCHANGED, "already there:"),
     ):
-        some = [one for one in outcomes if one.outcome == which]
-        if some:
-            saved = sum(one.saved_checkpoints for one in some)
-            there = sum(one.checkpoints for one in some)
-            text = f"{says} {counted(len(some), 'thread')}, {counted(saved or there, 'checkpoint')}"
-            compared = all(one.compared for one in some)
+        group = [entry for entry in outcomes if entry.outcome == kind]
+        if group:
+            saved = sum(entry.saved_checkpoints for entry in group)
+            total = sum(entry.checkpoints for entry in group)
+            text = (
+                f"{says} {counted(len(group), 'thread')}, {counted(saved or total, 'checkpoint')}"
+            )
+            compared = all(entry.compared for entry in group)
             cli.out.say(f"{text}, equal to the source" if compared else text)
     if not outcomes:
         cli.out.note("the source has no threads")
-    failed = [one for one in outcomes if one.outcome == FAILED]
+    failed = [entry for entry in outcomes if entry.outcome == FAILED]
     if failed:
         raise CommandError(
             Exit.INTEGRITY if has_damage else Exit.REFUSED,
@@ -277,9 +279,9 @@ def export_threads(
     from ...transfer.lines import LinesWriter
     from ...transfer.threads import Problem
 
-    named = [cli.client.thread(one) for one in sorted(set(thread or ()))]
+    named = [cli.client.thread(thread_id) for thread_id in sorted(set(thread or ()))]
     records: Iterator[ThreadRecord] = iter(named) if thread else cli.client.threads()
-    total = sum(one.checkpoint_count for one in named) if thread else None
+    total = sum(record.checkpoint_count for record in named) if thread else None
     try:
         with (
             _plain_errors(),
@@ -307,9 +309,9 @@ def export_threads(
     if cli.out.is_json:
         cli.out.object({"file": str(file), **asdict(counts), "left_out": list(problems)})
     if problems:
-        for one in problems.values():
-            _say_error(cli, one.message, one.hint)
-        has_damage = any(one.is_damage for one in problems.values())
+        for failure in problems.values():
+            _say_error(cli, failure.message, failure.hint)
+        has_damage = any(failure.is_damage for failure in problems.values())
         raise CommandError(
             Exit.INTEGRITY if has_damage else Exit.REFUSED,
             f"{counted(len(problems), 'thread')} could not be exported and "

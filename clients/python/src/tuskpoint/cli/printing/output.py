@@ -176,11 +176,11 @@ class Output:
         )
 
 
-def head(found: Iterable[ItemT], limit: int | None) -> tuple[list[ItemT], bool]:
+def head(stream: Iterable[ItemT], limit: int | None) -> tuple[list[ItemT], bool]:
     """Return what is found up to a limit, and whether there is more."""
     if limit is None:
-        return list(found), False
-    items = list(islice(found, limit + 1))
+        return list(stream), False
+    items = list(islice(stream, limit + 1))
     return items[:limit], len(items) > limit
 
 

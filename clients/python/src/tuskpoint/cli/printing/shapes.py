@@ -37,78 +37,82 @@ def time(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def record(one: Any) -> Any:
+def record(content: Any) -> Any:
     """Return a record of the client, or what it holds, as JSON has it."""
-    if is_dataclass(one) and not isinstance(one, type):
-        return {key: record(value) for key, value in asdict(one).items()}
-    if isinstance(one, dict):
-        return {key: record(value) for key, value in one.items()}
-    if isinstance(one, list | tuple):
-        return [record(value) for value in one]
-    if isinstance(one, datetime):
-        return time(one)
-    if isinstance(one, timedelta):
-        return one.total_seconds()
-    if isinstance(one, bytes):
-        return base64.b64encode(one).decode()
-    return one
+    if is_dataclass(content) and not isinstance(content, type):
+        return {key: record(value) for key, value in asdict(content).items()}
+    if isinstance(content, dict):
+        return {key: record(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [record(value) for value in content]
+    if isinstance(content, datetime):
+        return time(content)
+    if isinstance(content, timedelta):
+        return content.total_seconds()
+    if isinstance(content, bytes):
+        return base64.b64encode(content).decode()
+    return content
 
 
-def thread(one: ThreadRecord, *, is_whole: bool) -> Shape:
+def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
     """Return a thread; its numbers and heads are null in a listing, which does not have them."""
     return {
-        "thread_id": one.thread_id,
-        "incarnation": one.incarnation,
-        "agent_id": one.agent_id,
-        "state": one.state,
-        "head_checkpoint_id": one.head_checkpoint_id,
-        "created": time(one.created),
-        "updated": time(one.updated),
-        "expires": time(one.expires),
-        "retention_s": None if one.retention is None else one.retention.total_seconds(),
-        "searchable": one.searchable,
-        "heads": dict(one.heads) if is_whole else None,
-        "checkpoint_count": one.checkpoint_count if is_whole else None,
-        "uncertified_count": one.uncertified_count if is_whole else None,
+        "thread_id": thread_record.thread_id,
+        "incarnation": thread_record.incarnation,
+        "agent_id": thread_record.agent_id,
+        "state": thread_record.state,
+        "head_checkpoint_id": thread_record.head_checkpoint_id,
+        "created": time(thread_record.created),
+        "updated": time(thread_record.updated),
+        "expires": time(thread_record.expires),
+        "retention_s": None
+        if thread_record.retention is None
+        else thread_record.retention.total_seconds(),
+        "searchable": thread_record.searchable,
+        "heads": dict(thread_record.heads) if is_whole else None,
+        "checkpoint_count": thread_record.checkpoint_count if is_whole else None,
+        "uncertified_count": thread_record.uncertified_count if is_whole else None,
     }
 
 
-def preview(one: RetentionPreview) -> Shape:
+def preview(retention: RetentionPreview) -> Shape:
     """Return what retention rules would delete."""
     rules = []
-    for rule in one.rules:
+    for rule in retention.rules:
         shape = asdict(rule)
         for name in ("delete_after", "keep_for"):
             length = shape.pop(name)
             shape[f"{name}_s"] = None if length is None else length.total_seconds()
         rules.append(shape)
-    return {**record(one), "rules": rules}
+    return {**record(retention), "rules": rules}
 
 
-def entry(one: CheckpointRecord) -> Shape:
+def entry(checkpoint_record: CheckpointRecord) -> Shape:
     """Return a checkpoint without its state."""
     return {
-        "thread_id": one.thread_id,
-        "checkpoint_ns": one.checkpoint_ns,
-        "checkpoint_id": one.checkpoint_id,
-        "parent_checkpoint_id": one.parent_checkpoint_id,
-        "agent_id": one.agent_id,
-        "created": time(one.created),
-        "summary": one.summary,
-        "label": one.label,
-        "metadata": dict(one.metadata),
-        "lineage": asdict(one.lineage),
-        "seq": one.seq,
-        "durability": one.durability,
-        "location": None if one.location is None else asdict(one.location),
+        "thread_id": checkpoint_record.thread_id,
+        "checkpoint_ns": checkpoint_record.checkpoint_ns,
+        "checkpoint_id": checkpoint_record.checkpoint_id,
+        "parent_checkpoint_id": checkpoint_record.parent_checkpoint_id,
+        "agent_id": checkpoint_record.agent_id,
+        "created": time(checkpoint_record.created),
+        "summary": checkpoint_record.summary,
+        "label": checkpoint_record.label,
+        "metadata": dict(checkpoint_record.metadata),
+        "lineage": asdict(checkpoint_record.lineage),
+        "seq": checkpoint_record.seq,
+        "durability": checkpoint_record.durability,
+        "location": None
+        if checkpoint_record.location is None
+        else asdict(checkpoint_record.location),
     }
 
 
-def checkpoint(one: CheckpointRecord) -> Shape:
+def checkpoint(checkpoint_record: CheckpointRecord) -> Shape:
     """Return a checkpoint that was read in the JSON view, with its state and pending writes."""
     return {
-        **entry(one),
-        "state": one.state,
+        **entry(checkpoint_record),
+        "state": checkpoint_record.state,
         "writes": [
             {
                 "task_id": write.task_id,
@@ -117,40 +121,40 @@ def checkpoint(one: CheckpointRecord) -> Shape:
                 "channel": write.channel,
                 "value": write.value,
             }
-            for write in one.writes
+            for write in checkpoint_record.writes
         ],
     }
 
 
-def event(one: ThreadEvent, *, with_state: bool) -> Shape:
+def event(change: ThreadEvent, *, with_state: bool) -> Shape:
     """Return a change of a thread."""
-    shown = None
-    if one.checkpoint is not None:
-        shown = checkpoint(one.checkpoint) if with_state else entry(one.checkpoint)
+    shape = None
+    if change.checkpoint is not None:
+        shape = checkpoint(change.checkpoint) if with_state else entry(change.checkpoint)
     return {
-        "kind": one.kind,
-        "seq": one.seq,
-        "incarnation": one.incarnation,
-        "time": time(one.time),
-        "cursor": base64.b64encode(one.cursor).decode(),
-        "deleted_checkpoints": one.deleted_checkpoints,
-        "checkpoint": shown,
+        "kind": change.kind,
+        "seq": change.seq,
+        "incarnation": change.incarnation,
+        "time": time(change.time),
+        "cursor": base64.b64encode(change.cursor).decode(),
+        "deleted_checkpoints": change.deleted_checkpoints,
+        "checkpoint": shape,
     }
 
 
 def difference(diff: Diff) -> Shape:
     """Return what differs between two checkpoints."""
-    return {"changes": [asdict(one) for one in diff.changes], "truncated": diff.truncated}
+    return {"changes": [asdict(change) for change in diff.changes], "truncated": diff.truncated}
 
 
-def verdict(one: CheckpointVerdict) -> Shape:
+def verdict(checkpoint_verdict: CheckpointVerdict) -> Shape:
     """Return what reading a stored checkpoint back showed."""
-    return {"kind": "verdict", **asdict(one)}
+    return {"kind": "verdict", **asdict(checkpoint_verdict)}
 
 
-def verification(one: Verification) -> Shape:
+def verification(outcome: Verification) -> Shape:
     """Return the outcome of a verification; its failures are among the verdicts before."""
-    total = asdict(one)
+    total = asdict(outcome)
     del total["failures"]
     return {"kind": "total", **total}
 
@@ -162,8 +166,8 @@ def search(results: SearchResults) -> Shape:
         "metric": results.metric,
         "unindexed": results.unindexed,
         "truncated": results.truncated,
-        "warnings": [asdict(one) for one in results.warnings],
-        "results": [asdict(one) for one in results],
+        "warnings": [asdict(warning) for warning in results.warnings],
+        "results": [asdict(result) for result in results],
     }
 
 
@@ -176,4 +180,4 @@ def text(shape: Any, *, is_unicode: bool, indent: int | None = None) -> str:
         indent: Spaces of each level, for people; one line without.
     """
     written = json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", written)

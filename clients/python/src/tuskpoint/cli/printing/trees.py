@@ -20,26 +20,28 @@ Label = Callable[["CheckpointRecord"], "Text"]
 _NOBODY = "no agent named"
 
 
-def checkpoint_line(out: Output, one: CheckpointRecord, *, is_latest: bool = False) -> Text:
+def checkpoint_line(out: Output, checkpoint: CheckpointRecord, *, is_latest: bool = False) -> Text:
     """Return a checkpoint on one line: ID, time, label, what happened."""
-    line = out.styled(short_id(one.checkpoint_id), "cyan")
-    line.append(f"  {ago(one.created)}", "dim")
+    line = out.styled(short_id(checkpoint.checkpoint_id), "cyan")
+    line.append(f"  {ago(checkpoint.created)}", "dim")
     if is_latest:
         line.append("  latest", "bold green")
-    if one.label:
-        line.append(f"  [{plain(one.label)}]", "magenta")
-    origin = _origin(one)
+    if checkpoint.label:
+        line.append(f"  [{plain(checkpoint.label)}]", "magenta")
+    origin = _origin(checkpoint)
     if origin:
         line.append(f"  {origin}", "yellow")
     # The service's own summary of a rollback begins with where it went, which is printed already.
-    said = one.summary.removeprefix(f"Rolled back to {one.lineage.rolled_back_from}: ")
-    if said:
-        line.append(f"  {plain(said)}")
+    summary = checkpoint.summary.removeprefix(
+        f"Rolled back to {checkpoint.lineage.rolled_back_from}: "
+    )
+    if summary:
+        line.append(f"  {plain(summary)}")
     return line
 
 
-def _origin(one: CheckpointRecord) -> str:
-    lineage = one.lineage
+def _origin(checkpoint: CheckpointRecord) -> str:
+    lineage = checkpoint.lineage
     for words, source in (
         ("forked from", lineage.forked_from),
         ("back at", lineage.rolled_back_from),
@@ -47,7 +49,7 @@ def _origin(one: CheckpointRecord) -> str:
     ):
         if source:
             thread_id, _, checkpoint_id = source.rpartition(":")
-            is_same = thread_id == one.thread_id
+            is_same = thread_id == checkpoint.thread_id
             shown = short_id(checkpoint_id)
             return f"{words} {shown}" if is_same else f"{words} {plain(thread_id)}:{shown}"
     return ""
@@ -58,9 +60,9 @@ def by_agent(
 ) -> dict[str, dict[str, list[CheckpointRecord]]]:
     """Return agents, their threads and the checkpoints of these, each newest first."""
     agents: dict[str, dict[str, list[CheckpointRecord]]] = {}
-    for one in newest(checkpoints, None):
-        threads = agents.setdefault(one.agent_id, {})
-        threads.setdefault(one.thread_id, []).append(one)
+    for checkpoint in newest(checkpoints, None):
+        threads = agents.setdefault(checkpoint.agent_id, {})
+        threads.setdefault(checkpoint.thread_id, []).append(checkpoint)
     return agents
 
 
@@ -71,8 +73,8 @@ def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
         branch = tree.add(_agent_text(out, agent))
         for thread_id, of_thread in threads.items():
             twig = branch.add(out.styled(plain(thread_id), "bold"))
-            for one in of_thread:
-                twig.add(checkpoint_line(out, one))
+            for checkpoint in of_thread:
+                twig.add(checkpoint_line(out, checkpoint))
     return tree
 
 
@@ -80,12 +82,14 @@ def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
     """Return days of this machine's time zone, below them the checkpoints of all threads."""
     tree = _root(out, "days")
     days: dict[str, Tree] = {}
-    for one in newest(checkpoints, None):
-        day = "" if one.created is None else f"{one.created.astimezone():%Y-%m-%d}"
+    for checkpoint in newest(checkpoints, None):
+        day = "" if checkpoint.created is None else f"{checkpoint.created.astimezone():%Y-%m-%d}"
         if day not in days:
             days[day] = tree.add(out.styled(day, "bold"))
-        line = checkpoint_line(out, one)
-        who = plain(one.thread_id) + (f" ({plain(one.agent_id)})" if one.agent_id else "")
+        line = checkpoint_line(out, checkpoint)
+        who = plain(checkpoint.thread_id) + (
+            f" ({plain(checkpoint.agent_id)})" if checkpoint.agent_id else ""
+        )
         days[day].add(out.styled(f"{who}  ", "bold").append_text(line))
     return tree
 
@@ -112,8 +116,8 @@ def thread_tree(
     title.append(f"  {counted(len(latest_first), 'checkpoint')}", "dim")
     tree = _tree(out, title)
     by_namespace: dict[str, list[CheckpointRecord]] = {}
-    for one in sorted(latest_first, key=lambda one: one.checkpoint_ns):
-        by_namespace.setdefault(one.checkpoint_ns, []).append(one)
+    for checkpoint in sorted(latest_first, key=lambda checkpoint: checkpoint.checkpoint_ns):
+        by_namespace.setdefault(checkpoint.checkpoint_ns, []).append(checkpoint)
     for namespace, checkpoints in by_namespace.items():
         place = tree
         if namespace:
@@ -130,37 +134,41 @@ def _add_lines(
     Each line is walked from its end to where it meets one that was walked before, so that a
     thread of thousands is no deeper than it has branches.
     """
-    known = {one.checkpoint_id: one for one in latest_first}
+    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in latest_first}
     nodes: dict[str, Tree] = {}
     for end in latest_first:
         if end.checkpoint_id in nodes:
             continue
-        line = _line_from(end, known, nodes)
+        line = _line_from(end, by_id, nodes)
         left_at = nodes.get(line[-1].parent_checkpoint_id)
         where = place
         if left_at is not None:
             where = left_at.add(out.dim(f"branch of {counted(len(line), 'checkpoint')}"))
         elif nodes:
             where = place.add(out.dim(f"beginning anew, {counted(len(line), 'checkpoint')}"))
-        for one in line:
+        for checkpoint in line:
             text = (
-                checkpoint_line(out, one, is_latest=one is latest_first[0])
+                checkpoint_line(out, checkpoint, is_latest=checkpoint is latest_first[0])
                 if label is None
-                else label(one)
+                else label(checkpoint)
             )
-            nodes[one.checkpoint_id] = where.add(text)
+            nodes[checkpoint.checkpoint_id] = where.add(text)
 
 
 def _line_from(
-    end: CheckpointRecord, known: dict[str, CheckpointRecord], nodes: dict[str, Tree]
+    end: CheckpointRecord, by_id: dict[str, CheckpointRecord], nodes: dict[str, Tree]
 ) -> list[CheckpointRecord]:
     """Return a checkpoint and its ancestors that are known and not in the tree yet."""
     line: dict[str, CheckpointRecord] = {}
-    one: CheckpointRecord | None = end
+    checkpoint: CheckpointRecord | None = end
     # Parents are what clients say, so that they may lead round in a circle.
-    while one is not None and one.checkpoint_id not in nodes and one.checkpoint_id not in line:
-        line[one.checkpoint_id] = one
-        one = known.get(one.parent_checkpoint_id)
+    while (
+        checkpoint is not None
+        and checkpoint.checkpoint_id not in nodes
+        and checkpoint.checkpoint_id not in line
+    ):
+        line[checkpoint.checkpoint_id] = checkpoint
+        checkpoint = by_id.get(checkpoint.parent_checkpoint_id)
     return list(line.values())
 
 

@@ -89,7 +89,9 @@ def plain(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _visible(one) for one in text)
+    return "".join(
+        character if character.isprintable() else _visible(character) for character in text
+    )
 
 
 def _visible(character: str) -> str:
@@ -123,4 +125,4 @@ def value_lines(value: Any, width: int) -> list[str]:
     line = plain(compact(value))
     if len(line) <= width or not isinstance(value, dict | list):
         return [line]
-    return [plain(one) for one in json.dumps(value, ensure_ascii=False, indent=2).split("\n")]
+    return [plain(part) for part in json.dumps(value, ensure_ascii=False, indent=2).split("\n")]

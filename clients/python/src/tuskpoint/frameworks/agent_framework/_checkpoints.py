@@ -91,8 +91,8 @@ class TuskPointCheckpointStorage(AsyncAdapter):
             WorkflowCheckpointException: There is none with this ID, or a value in it is of a type
                 that is not allowed.
         """
-        async with aclosing(self._saved(checkpoint_id, full=True)) as found:
-            async for record in found:
+        async with aclosing(self._saved(checkpoint_id, full=True)) as records:
+            async for record in records:
                 return self._read(record)
         raise WorkflowCheckpointException(
             f"thread '{self.thread_id}' has no checkpoint with the ID '{checkpoint_id}'"
@@ -105,8 +105,8 @@ class TuskPointCheckpointStorage(AsyncAdapter):
             PreconditionFailed: Another program wrote the thread.
             WorkflowCheckpointException: A value is of a type that is not allowed.
         """
-        found = [self._read(one) async for one in self._of(workflow_name, full=True)]
-        return found[::-1]
+        checkpoints = [self._read(record) async for record in self._of(workflow_name, full=True)]
+        return checkpoints[::-1]
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Delete a checkpoint for the framework; return whether there was one.
@@ -114,10 +114,12 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         It gets the label "deleted", and stays in the history of the thread until the thread is
         pruned or deleted.
         """
-        found = [one async for one in self._saved(checkpoint_id)]
-        for one in found:
-            await self._client.set_label(self.thread_id, DELETED, checkpoint_id=one.checkpoint_id)
-        return bool(found)
+        records = [record async for record in self._saved(checkpoint_id)]
+        for record in records:
+            await self._client.set_label(
+                self.thread_id, DELETED, checkpoint_id=record.checkpoint_id
+            )
+        return bool(records)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
         """Return the latest checkpoint of a workflow; `None` if there is none.
@@ -126,8 +128,8 @@ class TuskPointCheckpointStorage(AsyncAdapter):
             PreconditionFailed: Another program wrote the thread.
             WorkflowCheckpointException: A value is of a type that is not allowed.
         """
-        async with aclosing(self._of(workflow_name)) as found:
-            async for latest in found:
+        async with aclosing(self._of(workflow_name)) as records:
+            async for latest in records:
                 record = await self._client.load(self.thread_id, latest.checkpoint_id)
                 return self._read(record)
         return None
@@ -138,8 +140,8 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         Raises:
             PreconditionFailed: Another program wrote the thread.
         """
-        found = [one.metadata["checkpoint_id"] async for one in self._of(workflow_name)]
-        return found[::-1]
+        ids = [record.metadata["checkpoint_id"] async for record in self._of(workflow_name)]
+        return ids[::-1]
 
     async def _save(self, checkpoint: WorkflowCheckpoint) -> None:
         state = self._channels(checkpoint)
@@ -158,9 +160,9 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         """Return a checkpoint as channels: one for each field, key of the state and executor."""
         written = self._values.written
         parts: dict[str, Any] = {}
-        for one in fields(checkpoint):
-            if one.name != "state":
-                parts[one.name] = written(getattr(checkpoint, one.name), one.name)
+        for field in fields(checkpoint):
+            if field.name != "state":
+                parts[field.name] = written(getattr(checkpoint, field.name), field.name)
         for key, value in checkpoint.state.items():
             if key == _EXECUTOR_STATE and type(value) is dict and value:
                 for name, inner in value.items():
@@ -190,37 +192,39 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         self, workflow_name: str, *, full: bool = False
     ) -> AsyncGenerator[CheckpointRecord, None]:
         """Yield the checkpoints of a workflow, latest first, of those with one ID the latest."""
-        known: set[str] = set()
-        async for one in self._client.list(self.thread_id, checkpoint_ns="", full=full):
-            refuse_foreign(self.thread_id, FRAMEWORK, one.metadata)
-            checkpoint_id = one.metadata["checkpoint_id"]
-            if one.metadata["workflow_name"] != workflow_name or checkpoint_id in known:
+        ids: set[str] = set()
+        async for record in self._client.list(self.thread_id, checkpoint_ns="", full=full):
+            refuse_foreign(self.thread_id, FRAMEWORK, record.metadata)
+            checkpoint_id = record.metadata["checkpoint_id"]
+            if record.metadata["workflow_name"] != workflow_name or checkpoint_id in ids:
                 continue
-            known.add(checkpoint_id)
-            if one.label != DELETED:
-                yield one
+            ids.add(checkpoint_id)
+            if record.label != DELETED:
+                yield record
 
     async def _saved(
         self, checkpoint_id: str, *, full: bool = False
     ) -> AsyncGenerator[CheckpointRecord, None]:
         """Yield the checkpoints of the thread that are one of the framework, latest first."""
-        wanted = {"framework": FRAMEWORK, "checkpoint_id": checkpoint_id}
-        async for one in self._client.list(
-            self.thread_id, checkpoint_ns="", metadata=wanted, full=full
+        metadata = {"framework": FRAMEWORK, "checkpoint_id": checkpoint_id}
+        async for record in self._client.list(
+            self.thread_id, checkpoint_ns="", metadata=metadata, full=full
         ):
-            if one.label != DELETED:
-                yield one
+            if record.label != DELETED:
+                yield record
 
 
 def _summary(checkpoint: WorkflowCheckpoint) -> str:
     """Return a sentence about a checkpoint, by names only."""
-    told = [f"{checkpoint.workflow_name}, superstep {checkpoint.iteration_count}"]
+    clauses = [f"{checkpoint.workflow_name}, superstep {checkpoint.iteration_count}"]
     if checkpoint.pending_request_info_events:
         waiting = checkpoint.pending_request_info_events.values()
-        told.append(f"waits for answers to {_named(one.source_executor_id for one in waiting)}")
+        clauses.append(
+            f"waits for answers to {_named(event.source_executor_id for event in waiting)}"
+        )
     if sources := [name for name, sent in checkpoint.messages.items() if sent]:
-        told.append(f"messages from {_named(sources)}")
-    return ": ".join([told[0], ", ".join(told[1:]) or "nothing left to do"])
+        clauses.append(f"messages from {_named(sources)}")
+    return ": ".join([clauses[0], ", ".join(clauses[1:]) or "nothing left to do"])
 
 
 def _named(names: Iterable[str]) -> str:

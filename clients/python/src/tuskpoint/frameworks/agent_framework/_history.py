@@ -74,8 +74,8 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
             ValueError: The session has no ID.
         """
         thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
-        found = items_of((await thread.read()).state, _MESSAGES)
-        return [Message.from_dict(copied(one)) for one in found]
+        items = items_of((await thread.read()).state, _MESSAGES)
+        return [Message.from_dict(copied(item)) for item in items]
 
     async def save_messages(
         self,
@@ -97,10 +97,10 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
             ValueError: The session has no ID.
         """
         thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
-        given = [copied(one.to_dict()) for one in messages]
+        items = [copied(message.to_dict()) for message in messages]
 
         def add(before: Version) -> Change | None:
-            new = _without_repeated(items_of(before.state, _MESSAGES), given)
+            new = _without_repeated(items_of(before.state, _MESSAGES), items)
             if not new:
                 return None
             state = appended(before.state, _MESSAGES, new)
@@ -118,16 +118,16 @@ def _thread_of(session_id: str | None) -> str:
 
 
 def _without_repeated(
-    kept: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, Any]]
+    history: Sequence[Mapping[str, Any]], messages: Sequence[Mapping[str, Any]]
 ) -> Sequence[Mapping[str, Any]]:
     """Return the given messages without those at their start that end what is kept."""
-    old, new = [*map(_identity, kept)], [*map(_identity, given)]
+    old, new = [*map(_identity, history)], [*map(_identity, messages)]
     for count in range(min(len(old), len(new)), 0, -1):
         if old[-count:] == new[:count]:
             # A single input may really be said again.
-            said_again = count == 1 and given[0].get("role") == "user" and old[-1][0] is None
-            return given if said_again else given[count:]
-    return given
+            said_again = count == 1 and messages[0].get("role") == "user" and old[-1][0] is None
+            return messages if said_again else messages[count:]
+    return messages
 
 
 def _identity(message: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ _SIMPLE: Mapping[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] =
 }
 _COLLECTIONS: tuple[type[Any], ...] = (tuple, set, frozenset)
 _TABLE: tuple[type[Any], ...] = (*_SIMPLE, *_COLLECTIONS, dict)
-_BUILT_IN: Mapping[str, type[Any]] = {one.__name__: one for one in _TABLE}
+_BUILT_IN: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _TABLE}
 
 
 class Values:
@@ -57,9 +57,9 @@ class Values:
     """
 
     def __init__(self, types: Iterable[type[Any]]) -> None:
-        self._types = {_name(one): one for one in types}
-        for name, one in self._types.items():
-            if not _has_form(one):
+        self._types = {_name(kind): kind for kind in types}
+        for name, kind in self._types.items():
+            if not _has_form(kind):
                 raise TypeError(
                     f"{name} cannot be saved as JSON: types are enums, dataclasses, models of "
                     "pydantic, and classes with to_dict and from_dict"
@@ -81,11 +81,11 @@ class Values:
                 malformed; the message has its path.
         """
         if isinstance(value, list):
-            return [self.read(one, f"{path}[{number}]") for number, one in enumerate(value)]
+            return [self.read(item, f"{path}[{number}]") for number, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if _TYPE not in value:
-            return {key: self.read(one, f"{path}.{key}") for key, one in value.items()}
+            return {key: self.read(item, f"{path}.{key}") for key, item in value.items()}
         name = value[_TYPE]
         cls = _BUILT_IN.get(name) or self._types.get(name) or _of_framework(name)
         if cls is None:
@@ -135,14 +135,16 @@ class Values:
         if isinstance(value, BaseModel):
             own = {name: getattr(value, name) for name in cls.model_fields}
             return self._fields({**own, **(value.model_extra or {})}, path, depth)
-        names = [one.name for one in dataclasses.fields(value) if one.init]
+        names = [field.name for field in dataclasses.fields(value) if field.init]
         return self._fields({name: getattr(value, name) for name in names}, path, depth)
 
     def _items(self, items: Iterable[Any], path: str, depth: int) -> list[Any]:
-        return [self._written(one, f"{path}[{number}]", depth) for number, one in enumerate(items)]
+        return [
+            self._written(item, f"{path}[{number}]", depth) for number, item in enumerate(items)
+        ]
 
     def _fields(self, fields: Mapping[str, Any], path: str, depth: int) -> dict[str, Any]:
-        return {key: self._written(one, f"{path}.{key}", depth) for key, one in fields.items()}
+        return {key: self._written(item, f"{path}.{key}", depth) for key, item in fields.items()}
 
     def _built(self, cls: type[Any], inner: Any) -> Any:
         if cls in _SIMPLE:
@@ -150,7 +152,9 @@ class Values:
         if cls in _BUILT_IN.values() or issubclass(cls, Enum):
             return cls(inner)
         if issubclass(cls, WorkflowEvent):
-            types = {f"{one.__module__}.{one.__qualname__}": one for one in self._types.values()}
+            types = {
+                f"{kind.__module__}.{kind.__qualname__}": kind for kind in self._types.values()
+            }
             return cls.from_dict(inner, allowed_types=types)
         if _has_dict(cls):
             return cls.from_dict(inner)
@@ -186,8 +190,8 @@ def _of_framework(name: str) -> type[Any] | None:
     module, _, cls_name = name.rpartition(".")
     if module.partition(".")[0] not in _FRAMEWORK:
         return None
-    found = getattr(sys.modules.get(module), cls_name, None)
-    if not isinstance(found, type) or found.__module__.partition(".")[0] not in _FRAMEWORK:
+    cls = getattr(sys.modules.get(module), cls_name, None)
+    if not isinstance(cls, type) or cls.__module__.partition(".")[0] not in _FRAMEWORK:
         return None
-    is_data = issubclass(found, Enum) or dataclasses.is_dataclass(found)
-    return found if is_data or (found.__module__ in _WITH_DICT and _has_dict(found)) else None
+    is_data = issubclass(cls, Enum) or dataclasses.is_dataclass(cls)
+    return cls if is_data or (cls.__module__ in _WITH_DICT and _has_dict(cls)) else None

@@ -85,8 +85,8 @@ class AsyncLineage(SaverBase):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting()
-        given = handoffs.given_descriptor(descriptor, handoff_json)
-        request = handoffs.adopting(given, _named(new_thread_id), "certified")
+        handoff = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(handoff, _named(new_thread_id), "certified")
         async with aclosing(self._async_calls.adopt_handoff(request)) as frames:
             async for frame in frames:
                 adopting.add(frame)
@@ -203,5 +203,7 @@ def _named(thread_id: object) -> str:
 
 def _plain(record: verification.Verification | differences.Diff) -> dict[str, Any]:
     """Return a record as dictionaries and lists."""
-    named = asdict(record)
-    return {key: list(one) if isinstance(one, tuple) else one for key, one in named.items()}
+    members = asdict(record)
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in members.items()
+    }

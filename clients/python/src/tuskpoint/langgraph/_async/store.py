@@ -29,7 +29,7 @@ class AsyncStore(StoreBase):
             if keys:
                 batch.got(keys, await client.get_items(keys.values(), refresh_ttl=refresh))
         for number, search in batch.searches.items():
-            found = await client.search_items(
+            items = await client.search_items(
                 search.namespace_prefix,
                 query=search.query,
                 filter=search.filter,
@@ -37,14 +37,14 @@ class AsyncStore(StoreBase):
                 offset=search.offset,
                 refresh_ttl=search.refresh_ttl,
             )
-            batch.results[number] = [found_item(one) for one in found[: max(0, search.limit)]]
+            batch.results[number] = [found_item(item) for item in items[: max(0, search.limit)]]
         for number, listing in batch.listings.items():
-            listed = await client.list_item_namespaces(
+            namespaces = await client.list_item_namespaces(
                 conditions(listing),
                 max_depth=listing.max_depth,
                 limit=max(1, listing.limit),
                 offset=listing.offset,
             )
-            batch.results[number] = listed[: max(0, listing.limit)]
+            batch.results[number] = namespaces[: max(0, listing.limit)]
         await client.put_items(batch.changes(), durability=self._durability)
         return batch.results

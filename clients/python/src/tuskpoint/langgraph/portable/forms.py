@@ -166,7 +166,7 @@ _FORMS: Mapping[type, Form] = {
     ),
     RegExp: Form(
         "javascript.RegExp",
-        lambda found: {"source": found.source, "flags": found.flags},
+        lambda regexp: {"source": regexp.source, "flags": regexp.flags},
         lambda saved: RegExp(_string(saved["source"]), _string(saved["flags"])),
     ),
 }
@@ -248,7 +248,7 @@ def _model_form(name: str, kind: type[BaseModel]) -> Form:
         return {"value": {**own, **(model.model_extra or {})}}
 
     def put_together(saved: Fields) -> BaseModel:
-        given = {inputs.get(field, field): value for field, value in saved["value"].items()}
-        return kind.model_validate(given)
+        arguments = {inputs.get(field, field): value for field, value in saved["value"].items()}
+        return kind.model_validate(arguments)
 
     return Form(name, taken_apart, put_together)

@@ -92,7 +92,7 @@ def message_class(identity: object) -> type[BaseMessage] | None:
     return ToolMessageChunk if name == "ToolMessageChunk" else MESSAGES.get(name)
 
 
-def build_message(kind: type[BaseMessage], given: Mapping[str, Any]) -> BaseMessage:
+def build_message(kind: type[BaseMessage], members: Mapping[str, Any]) -> BaseMessage:
     """Make a message of what either language saved of it.
 
     As in LangGraph, a part that the class does not accept is kept rather than refused: another
@@ -101,22 +101,22 @@ def build_message(kind: type[BaseMessage], given: Mapping[str, Any]) -> BaseMess
     Raises:
         ValueError: What every message of the class has is missing.
     """
-    named = {name: value for name, value in given.items() if name != "type"}
-    if "content" in named:
-        named.pop("content_blocks", None)  # LangChain.js saves blocks under both names
-    if isinstance(named.get("tool_calls"), list):
-        named["tool_calls"] = [_with_id(call) for call in named["tool_calls"]]
+    keywords = {name: value for name, value in members.items() if name != "type"}
+    if "content" in keywords:
+        keywords.pop("content_blocks", None)  # LangChain.js saves blocks under both names
+    if isinstance(keywords.get("tool_calls"), list):
+        keywords["tool_calls"] = [_with_id(call) for call in keywords["tool_calls"]]
     try:
-        return kind(**named)
+        return kind(**keywords)
     except (TypeError, ValueError, KeyError) as error:
         missing = [
             name
             for name, field in kind.model_fields.items()
-            if field.is_required() and name not in named
+            if field.is_required() and name not in keywords
         ]
         if missing:
             raise ValueError(f"this is no {kind.__name__}: it lacks {missing[0]}") from error
-        return kind.model_construct(**named)
+        return kind.model_construct(**keywords)
 
 
 def _with_id(call: Any) -> Any:

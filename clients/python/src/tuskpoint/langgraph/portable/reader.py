@@ -88,40 +88,40 @@ class Reader:
             raise ValueError("the value is nested more deeply than Python can follow") from None
         return None if value is _UNDEFINED else value
 
-    def _tree(self, found: Any, where: _Where) -> Any:
-        if isinstance(found, dict):
-            return self._object(found, where)
-        if isinstance(found, list):
-            return self._list(found, where)
-        if isinstance(found, int) and not -MAX_SAFE_INTEGER <= found <= MAX_SAFE_INTEGER:
-            return _large(found)
-        return found
+    def _tree(self, node: Any, where: _Where) -> Any:
+        if isinstance(node, dict):
+            return self._object(node, where)
+        if isinstance(node, list):
+            return self._list(node, where)
+        if isinstance(node, int) and not -MAX_SAFE_INTEGER <= node <= MAX_SAFE_INTEGER:
+            return _large(node)
+        return node
 
-    def _list(self, found: list[Any], where: _Where) -> list[Any]:
-        items = [item if type(item) in _AS_THEY_ARE else self._tree(item, where) for item in found]
+    def _list(self, nodes: list[Any], where: _Where) -> list[Any]:
+        items = [item if type(item) in _AS_THEY_ARE else self._tree(item, where) for item in nodes]
         return [None if item is _UNDEFINED else item for item in items]
 
-    def _object(self, found: dict[str, Any], where: _Where) -> Any:
-        version = found.get("lc")
+    def _object(self, node: dict[str, Any], where: _Where) -> Any:
+        version = node.get("lc")
         if version is None or isinstance(version, bool) or version not in (1, 2):
-            if where is _Where.MESSAGE and found.keys() == {_ESCAPE}:
-                return self._tree(found[_ESCAPE], _Where.ESCAPED)
-            return self._plain(found, where)
-        kind = found.get("type")
+            if where is _Where.MESSAGE and node.keys() == {_ESCAPE}:
+                return self._tree(node[_ESCAPE], _Where.ESCAPED)
+            return self._plain(node, where)
+        kind = node.get("type")
         try:
             if version == 2 and kind == "python":
-                return self._python(found, where)
+                return self._python(node, where)
             if where is _Where.ESCAPED:
                 raise _Inert
             if version == 1:
-                return self._message(found)
-            return self._javascript(found, kind, where)
+                return self._message(node)
+            return self._javascript(node, kind, where)
         except _Inert:
-            return Record(found)
+            return Record(node)
 
-    def _plain(self, found: Mapping[str, Any], where: _Where) -> dict[str, Any]:
+    def _plain(self, node: Mapping[str, Any], where: _Where) -> dict[str, Any]:
         members = {}
-        for key, item in found.items():
+        for key, item in node.items():
             value = item if type(item) in _AS_THEY_ARE else self._tree(item, where)
             if value is not _UNDEFINED:
                 members[key] = value
@@ -129,38 +129,38 @@ class Reader:
 
     # --- LangChain's and JavaScript's own ----------------------------------------------
 
-    def _message(self, found: dict[str, Any]) -> Any:
-        kind = message_class(found.get("id")) if found.get("type") == "constructor" else None
-        given = found.get("kwargs")
-        if kind is None or not isinstance(given, dict):
+    def _message(self, node: dict[str, Any]) -> Any:
+        kind = message_class(node.get("id")) if node.get("type") == "constructor" else None
+        kwargs = node.get("kwargs")
+        if kind is None or not isinstance(kwargs, dict):
             raise _Inert
-        return build_message(kind, self._plain(given, _Where.MESSAGE))
+        return build_message(kind, self._plain(kwargs, _Where.MESSAGE))
 
-    def _javascript(self, found: dict[str, Any], kind: object, where: _Where) -> Any:
+    def _javascript(self, node: dict[str, Any], kind: object, where: _Where) -> Any:
         if kind == "undefined":
             return _UNDEFINED
-        if kind == "delta_snapshot" and "value" in found:
-            held = self._tree(found["value"], where)
-            return _DeltaSnapshot(None if held is _UNDEFINED else held)
-        identity, given = found.get("id"), found.get("args")
-        if kind != "constructor" or not isinstance(identity, list) or not isinstance(given, list):
+        if kind == "delta_snapshot" and "value" in node:
+            value = self._tree(node["value"], where)
+            return _DeltaSnapshot(None if value is _UNDEFINED else value)
+        identity, args = node.get("id"), node.get("args")
+        if kind != "constructor" or not isinstance(identity, list) or not isinstance(args, list):
             raise _Inert
         build = _CONSTRUCTORS.get(identity[0]) if _is_name(identity) else None
-        if build is None or found.get("method") not in (None, _METHODS.get(identity[0])):
+        if build is None or node.get("method") not in (None, _METHODS.get(identity[0])):
             raise _Inert
-        marks = found.get("kwargs")
-        return build(self._list(given, where), marks if isinstance(marks, dict) else {})
+        marks = node.get("kwargs")
+        return build(self._list(args, where), marks if isinstance(marks, dict) else {})
 
     # --- Python's own ------------------------------------------------------------------
 
-    def _python(self, found: dict[str, Any], where: _Where) -> Any:
-        name = found.get("class")
+    def _python(self, node: dict[str, Any], where: _Where) -> Any:
+        name = node.get("class")
         form = self._forms.named(name)
         build: Callable[[Fields], Any] | None
         build = form.build if form is not None else _OBJECTS.get(str(name))
         if build is None:
             raise _Inert
-        parts = {key: item for key, item in found.items() if key not in _OF_THE_FORM}
+        parts = {key: item for key, item in node.items() if key not in _OF_THE_FORM}
         if where is _Where.ESCAPED:  # LangChain.js wraps this form too: what is in it is ours again
             where = _Where.MESSAGE
         try:
@@ -171,10 +171,10 @@ class Reader:
             raise ValueError(f"what was saved as {name} is invalid: {error!r}") from error
 
 
-def _large(found: int) -> int | float:
+def _large(number: int) -> int | float:
     """Return what digits beyond the safe integers mean: a double of JavaScript, rounded, or all."""
-    is_rounded = double_prints(found) and int(float(found)) != found
-    return float(found) if is_rounded else found
+    is_rounded = double_prints(number) and int(float(number)) != number
+    return float(number) if is_rounded else number
 
 
 # --- JavaScript's constructors --------------------------------------------------------------
@@ -184,41 +184,41 @@ def _is_name(identity: list[Any]) -> bool:
     return len(identity) == 1 and isinstance(identity[0], str)
 
 
-def _set(given: list[Any], marks: Fields) -> Any:
-    items = _hashed(_only_list(given))
-    if len(items) != len(given[0]):  # 1 and true are two items there, and one here
+def _set(args: list[Any], marks: Fields) -> Any:
+    items = _hashed(_only_list(args))
+    if len(items) != len(args[0]):  # 1 and true are two items there, and one here
         raise _Inert
     return items if marks.get("python") == "frozenset" else set(items)
 
 
-def _map(given: list[Any], marks: Fields) -> Any:
-    entries = _entries(_only_list(given))
+def _map(args: list[Any], marks: Fields) -> Any:
+    entries = _entries(_only_list(args))
     return entries if any(not isinstance(key, str) for key in entries) else Map(entries)
 
 
-def _bytes(given: list[Any], marks: Fields) -> Any:
-    octets = _only_list(given)
+def _bytes(args: list[Any], marks: Fields) -> Any:
+    octets = _only_list(args)
     if not all(type(octet) is int and 0 <= octet <= 255 for octet in octets):
         raise _Inert
     return bytearray(octets) if marks.get("python") == "bytearray" else bytes(octets)
 
 
-def _regexp(given: list[Any], marks: Fields) -> Any:
-    if len(given) != 2 or not all(isinstance(part, str) for part in given):
+def _regexp(args: list[Any], marks: Fields) -> Any:
+    if len(args) != 2 or not all(isinstance(part, str) for part in args):
         raise _Inert
-    return RegExp(*given)
+    return RegExp(*args)
 
 
-def _error(given: list[Any], marks: Fields) -> Any:
-    if len(given) != 1 or not isinstance(given[0], str):
+def _error(args: list[Any], marks: Fields) -> Any:
+    if len(args) != 1 or not isinstance(args[0], str):
         raise _Inert
-    return PortableError(given[0])
+    return PortableError(args[0])
 
 
-def _only_list(given: list[Any]) -> list[Any]:
-    if len(given) != 1 or not isinstance(given[0], list):
+def _only_list(args: list[Any]) -> list[Any]:
+    if len(args) != 1 or not isinstance(args[0], list):
         raise _Inert
-    return given[0]
+    return args[0]
 
 
 def _hashed(items: list[Any]) -> frozenset[Any]:

@@ -191,21 +191,21 @@ class Writer:
         return _python("javascript.RegExp", source=value.source, flags=value.flags)
 
     def _snapshot(self, value: _DeltaSnapshot, depth: int, level: int | None) -> Json:
-        held = self._at(".value", value.value, depth + 1, _below(level))
+        content = self._at(".value", value.value, depth + 1, _below(level))
         if level is None:
-            return {"lc": 2, "type": "delta_snapshot", "value": held}
+            return {"lc": 2, "type": "delta_snapshot", "value": content}
         raise NotPortable("the snapshot of a delta channel is inside a message")
 
     def _message(self, value: BaseMessage, depth: int, level: int | None) -> Json:
         level = 0 if level is None else level
-        given = {
+        kwargs = {
             self._string(name, depth, level): self._at(f".{name}", item, depth + 2, level + 2)
             for name, item in arguments(value)
         }
         if type(value) is ToolMessageChunk:
-            return _python(TOOL_CHUNK, value=given)
+            return _python(TOOL_CHUNK, value=kwargs)
         identity = [*NAMESPACE, type(value).__name__]
-        return {"lc": 1, "type": "constructor", "id": identity, "kwargs": given}
+        return {"lc": 1, "type": "constructor", "id": identity, "kwargs": kwargs}
 
     def _document(self, value: Document, depth: int, level: int | None) -> Json:
         # The properties that a document has in JavaScript, which has no serial form of it.
@@ -221,11 +221,13 @@ class Writer:
         kind = type(value)
         form = self._forms.of(kind)
         if form is not None:
-            taken = form.fields(value)
+            fields = form.fields(value)
             below = _below(level)
             return _python(
                 form.name,
-                **{name: self._field(name, item, depth + 1, below) for name, item in taken.items()},
+                **{
+                    name: self._field(name, item, depth + 1, below) for name, item in fields.items()
+                },
             )
         if isinstance(value, BaseException):
             return self._error(value, level)
@@ -274,8 +276,8 @@ class Writer:
         return form
 
     def _overwrite(self, value: Any, depth: int, level: int | None) -> Json:
-        held = self._at(".value", value.value, depth + 1, _below(level))
-        return {**_python("langgraph.types.Overwrite"), "__overwrite__": held}
+        content = self._at(".value", value.value, depth + 1, _below(level))
+        return {**_python("langgraph.types.Overwrite"), "__overwrite__": content}
 
 
 Write = Callable[[Writer, Any, int, int | None], Json]

@@ -72,7 +72,7 @@ async def checkpoint_save(
     state = parsed("state_json", state_json, 'write an object: {"key": value}')
     if not isinstance(state, dict):
         raise ToolError('state_json is not a JSON object; write {"key": value}')
-    saved = await client.save(
+    checkpoint_id = await client.save(
         thread_id,
         state,
         summary=summary,
@@ -84,8 +84,10 @@ async def checkpoint_save(
     )
     blob_id = None
     if durability == "certified":
-        blob_id = _blob_id(await client.load(thread_id, saved, view="entry"))
-    return Saved(thread_id=thread_id, checkpoint_id=saved, blob_id=blob_id, durability=durability)
+        blob_id = _blob_id(await client.load(thread_id, checkpoint_id, view="entry"))
+    return Saved(
+        thread_id=thread_id, checkpoint_id=checkpoint_id, blob_id=blob_id, durability=durability
+    )
 
 
 async def checkpoint_load(
@@ -114,18 +116,18 @@ async def checkpoint_load(
     a channel that is itself too long in parts: give `part.next_offset` as `offset`, and name
     the `checkpoint_id`, so that all parts are of one checkpoint.
     """
-    found = await client.load(
+    checkpoint = await client.load(
         thread_id, checkpoint_id or None, checkpoint_ns=checkpoint_ns, view="json"
     )
-    state = found.state
+    state = checkpoint.state
     if channel is None and not offset:
         shown, omitted = fitting(state, max_chars)
-        return _loaded(found, max_chars, state=shown, omitted=omitted, truncated=bool(omitted))
+        return _loaded(checkpoint, max_chars, state=shown, omitted=omitted, truncated=bool(omitted))
     piece = part_of(state, channel, offset, max_chars)
     if channel is not None and not offset and piece.next_offset is None:
         shown = {channel: state[channel]}
-        return _loaded(found, max_chars, state=shown, truncated=len(state) > 1)
-    return _loaded(found, max_chars, part=piece, truncated=True)
+        return _loaded(checkpoint, max_chars, state=shown, truncated=len(state) > 1)
+    return _loaded(checkpoint, max_chars, part=piece, truncated=True)
 
 
 async def checkpoint_resume(
@@ -147,10 +149,10 @@ async def checkpoint_list(
     checkpoint_ns: Namespace = "",
 ) -> Checkpoints:
     """List the checkpoints of a thread, newest first, without their states."""
-    found = client.list(
+    checkpoints = client.list(
         thread_id, checkpoint_ns=checkpoint_ns, before=before, label=label, limit=limit + 1
     )
-    entries = [_entry(one) async for one in found]
+    entries = [_entry(checkpoint) async for checkpoint in checkpoints]
     if not entries:
         await client.get_thread(thread_id)  # raises if there is none; the listing does not
     shown, is_more = page(entries, limit, PAGE_CHARS)
@@ -178,7 +180,7 @@ async def checkpoint_diff(
     diff = await client.diff(
         thread_id, id_a, id_b, checkpoint_ns=checkpoint_ns, max_changes=_MAX_CHANGES
     )
-    shown = Difference(
+    difference = Difference(
         thread_id=thread_id,
         id_a=id_a,
         id_b=id_b,
@@ -189,28 +191,30 @@ async def checkpoint_diff(
         truncated=diff.truncated,
     )
     lines: list[str] = []
-    left = max_chars
-    for one in diff.changes:
-        left -= 2 * len((one.from_json or "") + (one.to_json or "") + one.channel + one.path)
-        if lines and left < 0:
-            shown.truncated = True
+    room = max_chars
+    for change in diff.changes:
+        room -= 2 * len(
+            (change.from_json or "") + (change.to_json or "") + change.channel + change.path
+        )
+        if lines and room < 0:
+            difference.truncated = True
             break
-        lines.append(_add_change(shown, one))
-    shown.human_readable = "\n".join(lines) or "(no differences)"
-    return shown
+        lines.append(_add_change(difference, change))
+    difference.human_readable = "\n".join(lines) or "(no differences)"
+    return difference
 
 
-def _add_change(shown: Difference, change: Change) -> str:
+def _add_change(difference: Difference, change: Change) -> str:
     """Add a change to a difference; return its line for people."""
     place = change.channel + change.path
     before, after = change.from_json or "", change.to_json or ""
     if change.kind == "added":
-        shown.added[place] = _value(after)
+        difference.added[place] = _value(after)
         return f"+ {place}: {after}"
     if change.kind == "removed":
-        shown.removed[place] = _value(before)
+        difference.removed[place] = _value(before)
         return f"- {place}: {before}"
-    shown.changed[place] = FromTo.model_validate({"from": _value(before), "to": _value(after)})
+    difference.changed[place] = FromTo.model_validate({"from": _value(before), "to": _value(after)})
     return f"~ {place}: {before} -> {after}"
 
 
@@ -232,32 +236,32 @@ async def checkpoint_search(
     agent_id: Annotated[str, Field(description="Only threads of this agent. Default: all.")] = "",
 ) -> SearchAnswer:
     """Find past checkpoints by words, nearest first. checkpoint_load then loads one exactly."""
-    found = await client.search_history(
+    hits = await client.search_history(
         query, limit, thread_id=thread_id or None, agent_id=agent_id or None
     )
     results = [
         Found(
-            text=cut(one.content, _FOUND_CHARS),
-            distance=one.distance,
-            thread_id=one.thread_id,
-            checkpoint_id=one.checkpoint_id,
-            checkpoint_ns=one.checkpoint_ns,
-            summary=cut(one.summary, _FOUND_CHARS),
+            text=cut(hit.content, _FOUND_CHARS),
+            distance=hit.distance,
+            thread_id=hit.thread_id,
+            checkpoint_id=hit.checkpoint_id,
+            checkpoint_ns=hit.checkpoint_ns,
+            summary=cut(hit.summary, _FOUND_CHARS),
         )
-        for one in found
+        for hit in hits
     ]
     shown, is_more = page(results, limit, PAGE_CHARS)
     return SearchAnswer(
         query=query,
-        mode=found.mode,
+        mode=hits.mode,
         results=shown,
         truncated=is_more,
-        warnings=[one.message for one in found.warnings],
+        warnings=[warning.message for warning in hits.warnings],
     )
 
 
 def _loaded(
-    found: CheckpointRecord,
+    checkpoint: CheckpointRecord,
     max_chars: int,
     *,
     truncated: bool,
@@ -265,14 +269,14 @@ def _loaded(
     omitted: Sequence[Omitted] = (),
     part: Part | None = None,
 ) -> Loaded:
-    metadata = dict(found.metadata)
+    metadata = dict(checkpoint.metadata)
     is_shown = not is_deep(metadata) and len(json_text(metadata)) <= max_chars // _METADATA_PART
     return Loaded(
-        **_common(found),
-        thread_id=found.thread_id,
+        **_common(checkpoint),
+        thread_id=checkpoint.thread_id,
         metadata=metadata if is_shown else None,
         state=dict(state or {}),
-        truncated=truncated or any(map(_is_opaque, found.state.values())),
+        truncated=truncated or any(map(_is_opaque, checkpoint.state.values())),
         omitted=list(omitted),
         part=part,
     )
@@ -283,25 +287,25 @@ def _is_opaque(value: Any) -> bool:
     return isinstance(value, dict) and "$opaque" in value
 
 
-def _entry(found: CheckpointRecord) -> Entry:
-    return Entry(**_common(found))
+def _entry(checkpoint: CheckpointRecord) -> Entry:
+    return Entry(**_common(checkpoint))
 
 
-def _common(found: CheckpointRecord) -> dict[str, Any]:
+def _common(checkpoint: CheckpointRecord) -> dict[str, Any]:
     return {
-        "checkpoint_id": found.checkpoint_id,
-        "checkpoint_ns": found.checkpoint_ns,
-        "parent_checkpoint_id": found.parent_checkpoint_id or None,
-        "timestamp": None if found.created is None else moment(found.created),
-        "summary": found.summary,
-        "label": found.label,
-        "durability": found.durability,
-        "blob_id": _blob_id(found),
-        "forked_from": found.lineage.forked_from or None,
-        "rolled_back_from": found.lineage.rolled_back_from or None,
-        "adopted_from": found.lineage.adopted_from or None,
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "checkpoint_ns": checkpoint.checkpoint_ns,
+        "parent_checkpoint_id": checkpoint.parent_checkpoint_id or None,
+        "timestamp": None if checkpoint.created is None else moment(checkpoint.created),
+        "summary": checkpoint.summary,
+        "label": checkpoint.label,
+        "durability": checkpoint.durability,
+        "blob_id": _blob_id(checkpoint),
+        "forked_from": checkpoint.lineage.forked_from or None,
+        "rolled_back_from": checkpoint.lineage.rolled_back_from or None,
+        "adopted_from": checkpoint.lineage.adopted_from or None,
     }
 
 
-def _blob_id(found: CheckpointRecord) -> str | None:
-    return None if found.location is None else found.location.blob_id
+def _blob_id(checkpoint: CheckpointRecord) -> str | None:
+    return None if checkpoint.location is None else checkpoint.location.blob_id

@@ -31,13 +31,13 @@ async def checkpoint_fork(
     new_thread_id: NewThreadId,
 ) -> Forked:
     """Start a new thread from a checkpoint of another one, which does not change."""
-    made = await client.fork(source_thread_id, source_checkpoint_id, new_thread_id=new_thread_id)
+    fork = await client.fork(source_thread_id, source_checkpoint_id, new_thread_id=new_thread_id)
     return Forked(
-        source=made.forked_from,
-        new_thread_id=made.new_thread_id,
-        checkpoint_id=made.checkpoint_id,
+        source=fork.forked_from,
+        new_thread_id=fork.new_thread_id,
+        checkpoint_id=fork.checkpoint_id,
         blob_id=None,
-        forked_from=made.forked_from,
+        forked_from=fork.forked_from,
     )
 
 
@@ -53,13 +53,13 @@ async def checkpoint_rollback(
 
     Nothing is removed; the checkpoints in between stay in the history.
     """
-    made = await client.rollback(thread_id, checkpoint_id, expected_head=expected_head)
+    rollback = await client.rollback(thread_id, checkpoint_id, expected_head=expected_head)
     return RolledBack(
-        thread_id=made.thread_id,
-        checkpoint_id=made.checkpoint_id,
+        thread_id=rollback.thread_id,
+        checkpoint_id=rollback.checkpoint_id,
         restored_from=checkpoint_id,
         blob_id=None,
-        rolled_back_from=made.rolled_back_from,
+        rolled_back_from=rollback.rolled_back_from,
     )
 
 
@@ -80,8 +80,10 @@ async def handoff_checkpoint(
 
     Another agent gives the descriptor to adopt_checkpoint, on any server with the same blob store.
     """
-    made = await client.handoff(thread_id, checkpoint_id, to_agent=to_agent, recipient=recipient)
-    return Handoff(**made.as_dict())
+    descriptor = await client.handoff(
+        thread_id, checkpoint_id, to_agent=to_agent, recipient=recipient
+    )
+    return Handoff(**descriptor.as_dict())
 
 
 async def adopt_checkpoint(
@@ -96,14 +98,14 @@ async def adopt_checkpoint(
     new_thread_id: NewThreadId,
 ) -> Adopted:
     """Start a new thread from a hand-off, once the hash of its blob is checked."""
-    made = await client.adopt(handoff_json, new_thread_id, durability="journaled")
+    adoption = await client.adopt(handoff_json, new_thread_id, durability="journaled")
     return Adopted(
-        adopted_from=made.adopted_from,
-        new_thread_id=made.new_thread_id,
-        checkpoint_id=made.checkpoint_id,
-        blob_id=made.blob_id or None,
-        verified=made.verified,
-        signer=made.signer,
+        adopted_from=adoption.adopted_from,
+        new_thread_id=adoption.new_thread_id,
+        checkpoint_id=adoption.checkpoint_id,
+        blob_id=adoption.blob_id or None,
+        verified=adoption.verified,
+        signer=adoption.signer,
     )
 
 
@@ -113,15 +115,15 @@ async def verify_trail(
     limit: Annotated[int, Field(ge=1, le=500, description="At most this many steps.")] = 50,
 ) -> Trail:
     """Read every stored checkpoint of a thread back, and compare it with its recorded hash."""
-    others: list[Step] = []
+    other_steps: list[Step] = []
 
-    def take(one: CheckpointVerdict) -> None:
-        if one.verdict != "fail" and len(others) < limit:
-            others.append(_step(one))
+    def take(verdict: CheckpointVerdict) -> None:
+        if verdict.verdict != "fail" and len(other_steps) < limit:
+            other_steps.append(_step(verdict))
 
     total = await client.verify(thread_id, take)
     count = total.passed + total.failed + total.unverified + total.retracted
-    steps, _ = page([*map(_step, total.failures[:limit]), *others], limit, PAGE_CHARS)
+    steps, _ = page([*map(_step, total.failures[:limit]), *other_steps], limit, PAGE_CHARS)
     return Trail(
         thread_id=thread_id,
         ok=total.ok,
@@ -137,13 +139,13 @@ async def verify_trail(
     )
 
 
-def _step(one: CheckpointVerdict) -> Step:
+def _step(verdict: CheckpointVerdict) -> Step:
     return Step(
-        checkpoint_id=one.checkpoint_id,
-        checkpoint_ns=one.checkpoint_ns,
-        blob_id=None if one.location is None else one.location.blob_id,
-        stored_hash=None if one.location is None else one.location.sha256,
-        recomputed_hash=one.actual_sha256 or None,
-        status=_STATUSES[one.verdict],
-        detail=one.detail,
+        checkpoint_id=verdict.checkpoint_id,
+        checkpoint_ns=verdict.checkpoint_ns,
+        blob_id=None if verdict.location is None else verdict.location.blob_id,
+        stored_hash=None if verdict.location is None else verdict.location.sha256,
+        recomputed_hash=verdict.actual_sha256 or None,
+        status=_STATUSES[verdict.verdict],
+        detail=verdict.detail,
     )

@@ -49,8 +49,8 @@ async def thread_list(
     after: After = "",
 ) -> Threads:
     """List the threads, by ID."""
-    found = client.list_threads(agent_id=agent_id, label=label, state=state)
-    records = await first(found, limit + 1, lambda one: one.thread_id <= after)
+    threads = client.list_threads(agent_id=agent_id, label=label, state=state)
+    records = await first(threads, limit + 1, lambda thread: thread.thread_id <= after)
     shown, is_more = page(map(_thread, records), limit, PAGE_CHARS)
     return Threads(
         count=len(shown), threads=shown, next_after=shown[-1].thread_id if is_more else None
@@ -69,16 +69,16 @@ async def thread_waiting(
     if thread_id:
         records = [await client.get_thread(thread_id)]
     else:
-        found = client.list_threads(agent_id=agent_id, state="interrupted")
-        records = await first(found, limit + 1, lambda one: one.thread_id <= after)
+        threads = client.list_threads(agent_id=agent_id, state="interrupted")
+        records = await first(threads, limit + 1, lambda thread: thread.thread_id <= after)
     waiting = []
-    for one in records:
+    for thread in records:
         try:
-            questions = await client.interrupts(one.thread_id)
+            questions = await client.interrupts(thread.thread_id)
         except NotFound:
             continue  # deleted meanwhile, or a thread that has no checkpoint in its root
         if questions:
-            waiting.append(_waiting(one, questions, max_chars))
+            waiting.append(_waiting(thread, questions, max_chars))
     shown, is_more = page(waiting, limit, max_chars)
     is_more = is_more or len(records) > limit
     last = shown[-1].thread_id if shown else records[-1].thread_id if records else ""
@@ -139,21 +139,21 @@ async def thread_history(
     It takes a second, because it waits that long for more.
     """
     events: list[Event] = []
-    more, left = False, PAGE_CHARS
+    more, room = False, PAGE_CHARS
     reached = _decoded(cursor)
     watch = client.watch(thread_id, cursor=reached, view="entry", progress_s=_SILENCE_S)
-    async with aclosing(watch) as found:
-        async for one in found:
-            if one.is_progress:
-                reached = one.cursor
+    async with aclosing(watch) as thread_events:
+        async for thread_event in thread_events:
+            if thread_event.is_progress:
+                reached = thread_event.cursor
                 break
-            event = _event(one)
-            left -= len(event.model_dump_json())
-            more = len(events) == limit or (bool(events) and left < 0)
+            event = _event(thread_event)
+            room -= len(event.model_dump_json())
+            more = len(events) == limit or (bool(events) and room < 0)
             if more:
                 break
             events.append(event)
-            reached = one.cursor
+            reached = thread_event.cursor
     return History(
         thread_id=thread_id,
         count=len(events),
@@ -172,45 +172,49 @@ def _decoded(cursor: str) -> bytes:
         ) from error
 
 
-def _thread(one: ThreadRecord) -> Thread:
+def _thread(thread: ThreadRecord) -> Thread:
     return Thread(
-        thread_id=one.thread_id,
-        agent_id=one.agent_id,
-        state=one.state,
-        checkpoint_id=one.head_checkpoint_id or None,
-        created=moment(one.created),
-        updated=moment(one.updated),
+        thread_id=thread.thread_id,
+        agent_id=thread.agent_id,
+        state=thread.state,
+        checkpoint_id=thread.head_checkpoint_id or None,
+        created=moment(thread.created),
+        updated=moment(thread.updated),
     )
 
 
-def _waiting(thread: ThreadRecord, asked: Sequence[OpenInterrupt], max_chars: int) -> Waiting:
+def _waiting(thread: ThreadRecord, interrupts: Sequence[OpenInterrupt], max_chars: int) -> Waiting:
     return Waiting(
         thread_id=thread.thread_id,
         agent_id=thread.agent_id,
-        checkpoint_id=asked[0].checkpoint_id,
+        checkpoint_id=interrupts[0].checkpoint_id,
         since=moment(thread.updated),
-        questions=[_question(one, max_chars) for one in asked],
+        questions=[_question(interrupt, max_chars) for interrupt in interrupts],
     )
 
 
-def _question(one: OpenInterrupt, max_chars: int) -> Question:
-    text = json_text(one.value)
+def _question(interrupt: OpenInterrupt, max_chars: int) -> Question:
+    text = json_text(interrupt.value)
     is_long = len(text) > max_chars
     return Question(
-        interrupt_id=one.interrupt_id,
-        question=text[:max_chars] if is_long else one.value,
+        interrupt_id=interrupt.interrupt_id,
+        question=text[:max_chars] if is_long else interrupt.value,
         truncated=is_long,
     )
 
 
-def _event(one: ThreadEvent) -> Event:
+def _event(thread_event: ThreadEvent) -> Event:
     return Event(
-        seq=one.seq,
-        kind=one.kind,
-        time=moment(one.time),
-        checkpoint_id=None if one.checkpoint is None else one.checkpoint.checkpoint_id,
-        checkpoint_ns=None if one.checkpoint is None else one.checkpoint.checkpoint_ns,
-        summary="" if one.checkpoint is None else one.checkpoint.summary,
-        label="" if one.checkpoint is None else one.checkpoint.label,
-        deleted_checkpoints=one.deleted_checkpoints,
+        seq=thread_event.seq,
+        kind=thread_event.kind,
+        time=moment(thread_event.time),
+        checkpoint_id=None
+        if thread_event.checkpoint is None
+        else thread_event.checkpoint.checkpoint_id,
+        checkpoint_ns=None
+        if thread_event.checkpoint is None
+        else thread_event.checkpoint.checkpoint_ns,
+        summary="" if thread_event.checkpoint is None else thread_event.checkpoint.summary,
+        label="" if thread_event.checkpoint is None else thread_event.checkpoint.label,
+        deleted_checkpoints=thread_event.deleted_checkpoints,
     )

@@ -175,9 +175,9 @@ def audit_descriptor(
     from ....audit.checks import descriptor as audits
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
-    given = read_descriptor(session.read(file, "the descriptor"))
+    descriptor = read_descriptor(session.read(file, "the descriptor"))
     order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys, memory_bytes)
-    _run(session, order, lambda reader: audits.audit_descriptor(reader, given))
+    _run(session, order, lambda reader: audits.audit_descriptor(reader, descriptor))
 
 
 @command("manifest", within=AUDIT)
@@ -272,11 +272,11 @@ def audit_blobs(
     from ....audit.report import BadReport
 
     try:
-        listed = audits.read_listed(session.read(file, "the report"), file)
+        locations = audits.read_listed(session.read(file, "the report"), file)
     except BadReport as error:
         raise CommandError(Exit.USAGE, str(error), "give a file that --report wrote") from error
     order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
-    _run(session, order, lambda reader: audits.audit_blobs(reader, listed))
+    _run(session, order, lambda reader: audits.audit_blobs(reader, locations))
 
 
 @command("compare", within=AUDIT)
@@ -296,9 +296,9 @@ def compare_reports(
         reports = [read_report(session.read(name, "the report"), name) for name in (first, second)]
     except BadReport as error:
         raise CommandError(Exit.USAGE, str(error), "give files that --report wrote") from error
-    found = compare(*reports)
-    _show_comparison(session, found)
-    if not found.same:
+    comparison = compare(*reports)
+    _show_comparison(session, comparison)
+    if not comparison.same:
         raise typer.Exit(Exit.INTEGRITY)
 
 
@@ -413,8 +413,8 @@ async def _audited(
     try:
         with progress(session.out, "auditing", total=0, noun="step") as bar:
 
-            def show(one: Progress) -> None:
-                bar.reach(one.done, one.doing, total=one.total)
+            def show(state: Progress) -> None:
+                bar.reach(state.done, state.doing, total=state.total)
 
             findings = await audit(Reader(source, bounds, show, unwrap))
         return Report.of(findings, source, started, datetime.now(UTC))
@@ -460,18 +460,18 @@ def _show(session: Session, report: Report) -> None:
         out.put(line)
 
 
-def _show_comparison(session: Session, found: Comparison) -> None:
+def _show_comparison(session: Session, comparison: Comparison) -> None:
     if session.out.is_json:
         session.out.object(
             {
-                "same": found.same,
-                "findings_sha256": list(found.digests),
-                "differences": list(found.differences),
+                "same": comparison.same,
+                "findings_sha256": list(comparison.digests),
+                "differences": list(comparison.differences),
             }
         )
         return
-    session.out.put("the same" if found.same else "not the same")
-    for digest in dict.fromkeys(found.digests):
+    session.out.put("the same" if comparison.same else "not the same")
+    for digest in dict.fromkeys(comparison.digests):
         session.out.put(f"findings SHA-256 {digest}")
-    for difference in found.differences:
+    for difference in comparison.differences:
         session.out.put(f"  {plain(difference)}")

@@ -33,31 +33,31 @@ def trail(
     limit: Limit = None,
 ) -> None:
     """Show who called what, the latest last, and check that nothing was changed or left out."""
-    found = (
-        one
-        for one in cli.client.trail()
-        if thread in (None, one.thread_id) and who in (None, one.who)
+    entries = (
+        entry
+        for entry in cli.client.trail()
+        if thread in (None, entry.thread_id) and who in (None, entry.who)
     )
     most = table_limit(limit, is_json=cli.out.is_json)
     if cli.out.is_json and most is None:
-        for one in found:
-            cli.out.line(shapes.record(one))
+        for entry in entries:
+            cli.out.line(shapes.record(entry))
         return
-    shown = deque(found, most)
+    shown = deque(entries, most)
     if cli.out.is_json:
-        for one in shown:
-            cli.out.line(shapes.record(one))
+        for entry in shown:
+            cli.out.line(shapes.record(entry))
     elif shown:
         rows: list[list[str | Text]] = [
             [
-                moment(one.last),
-                plain(one.who),
-                one.method,
-                cli.out.folded(plain(one.thread_id)),
-                one.status,
-                f"{one.calls:,}",
+                moment(entry.last),
+                plain(entry.who),
+                entry.method,
+                cli.out.folded(plain(entry.thread_id)),
+                entry.status,
+                f"{entry.calls:,}",
             ]
-            for one in shown
+            for entry in shown
         ]
         cli.out.table(["TIME", "WHO", "CALL", "thread", "STATUS", "CALLS"], rows)
     else:

@@ -43,12 +43,12 @@ def verify(
         cli.out, "verifying", total=total, noun="checkpoint", is_streaming=cli.out.is_json
     ) as bar:
 
-        def take(one: CheckpointVerdict) -> None:
+        def take(verdict: CheckpointVerdict) -> None:
             bar.advance()
             if cli.out.is_json:
-                cli.out.line(shapes.verdict(one))
-            elif every or one.verdict == "fail":
-                shown.append(one)
+                cli.out.line(shapes.verdict(verdict))
+            elif every or verdict.verdict == "fail":
+                shown.append(verdict)
 
         outcome = cli.client.verify(thread_id, take)
     if cli.out.is_json:
@@ -59,19 +59,19 @@ def verify(
         raise _failure(thread_id, outcome)
 
 
-def _print(cli: Session, shown: list[CheckpointVerdict], outcome: Verification) -> None:
-    if shown:
+def _print(cli: Session, verdicts: list[CheckpointVerdict], outcome: Verification) -> None:
+    if verdicts:
         cli.out.table(
             ("VERDICT", "CHECKPOINT", "SIZE", "SHA-256", "detail"),
             (
                 (
-                    cli.out.styled(one.verdict, _STYLES[one.verdict]),
-                    short_id(one.checkpoint_id),
-                    "" if one.location is None else size(one.location.size),
-                    "" if one.location is None else one.location.sha256[:16],
-                    plain(one.detail),
+                    cli.out.styled(verdict.verdict, _STYLES[verdict.verdict]),
+                    short_id(verdict.checkpoint_id),
+                    "" if verdict.location is None else size(verdict.location.size),
+                    "" if verdict.location is None else verdict.location.sha256[:16],
+                    plain(verdict.detail),
                 )
-                for one in shown
+                for verdict in verdicts
             ),
         )
         cli.out.say("")

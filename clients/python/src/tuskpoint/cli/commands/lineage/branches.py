@@ -42,21 +42,21 @@ def fork(
 ) -> None:
     """Make a new thread that begins with a checkpoint of another."""
     client = cli.client
-    given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
-    made = client.fork(
+    checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    outcome = client.fork(
         thread_id,
-        given,
+        checkpoint_id,
         new_thread_id=new_thread,
         checkpoint_ns=checkpoint_ns,
         durability=durability(certified),
     )
-    cli.out.say(f"forked {plain(made.forked_from)} as thread {plain(made.new_thread_id)}")
+    cli.out.say(f"forked {plain(outcome.forked_from)} as thread {plain(outcome.new_thread_id)}")
     if cli.out.is_json:
         cli.out.object(
             {
-                "new_thread_id": made.new_thread_id,
-                "checkpoint_id": made.checkpoint_id,
-                "forked_from": made.forked_from,
+                "new_thread_id": outcome.new_thread_id,
+                "checkpoint_id": outcome.checkpoint_id,
+                "forked_from": outcome.forked_from,
             }
         )
 
@@ -97,7 +97,7 @@ def roll_back(
     certified: bool = False,
 ) -> None:
     """Roll a thread back, and print the outcome."""
-    made = cli.client.rollback(
+    outcome = cli.client.rollback(
         thread_id,
         checkpoint_id,
         expected_head=expected_head,
@@ -105,15 +105,15 @@ def roll_back(
         durability=durability(certified),
     )
     cli.out.say(
-        f"thread {plain(made.thread_id)} is back at {checkpoint_id}: {made.checkpoint_id} is its "
-        "latest now"
+        f"thread {plain(outcome.thread_id)} is back at {checkpoint_id}: {outcome.checkpoint_id} is "
+        "its latest now"
     )
     if cli.out.is_json:
         cli.out.object(
             {
-                "thread_id": made.thread_id,
-                "checkpoint_id": made.checkpoint_id,
-                "rolled_back_from": made.rolled_back_from,
+                "thread_id": outcome.thread_id,
+                "checkpoint_id": outcome.checkpoint_id,
+                "rolled_back_from": outcome.rolled_back_from,
             }
         )
 
@@ -153,45 +153,45 @@ def restore(
         raise CommandError(Exit.USAGE, "CHECKPOINT and --label exclude one another", "give one")
     client, thread_id = cli.client, given
     if checkpoint is not None:
-        wanted = finding.checkpoint_id(client, thread_id, checkpoint)
+        checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint)
     elif label is not None:
-        wanted = _labelled(cli, thread_id, label)
+        checkpoint_id = _labelled(cli, thread_id, label)
     else:
-        found = finding.snapshot_or_checkpoint(client, given)
-        if isinstance(found, SnapshotRecord):
-            _restore_snapshot(cli, found, certified=certified, yes=yes)
+        record = finding.snapshot_or_checkpoint(client, given)
+        if isinstance(record, SnapshotRecord):
+            _restore_snapshot(cli, record, certified=certified, yes=yes)
             return
-        thread_id, wanted = found.thread_id, found.checkpoint_id
+        thread_id, checkpoint_id = record.thread_id, record.checkpoint_id
     latest = finding.load(client, thread_id, None).checkpoint_id
-    if wanted == latest:
+    if checkpoint_id == latest:
         raise CommandError(
-            Exit.REFUSED, f"{wanted} is the latest of thread '{plain(thread_id)}' already"
+            Exit.REFUSED, f"{checkpoint_id} is the latest of thread '{plain(thread_id)}' already"
         )
     if not yes:
-        changes = client.diff(thread_id, latest, wanted, max_changes=_SHOWN_CHANGES)
+        changes = client.diff(thread_id, latest, checkpoint_id, max_changes=_SHOWN_CHANGES)
         print_changes(cli.out, changes.changes)
         if changes.truncated:
             cli.out.note("and more")
-    cli.confirm(f"Take thread '{thread_id}' back to {wanted}", is_agreed=yes)
+    cli.confirm(f"Take thread '{thread_id}' back to {checkpoint_id}", is_agreed=yes)
     # The person agreed to the difference to this latest checkpoint, and to no other.
-    roll_back(cli, thread_id, wanted, expected_head=latest, certified=certified)
+    roll_back(cli, thread_id, checkpoint_id, expected_head=latest, certified=certified)
 
 
 def _labelled(cli: Session, thread_id: str, label: str) -> str:
-    found = next(cli.client.list(thread_id, checkpoint_ns="", label=label, limit=1), None)
-    if found is None:
+    checkpoint = next(cli.client.list(thread_id, checkpoint_ns="", label=label, limit=1), None)
+    if checkpoint is None:
         raise CommandError(
             Exit.NOT_FOUND,
             f"thread '{plain(thread_id)}' has no checkpoint labelled '{plain(label)}'",
             "`tuskpoint list THREAD` lists its checkpoints",
         )
-    return found.checkpoint_id
+    return checkpoint.checkpoint_id
 
 
 def _restore_snapshot(
     cli: Session, snapshot: SnapshotRecord, *, certified: bool, yes: bool
 ) -> None:
-    names = ", ".join(f"'{one.thread_id}'" for one in snapshot.members)
+    names = ", ".join(f"'{member.thread_id}'" for member in snapshot.members)
     count = counted(len(snapshot.members), "thread")
     cli.confirm(f"Take {count} back to snapshot {snapshot.snapshot_id}: {names}", is_agreed=yes)
     restore_members(cli, snapshot, mode="rollback", certified=certified)

@@ -60,11 +60,11 @@ def handoff(
 ) -> None:
     """Store what is needed to continue from a checkpoint, and print its descriptor."""
     client = cli.client
-    given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
         descriptor = client.handoff(
             thread_id,
-            given,
+            checkpoint_id,
             to_agent=to_agent,
             checkpoint_ns=checkpoint_ns,
             include_key=include_key,
@@ -113,19 +113,19 @@ def adopt(
     descriptor = cli.read(file, "the descriptor")
     with progress(cli.out, _DOING["fetching"], noun=BYTES) as bar:
 
-        def report(at: AdoptProgress) -> None:
-            bar.reach(at.fetched_bytes, _DOING[at.stage])
+        def report(state: AdoptProgress) -> None:
+            bar.reach(state.fetched_bytes, _DOING[state.stage])
 
-        made = cli.client.adopt(
+        adoption = cli.client.adopt(
             descriptor,
             new_thread,
             on_progress=report,
             durability="journaled" if journaled else "certified",
             require_signers=require_signer or (),
         )
-    vouched = f", signed by {made.signer}" if made.signer else ", not signed"
+    vouched = f", signed by {adoption.signer}" if adoption.signer else ", not signed"
     cli.out.say(
-        f"adopted {plain(made.adopted_from)} as thread {plain(made.new_thread_id)}{vouched}"
+        f"adopted {plain(adoption.adopted_from)} as thread {plain(adoption.new_thread_id)}{vouched}"
     )
     if cli.out.is_json:
-        cli.out.object(shapes.record(made))
+        cli.out.object(shapes.record(adoption))

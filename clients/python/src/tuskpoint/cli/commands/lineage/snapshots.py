@@ -43,7 +43,7 @@ def create(
     certified: Certified = False,
 ) -> None:
     """Capture the latest checkpoints of threads."""
-    made = cli.client.create_snapshot(
+    snapshot = cli.client.create_snapshot(
         thread_ids,
         session_id=session,
         hostname=host,
@@ -51,10 +51,10 @@ def create(
         metadata=None if metadata is None else json_object(metadata, "--metadata"),
         durability=durability(certified),
     )
-    members = counted(len(made.members), "thread")
-    cli.out.say(f"captured {members} as snapshot {plain(made.snapshot_id)}")
+    members = counted(len(snapshot.members), "thread")
+    cli.out.say(f"captured {members} as snapshot {plain(snapshot.snapshot_id)}")
     if cli.out.is_json:
-        cli.out.object(shapes.record(made))
+        cli.out.object(shapes.record(snapshot))
 
 
 @command("list", within=SNAPSHOTS)
@@ -66,30 +66,30 @@ def list_snapshots(
     limit: Limit = None,
 ) -> None:
     """List snapshots, newest first."""
-    found = cli.client.list_snapshots(
+    snapshots = cli.client.list_snapshots(
         session_id=session, hostname=host, working_directory=directory
     )
     most = table_limit(limit, is_json=cli.out.is_json)
     if cli.out.is_json:
-        for one in islice(found, most):
-            cli.out.line(shapes.record(one))
+        for snapshot in islice(snapshots, most):
+            cli.out.line(shapes.record(snapshot))
         return
-    shown, is_more = head(found, most)
-    if not shown:
+    page, is_more = head(snapshots, most)
+    if not page:
         cli.out.note("no snapshots")
         return
     cli.out.table(
         ("SNAPSHOT", "CAPTURED", "THREADS", "session", "host", "directory"),
         (
             (
-                cli.out.styled(plain(one.snapshot_id), "cyan"),
-                ago(one.created),
-                f"{len(one.members):,}",
-                plain(one.session_id),
-                plain(one.hostname),
-                plain(one.working_directory),
+                cli.out.styled(plain(snapshot.snapshot_id), "cyan"),
+                ago(snapshot.created),
+                f"{len(snapshot.members):,}",
+                plain(snapshot.session_id),
+                plain(snapshot.hostname),
+                plain(snapshot.working_directory),
             )
-            for one in shown
+            for snapshot in page
         ),
     )
     if is_more:
@@ -99,24 +99,27 @@ def list_snapshots(
 @command("show", within=SNAPSHOTS)
 def show(cli: Session, snapshot: Snapshot) -> None:
     """Show a snapshot and what it captured."""
-    one = finding.snapshot(cli.client, snapshot)
+    record = finding.snapshot(cli.client, snapshot)
     if cli.out.is_json:
-        cli.out.object(shapes.record(one))
+        cli.out.object(shapes.record(record))
         return
     cli.out.fields(
         [
-            ("snapshot", cli.out.styled(plain(one.snapshot_id), "cyan")),
-            ("captured", moment(one.created)),
-            ("session", plain(one.session_id)),
-            ("host", plain(one.hostname)),
-            ("directory", plain(one.working_directory)),
-            ("metadata", plain(compact(dict(one.metadata))) if one.metadata else ""),
+            ("snapshot", cli.out.styled(plain(record.snapshot_id), "cyan")),
+            ("captured", moment(record.created)),
+            ("session", plain(record.session_id)),
+            ("host", plain(record.hostname)),
+            ("directory", plain(record.working_directory)),
+            ("metadata", plain(compact(dict(record.metadata))) if record.metadata else ""),
         ]
     )
     cli.out.say("")
     cli.out.table(
         ("thread", "CHECKPOINT"),
-        ((cli.out.folded(plain(member.thread_id)), member.checkpoint_id) for member in one.members),
+        (
+            (cli.out.folded(plain(member.thread_id)), member.checkpoint_id)
+            for member in record.members
+        ),
     )
 
 
@@ -135,11 +138,13 @@ def restore(
     yes: Yes = False,
 ) -> None:
     """Restore the threads of a snapshot as new threads: all of them, or none."""
-    one = finding.snapshot(cli.client, snapshot)
+    record = finding.snapshot(cli.client, snapshot)
     if rollback:
-        names = ", ".join(f"'{member.thread_id}'" for member in one.members)
-        cli.confirm(f"Take {names} back to snapshot {one.snapshot_id}", is_agreed=yes)
-    restore_members(cli, one, mode="rollback" if rollback else "new_threads", certified=certified)
+        names = ", ".join(f"'{member.thread_id}'" for member in record.members)
+        cli.confirm(f"Take {names} back to snapshot {record.snapshot_id}", is_agreed=yes)
+    restore_members(
+        cli, record, mode="rollback" if rollback else "new_threads", certified=certified
+    )
 
 
 def restore_members(
@@ -158,19 +163,21 @@ def restore_members(
                 "restored": [
                     {
                         "captured_thread_id": member.thread_id,
-                        "thread_id": one.thread_id,
-                        "checkpoint_id": one.checkpoint_id,
+                        "thread_id": reference.thread_id,
+                        "checkpoint_id": reference.checkpoint_id,
                     }
-                    for member, one in pairs
+                    for member, reference in pairs
                 ],
             }
         )
         return
-    for member, one in pairs:
-        if member.thread_id == one.thread_id:
-            cli.out.say(f"thread {plain(one.thread_id)} is back: {one.checkpoint_id}")
+    for member, reference in pairs:
+        if member.thread_id == reference.thread_id:
+            cli.out.say(f"thread {plain(reference.thread_id)} is back: {reference.checkpoint_id}")
         else:
-            cli.out.say(f"thread {plain(member.thread_id)} continues as {plain(one.thread_id)}")
+            cli.out.say(
+                f"thread {plain(member.thread_id)} continues as {plain(reference.thread_id)}"
+            )
 
 
 @command("delete", within=SNAPSHOTS)
@@ -178,10 +185,10 @@ def delete(
     cli: Session, snapshot: Snapshot, certified: Certified = False, yes: Yes = False
 ) -> None:
     """Delete a snapshot; threads restored from it stay. It asks first."""
-    one = finding.snapshot(cli.client, snapshot)
-    members = counted(len(one.members), "thread")
-    cli.confirm(f"Delete snapshot {one.snapshot_id} of {members}", is_agreed=yes)
-    deleted = cli.client.delete_snapshot(one.snapshot_id, durability=durability(certified))
-    cli.out.say(f"deleted snapshot {plain(one.snapshot_id)}")
+    record = finding.snapshot(cli.client, snapshot)
+    members = counted(len(record.members), "thread")
+    cli.confirm(f"Delete snapshot {record.snapshot_id} of {members}", is_agreed=yes)
+    deleted = cli.client.delete_snapshot(record.snapshot_id, durability=durability(certified))
+    cli.out.say(f"deleted snapshot {plain(record.snapshot_id)}")
     if cli.out.is_json:
-        cli.out.object({"snapshot_id": one.snapshot_id, "deleted": deleted})
+        cli.out.object({"snapshot_id": record.snapshot_id, "deleted": deleted})
