@@ -199,8 +199,8 @@ class _Log(NamedTuple):
     swept: bool
 
     def advance(self, through: int) -> Advance:
-        of = (self.number, self.tenant, self.thread_id)
-        return Advance(*of, self.indexed_seq, through, self.seq)
+        thread = (self.number, self.tenant, self.thread_id)
+        return Advance(*thread, self.indexed_seq, through, self.seq)
 
     def read(self, row: SqlRow) -> Read:
         number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
@@ -217,9 +217,12 @@ def stretch(
     `skipped`: threads that are left out until they have more changes; number to last change.
     """
     but = walk.thread if walk is not None else 0
-    of = {"but": but, "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items())}
-    logs = list(map(_Log._make, _LOGS.run(connection, **of, max_rows=limit).fetchall()))
-    changed, next_row = _some(_CHANGES.run(connection, **of), limit)
+    parameters = {
+        "but": but,
+        "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items()),
+    }
+    logs = list(map(_Log._make, _LOGS.run(connection, **parameters, max_rows=limit).fetchall()))
+    changed, next_row = _some(_CHANGES.run(connection, **parameters), limit)
     by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)
@@ -242,41 +245,43 @@ def stretch(
         if log.number == cut:
             break
     if walked is not None:
-        walk, more = walk or Walk(walked.number, walked.seq), None
+        walk, next_checkpoint = walk or Walk(walked.number, walked.seq), None
         if walked.indexable:
             ns, last = walk.after or ("", "")
             cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
-            rows, more = _some(cursor, max(limit - len(changed), limit // 4, 1))
+            rows, next_checkpoint = _some(cursor, max(limit - len(changed), limit // 4, 1))
             read += map(walked.read, rows)
-        # `more` is left only if some were read.
-        after = (rows[-1][1], rows[-1][2]) if more is not None else None
+        # `next_checkpoint` is set only if rows were read.
+        after = (rows[-1][1], rows[-1][2]) if next_checkpoint is not None else None
         walk = replace(walk, after=after)
-        advances.append(walked.advance(walk.through if more is None else walked.indexed_seq))
+        advances.append(
+            walked.advance(walk.through if next_checkpoint is None else walked.indexed_seq)
+        )
     complete = len(logs) < limit and not cut and walked is None
     due = with_values(connection, _sound(connection, read))
     return Stretch(tuple(due), tuple(advances), complete, walk)
 
 
 def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[Read]:
-    found = {row[3]: row[3:] for row in rows if row[3] is not None}
+    by_number = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
-        found |= {row[0]: row for row in orphans}
-    return list(map(log.read, found.values()))
+        by_number |= {row[0]: row for row in orphans}
+    return list(map(log.read, by_number.values()))
 
 
 def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
     """Leave out checkpoints whose row was changed, and parents whose row was."""
-    numbers = {one.due.number for one in read}
-    numbers |= {one.parent for one in read if one.parent is not None}
+    numbers = {checkpoint.due.number for checkpoint in read}
+    numbers |= {checkpoint.parent for checkpoint in read if checkpoint.parent is not None}
     damaged = damaged_rows(connection, numbers)
     for refusal in damaged.values():
         if refusal.metadata["checkpoint_id"]:  # who stores the batch tells of damaged threads
             _log.error("not indexed: %s", refusal)
     return [
-        one if one.parent not in damaged else one._replace(before=None)
-        for one in read
-        if one.due.number not in damaged
+        checkpoint if checkpoint.parent not in damaged else checkpoint._replace(before=None)
+        for checkpoint in read
+        if checkpoint.due.number not in damaged
     ]
 
 

@@ -199,8 +199,8 @@ class FindRows:
         def work(connection: sa.Connection) -> list[Found]:
             thread = None
             if scope.thread_id:
-                of = {"of_tenant": tenant, "of_thread": scope.thread_id}
-                thread = connection.execute(_THREAD, of).scalar() or 0
+                parameters = {"of_tenant": tenant, "of_thread": scope.thread_id}
+                thread = connection.execute(_THREAD, parameters).scalar() or 0
             lookup = _BY_DOCUMENT.where(_INDEXED)
             with full_text.ranked(connection, words, thread) as matches:
 
@@ -234,12 +234,12 @@ class FindRows:
 
         def work(connection: sa.Connection) -> list[Found]:
             def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
-                for one in recalled:
-                    of = {"of_tenant": tenant, "of_pointer": one.pointer}
+                for memory in recalled:
+                    parameters = {"of_tenant": tenant, "of_pointer": memory.pointer}
                     # Asked to sort them, SQLite would rather read all documents in the order
                     # of their threads.
-                    for _, number in sorted(_OF_POINTER.run(connection, **of).fetchall()):
-                        yield Candidate(number, one.distance, one.summary)
+                    for _, number in sorted(_OF_POINTER.run(connection, **parameters).fetchall()):
+                        yield Candidate(number, memory.distance, memory.summary)
 
             return _find(connection, _BY_DOCUMENT, tenant, scope, limit, candidates)
 
@@ -247,18 +247,18 @@ class FindRows:
 
     async def dimension(self, tenant: str) -> int:
         """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
-        size = await self._database.query(lambda found: vectors.size_bytes(found, tenant))
+        size = await self._database.query(lambda connection: vectors.size_bytes(connection, tenant))
         return size // COMPONENT_BYTES
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
         """Return vectors with a greater number, by number."""
-        of = {"of_tenant": tenant, "after": after, "max_rows": limit}
-        return list(map(VectorRow._make, await self._database.rows(_SCAN, **of)))
+        parameters = {"of_tenant": tenant, "after": after, "max_rows": limit}
+        return list(map(VectorRow._make, await self._database.rows(_SCAN, **parameters)))
 
     async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
         """Return all vectors of a thread."""
-        of = {"of_tenant": tenant, "of_thread": thread_id}
-        return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **of)))
+        parameters = {"of_tenant": tenant, "of_thread": thread_id}
+        return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **parameters)))
 
     async def owed(self, tenant: str) -> OwedVectors:
         """Return the documents of a tenant that have no vector yet and get one."""
@@ -271,8 +271,8 @@ class FindRows:
 
         Where there are too many to look at, it is at least 1.
         """
-        of = {"of_tenant": tenant, "of_thread": scope.thread_id, "of_agent": scope.agent_id}
-        rows = await self._database.rows(_CUT, **of, max_rows=COUNTED_CUT + 1)
+        parameters = {"of_tenant": tenant, "of_thread": scope.thread_id, "of_agent": scope.agent_id}
+        rows = await self._database.rows(_CUT, **parameters, max_rows=COUNTED_CUT + 1)
         count = sum(
             CheckpointKey(*row[1:4]) not in but and matches(row[4], scope.filter, typed=True)
             for row in rows
@@ -288,9 +288,9 @@ class FindRows:
                 statement.run(connection, of_tenant=tenant).fetchall()[0][0]
                 for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
             ]
-            for one in change_feed.backlog(connection):
-                if one.tenant == tenant and one.checkpoints:
-                    return IndexStanding(one.checkpoints, one.since_us, *counts)
+            for backlog in change_feed.backlog(connection):
+                if backlog.tenant == tenant and backlog.checkpoints:
+                    return IndexStanding(backlog.checkpoints, backlog.since_us, *counts)
             return IndexStanding(0, None, *counts)
 
         return await self._database.query(work)
@@ -310,36 +310,38 @@ def _find(
     Those whose row was changed have a `damage`, and nothing else.
     """
     lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
-    found: dict[CheckpointKey, Found] = {}
+    results: dict[CheckpointKey, Found] = {}
     damaged: dict[CheckpointKey, Found] = {}  # these take no place of the others
-    left, size, looked_at = candidates(None), FIRST_PAGE, 0
-    while len(found) < limit and (page := list(islice(left, size))):
-        numbers = [one.number for one in page]
+    stream, size, looked_at = candidates(None), FIRST_PAGE, 0
+    while len(results) < limit and (page := list(islice(stream, size))):
+        numbers = [candidate.number for candidate in page]
         looked_up = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
-        for one in page:
-            row = looked_up.get(one.number)
-            if row is None or len(found) == limit:
+        for candidate in page:
+            row = looked_up.get(candidate.number)
+            if row is None or len(results) == limit:
                 continue
             key = CheckpointKey(*row[:3])
             summary, metadata, indexed, number, truncated, of_row = row[3:]
-            forged = one.summary is not None and one_line(summary) != one.summary
-            if key in found or forged or not matches(metadata, scope.filter, typed=True):
+            forged = candidate.summary is not None and one_line(summary) != candidate.summary
+            if key in results or forged or not matches(metadata, scope.filter, typed=True):
                 continue
             if refusal := damaged_rows(connection, [of_row]).get(of_row):
-                damaged[key] = Found(key, "", "", b"", one.distance, damage=str(refusal))
+                damaged[key] = Found(key, "", "", b"", candidate.distance, damage=str(refusal))
                 continue
             content = ""
             if indexed:
                 [(content,)] = _BODY.run(connection, of_number=number).fetchall()
             whole = not (indexed and truncated)
-            found[key] = Found(key, summary, content, metadata, one.distance, truncated=not whole)
+            results[key] = Found(
+                key, summary, content, metadata, candidate.distance, truncated=not whole
+            )
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
-        few = (limit - len(found)) * looked_at > MANY * len(found)
-        if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
+        few = (limit - len(results)) * looked_at > MANY * len(results)
+        if table is not None and len(results) < limit and looked_at >= LOOKED_AT_FIRST and few:
             rows = connection.execute(_passing(connection, table, tenant, scope))
             passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
-            left, size, table = candidates(passing), FIRST_PAGE, None
-    return [*found.values(), *damaged.values()]
+            stream, size, table = candidates(passing), FIRST_PAGE, None
+    return [*results.values(), *damaged.values()]
 
 
 def _in_scope(
@@ -348,9 +350,9 @@ def _in_scope(
     spelled: Callable[[ColumnElement[str]], ColumnElement[str]] = lambda column: column,
 ) -> list[ColumnElement[bool]]:
     """Return the conditions on threads that a search may find; `spelled`: as columns stand."""
-    given = [(T.thread_id, scope.thread_id), (T.agent_id, scope.agent_id)]
-    wanted = [(T.tenant, tenant), *(one for one in given if one[1])]
-    return [FINDABLE, *(spelled(column) == value for column, value in wanted)]
+    scope_pairs = [(T.thread_id, scope.thread_id), (T.agent_id, scope.agent_id)]
+    pairs = [(T.tenant, tenant), *(pair for pair in scope_pairs if pair[1])]
+    return [FINDABLE, *(spelled(column) == value for column, value in pairs)]
 
 
 def _passing(
@@ -358,21 +360,21 @@ def _passing(
 ) -> sa.Select[int, bytes]:
     """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
-    which = sa.select(T.number).where(*_in_scope(tenant, scope))
+    thread_numbers = sa.select(T.number).where(*_in_scope(tenant, scope))
     passing = (
         sa.select(table.c.number, C.metadata)
         .select_from(checkpoints.join(table, ITS_DOCUMENT if table is documents else ITS_VECTOR))
-        .where(C.thread.in_(which))
+        .where(C.thread.in_(thread_numbers))
     )
     # Metadata that is worth parsing: without a backslash there is one way to spell a string in
     # JSON. Numbers have many, and so has what is in arrays and objects. SQL may be only so deep.
-    said = [one for pair in islice(scope.filter.items(), 16) for one in pair]
+    terms = [term for pair in islice(scope.filter.items(), 16) for term in pair]
     spelled = [
-        json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")
-        for one in said
-        if one is None or isinstance(one, bool | str)
+        json.dumps(term, ensure_ascii=False).encode(errors="surrogatepass")
+        for term in terms
+        if term is None or isinstance(term, bool | str)
     ]
-    tested = [_has(connection, one) for one in spelled if b"\\" not in one]
+    tested = [_has(connection, literal) for literal in spelled if b"\\" not in literal]
     return passing.where(sa.or_(_has(connection, b"\\"), sa.and_(True, *tested)))
 
 

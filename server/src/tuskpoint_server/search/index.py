@@ -72,7 +72,7 @@ _PUT = Statement(putting(documents, ("number",)))
 _DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
 _REMEMBER = Statement(
     inserting(
-        memories, [one.name for one in memories.columns if one.name != "number"]
+        memories, [column.name for column in memories.columns if column.name != "number"]
     ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
 )
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
@@ -189,7 +189,7 @@ class IndexRows:
         """
         stored, damaged = await self._database.transact(
             lambda batch: _store(batch, stretch, made, remember=remember),
-            size_bytes=sum(len(one.summary) + len(one.body) for one in made),
+            size_bytes=sum(len(document.summary) + len(document.body) for document in made),
             keeps_heads=True,
         )
         for advance in stretch.advances:
@@ -280,8 +280,8 @@ class IndexRows:
         count = 0
         for table, (find, drop) in _FIND_AND_DROP.items():
             # They are looked for beside the writer, and looked at again when they go.
-            lost = await self._database.rows(find)
-            count += await self._in_turns(lost, partial(_drop_lost, table, drop))
+            rows = await self._database.rows(find)
+            count += await self._in_turns(rows, partial(_drop_lost, table, drop))
         return count
 
     async def _in_turns(
@@ -290,15 +290,19 @@ class IndexRows:
         """Remove rows by their numbers in short turns of the writer; return how many."""
         count = 0
         for start in range(0, len(rows), DROPPED_AT_ONCE):
-            some = [number for (number,) in rows[start : start + DROPPED_AT_ONCE]]
+            numbers = [number for (number,) in rows[start : start + DROPPED_AT_ONCE]]
             count += await self._database.transact(
-                lambda batch, some=some: drop(batch.connection, some)  # type: ignore[misc]
+                lambda batch, numbers=numbers: drop(batch.connection, numbers)  # type: ignore[misc]
             )
         return count
 
 
 def _store(
-    batch: UnitOfWork, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
+    batch: UnitOfWork,
+    stretch: change_feed.Stretch,
+    candidates: Sequence[Document],
+    *,
+    remember: bool,
 ) -> tuple[int, dict[int, Refusal]]:
     """Store documents and move the watermarks of their threads; return how many were stored.
 
@@ -314,42 +318,52 @@ def _store(
         advance.thread for advance in stretch.advances if _advance(batch, advance, damaged)
     }
     connection = batch.connection
-    rows = _STANDING.run_listed(connection, (one.number for one in made))
-    standing = {row[0]: row[1:] for row in rows}
-    taken: list[Document] = []
-    without: list[int] = []  # checkpoints without a vector
+    rows = _STANDING.run_listed(connection, (document.number for document in candidates))
+    rows_by_number = {row[0]: row[1:] for row in rows}
+    stored_documents: list[Document] = []
+    vectorless: list[int] = []  # checkpoints without a vector
     outdated: list[tuple[int]] = []  # vectors
-    gone: list[tuple[int]] = []
-    said: list[tuple[int, int, str, str]] = []
-    for one in made:
-        seq, planned, summary, body, vector, embedder = standing.get(one.number, _NOTHING)
-        if seq != one.seq or one.thread not in open_threads:
+    old_texts: list[tuple[int]] = []
+    texts: list[tuple[int, int, str, str]] = []
+    for document in candidates:
+        seq, planned, summary, body, vector, embedder = rows_by_number.get(
+            document.number, _NOTHING
+        )
+        if seq != document.seq or document.thread not in open_threads:
             continue
-        taken.append(one)
-        if (summary, body) != (one.summary, one.body):
-            said.append((one.number, one.thread, one.summary, one.body))
-            gone += [(one.number,)] if body is not None else []
+        stored_documents.append(document)
+        if (summary, body) != (document.summary, document.body):
+            texts.append((document.number, document.thread, document.summary, document.body))
+            old_texts += [(document.number,)] if body is not None else []
         if vector is None:
-            without.append(one.number)
-        elif embedder != vector_rows.CALLER and one.embedded != embedded_text(
+            vectorless.append(document.number)
+        elif embedder != vector_rows.CALLER and document.embedded != embedded_text(
             summary or "", body or "", planned=bool(planned)
         ):
             outdated.append((vector,))
-            without.append(one.number)
+            vectorless.append(document.number)
     _DROP_VECTOR.run_rows(connection, ("of_number",), outdated)
-    items = {one.number for one in taken if keeps_items(one.key.thread_id)}
-    lacking = set(without) - _inherit(connection, [one for one in without if one not in items])
+    items = {
+        document.number for document in stored_documents if keeps_items(document.key.thread_id)
+    }
+    lacking = set(vectorless) - _inherit(
+        connection, [number for number in vectorless if number not in items]
+    )
     put = []
-    for one in taken:
-        owed = one.number in lacking and bool(one.embedded)
-        place = (one.number, one.tenant, one.thread, one.seq)
-        put.append((*place, one.planned, one.truncated, one.pointer, owed))
+    for document in stored_documents:
+        owed = document.number in lacking and bool(document.embedded)
+        place = (document.number, document.tenant, document.thread, document.seq)
+        put.append((*place, document.planned, document.truncated, document.pointer, owed))
     _PUT.run_rows(connection, _COLUMNS, put)
-    full_text.remove(connection, gone)
-    full_text.add(connection, said)
+    full_text.remove(connection, old_texts)
+    full_text.add(connection, texts)
     if remember:
-        _remember(connection, [one for one in taken if one.number not in items], batch.now_us)
-    return len(taken), damaged
+        _remember(
+            connection,
+            [document for document in stored_documents if document.number not in items],
+            batch.now_us,
+        )
+    return len(stored_documents), damaged
 
 
 def _advance(batch: UnitOfWork, advance: change_feed.Advance, damaged: dict[int, Refusal]) -> bool:
@@ -373,24 +387,24 @@ def _advance(batch: UnitOfWork, advance: change_feed.Advance, damaged: dict[int,
 
 def _inherit(connection: sa.Connection, numbers: Sequence[int]) -> set[int]:
     """Give checkpoints the vectors of their origins; return the numbers of those that got one."""
-    found = list(_BY_CALLER.run_listed(connection, numbers))
+    origin_rows = list(_BY_CALLER.run_listed(connection, numbers))
     # While an embedder is adopted, some of another dimension are still there.
-    size = vector_rows.noted_dimension(connection) * COMPONENT_BYTES if found else 0
-    rows = {row[0]: row[1:] for row in found if size in (0, len(row[-1]))}
+    size = vector_rows.noted_dimension(connection) * COMPONENT_BYTES if origin_rows else 0
+    rows = {row[0]: row[1:] for row in origin_rows if size in (0, len(row[-1]))}
     vector_rows.add(connection, list(rows.values()))
     return set(rows)
 
 
-def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) -> None:
+def _remember(connection: sa.Connection, stored_documents: Sequence[Document], now_us: int) -> None:
     rows = []
-    for one in made:
-        if not one_line(one.summary):
+    for document in stored_documents:
+        if not one_line(document.summary):
             continue
-        pointer = one.pointer
-        said = memory_text(one.summary, pointer)
-        digest = hashlib.sha256(said.encode()).digest()
+        pointer = document.pointer
+        text = memory_text(document.summary, pointer)
+        digest = hashlib.sha256(text.encode()).digest()
         rows.append(
-            {"tenant": one.tenant, "pointer": pointer, "text": said, "digest": digest}
+            {"tenant": document.tenant, "pointer": pointer, "text": text, "digest": digest}
             | {"state": int(MemoryState.WAITING), "due_us": now_us, "created_us": now_us}
             | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
         )
@@ -400,10 +414,10 @@ def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) 
 def _drop_lost(
     table: sa.Table, drop: Statement, connection: sa.Connection, numbers: Sequence[int]
 ) -> int:
-    gone = list(drop.run_listed(connection, numbers))
+    rows = list(drop.run_listed(connection, numbers))
     if table is documents:
-        full_text.remove(connection, gone)
-    return len(gone)
+        full_text.remove(connection, rows)
+    return len(rows)
 
 
 def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
@@ -423,9 +437,9 @@ def _embedded(row: SqlRow) -> str:
 
 
 def _embed(
-    connection: sa.Connection, embedder: str, made: Sequence[tuple[Unembedded, bytes]]
+    connection: sa.Connection, embedder: str, pairs: Sequence[tuple[Unembedded, bytes]]
 ) -> None:
-    by_number = {document.number: (document.text, vector) for document, vector in made}
+    by_number = {document.number: (document.text, vector) for document, vector in pairs}
     rows: list[tuple[object, ...]] = []
     settled: list[int] = []
     sizes: set[tuple[str, int]] = set()

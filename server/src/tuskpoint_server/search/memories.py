@@ -104,19 +104,22 @@ class MemoryRows:
         Those of what search may not find are removed. The longest due comes first (or rather one
         that is unsure), with others of its tenant; one that is unsure comes alone.
         """
-        looked, taken = True, list[Memory]()
+        looked, outgoing = True, list[Memory]()
         # One transaction drops no more than it looks at, however much there is to drop.
-        while looked and not taken:
-            looked, taken = await self._database.transact(
+        while looked and not outgoing:
+            looked, outgoing = await self._database.transact(
                 partial(_take, limit=limit, unsure_first=unsure_first)
             )
-        return taken
+        return outgoing
 
     async def note(self, progress: Sequence[Memory]) -> None:
         """Note how far memories got: all of them but their text."""
         rows = [
-            {"of_number": one.number, **{f"new_{name}": getattr(one, name) for name in _PROGRESS}}
-            for one in progress
+            {
+                "of_number": memory.number,
+                **{f"new_{name}": getattr(memory, name) for name in _PROGRESS},
+            }
+            for memory in progress
         ]
         await self._database.transact(lambda batch: _NOTE.run_many(batch.connection, rows))
 
@@ -166,25 +169,25 @@ class MemoryRows:
 def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
     """Begin to send the oldest; return whether any was looked at, and the documents to send."""
     connection, waiting = batch.connection, MemoryState.WAITING
-    found: list[Memory] = []
+    due_memories: list[Memory] = []
     if unsure_first:
-        found = _due(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
-    found = found or _due(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
-    taken: list[Memory] = []
-    gone: list[int] = []
-    for memory in found:
-        if taken and (memory.unsure or memory.tenant != taken[0].tenant):
+        due_memories = _due(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
+    due_memories = due_memories or _due(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
+    outgoing: list[Memory] = []
+    dead_numbers: list[int] = []
+    for memory in due_memories:
+        if outgoing and (memory.unsure or memory.tenant != outgoing[0].tenant):
             continue
         if not _lives(connection, memory):
-            gone.append(memory.number)
+            dead_numbers.append(memory.number)
             continue
-        taken.append(memory)
-        if memory.unsure or len(taken) == limit:
+        outgoing.append(memory)
+        if memory.unsure or len(outgoing) == limit:
             break
-    _DROP.run_many(connection, [{"of_number": number} for number in gone])
-    begun = [(batch.now_us, memory.number) for memory in taken]
-    _BEGIN.run_rows(connection, ("now_us", "of_number"), begun)
-    return bool(found), taken
+    _DROP.run_many(connection, [{"of_number": number} for number in dead_numbers])
+    rows = [(batch.now_us, memory.number) for memory in outgoing]
+    _BEGIN.run_rows(connection, ("now_us", "of_number"), rows)
+    return bool(due_memories), outgoing
 
 
 def _due(
@@ -192,13 +195,13 @@ def _due(
 ) -> list[Memory]:
     rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit).fetchall()
     return [
-        Memory(number, tenant, bytes(pointer), text, state, bool(unsure), *rest)
-        for number, tenant, pointer, text, unsure, *rest in rows
+        Memory(number, tenant, bytes(pointer), text, state, bool(unsure), *columns)
+        for number, tenant, pointer, text, unsure, *columns in rows
     ]
 
 
 def _lives(connection: Connection, memory: Memory) -> bool:
     pointer = memory.pointer
     rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
-    same = [number for number, summary in rows if memory_text(summary, pointer) == memory.text]
-    return len(damaged_rows(connection, same)) < len(same)
+    numbers = [number for number, summary in rows if memory_text(summary, pointer) == memory.text]
+    return len(damaged_rows(connection, numbers)) < len(numbers)

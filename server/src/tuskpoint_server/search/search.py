@@ -201,20 +201,20 @@ class SearchEngine:
         if memwal is None:
             raise LookupError("there is no MemWal to ask")
         narrow = bool(scope.thread_id or scope.agent_id or scope.filter)
-        asked = MAX_RECALLED if narrow else min(limit + SPARE_MEMORIES, MAX_RECALLED)
+        memory_count = MAX_RECALLED if narrow else min(limit + SPARE_MEMORIES, MAX_RECALLED)
         while True:
-            recalled, returned, dropped = await memwal.recall(tenant, text, asked)
+            recalled, returned, dropped = await memwal.recall(tenant, text, memory_count)
             # Pointers are resolved by documents, those of fresh forks too.
             unindexed = await self.catch_up(tenant)
-            found = await self.finding.by_pointers(tenant, recalled, scope, limit)
-            sound = sum(not one.damage for one in found)
-            short = sound < limit and returned >= asked
-            if not short or asked == MAX_RECALLED:
+            results = await self.finding.by_pointers(tenant, recalled, scope, limit)
+            sound = sum(not result.damage for result in results)
+            short = sound < limit and returned >= memory_count
+            if not short or memory_count == MAX_RECALLED:
                 break
-            asked = MAX_RECALLED
+            memory_count = MAX_RECALLED
         pending = await memwal.memories.pending(tenant)
         return SearchAnswer(
-            tuple(found),
+            tuple(results),
             SearchMode.MEMWAL,
             "cosine",
             unindexed=unindexed + pending,

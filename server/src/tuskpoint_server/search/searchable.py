@@ -74,8 +74,8 @@ def body_of(
     """
     values = {name: value for name, value in channels if name not in excluded}
     room = ViewRoom(MAX_SHOWN)
-    asked = values.pop(INTERRUPT, None)
-    shown = None if asked is None else _searchable(room.show(asked).content, excluded)
+    interrupts = values.pop(INTERRUPT, None)
+    shown = None if interrupts is None else _searchable(room.show(interrupts).content, excluded)
     head, whole = _head(label, list(_questions(shown)), maximum // 2)
     state = {name: value for name, value in values.items() if not is_internal(name)}
     text, planned, truncated = _of_state(state, room, excluded, maximum - len(head.encode()))
@@ -91,14 +91,14 @@ def _head(label: str, questions: Sequence[str], maximum: int) -> tuple[str, bool
     """Return the lines of label and questions, and whether they are whole."""
     lines = [LABEL + " ".join(_words(label))] if label else []
     room = maximum - sum(len(line.encode()) + 1 for line in lines)
-    sizes = [len(one.encode()) for one in questions]
+    sizes = [len(question.encode()) for question in questions]
     whole = True
     for question, share in zip(
         questions, shares(sizes, room - len(questions) * (len(ASKS) + 1)), strict=True
     ):
-        kept, is_all = _cut(question, share) if share > 0 else ("", False)
+        part, is_all = _cut(question, share) if share > 0 else ("", False)
         whole = whole and is_all
-        lines += [ASKS + kept] if kept else []
+        lines += [ASKS + part] if part else []
     return "".join(f"{line}\n" for line in lines), whole
 
 
@@ -128,7 +128,7 @@ def _of_state(
     state = {name: view for name, view in shown.items() if _says(view)}
     fitted = shortened(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
-    hidden = [one.get("$problem") for one in views.values() if isinstance(one, dict)]
+    hidden = [view.get("$problem") for view in views.values() if isinstance(view, dict)]
     return SearchableBody(
         fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden
     )
@@ -157,8 +157,8 @@ def _cut(text: str, maximum: int) -> tuple[str, bool]:
     text = text.replace("\0", " ")
     if len(text) > maximum:
         text = text.rstrip()  # it would take the room of words
-    kept = _encodable(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
-    return (kept, len(kept) == len(text)) if kept.strip() else ("", not text.strip())
+    part = _encodable(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
+    return (part, len(part) == len(text)) if part.strip() else ("", not text.strip())
 
 
 def _encodable(text: str) -> str:
@@ -199,13 +199,13 @@ def _searchable_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
     if escapes & _NOT_TEXT:
         return None
     for escape in escapes - _OF_CODE:
-        held = view[escape]
-        if escape == "$map" and isinstance(held, list):
-            pairs = [pair for pair in held if isinstance(pair, list)]
-            held = [
+        content = view[escape]
+        if escape == "$map" and isinstance(content, list):
+            pairs = [pair for pair in content if isinstance(pair, list)]
+            content = [
                 pair for pair in pairs if not isinstance(pair[0], str) or pair[0] not in excluded
             ]
-        return _searchable(held, excluded)
+        return _searchable(content, excluded)
     members: dict[str, Json] = {}
     for key, item in view.items():
         # Names of the agent's own that begin with "$" have one more in a view.

@@ -99,12 +99,12 @@ class Document(NamedTuple):
 
 def embedded_text(summary: str, body: str, *, planned: bool) -> str:
     """Return what of a document is embedded: its words; JSON only if there are no others."""
-    said = summary.strip()
+    words = summary.strip()
     if planned:
-        return f"{said}\n{body}".strip()
+        return f"{words}\n{body}".strip()
     head = head_of(body)
-    if said or ASKS in head:
-        return f"{said}\n{head[:EMBEDDED_BODY]}".strip()
+    if words or ASKS in head:
+        return f"{words}\n{head[:EMBEDDED_BODY]}".strip()
     return body[:EMBEDDED_BODY].strip()
 
 
@@ -138,69 +138,81 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     In a sealed journal that is none: the index would show them.
     """
     if seal_of(connection) is not None:
-        return [one.due._replace(truncated=True) for one in read]
-    asked = _interrupts(connection, {one.due.number: one.due for one in read})
-    wanted = [(one, *_channels(connection, one, asked.get(one.due.number, ()))) for one in read]
+        return [checkpoint.due._replace(truncated=True) for checkpoint in read]
+    interrupts = _interrupts(
+        connection, {checkpoint.due.number: checkpoint.due for checkpoint in read}
+    )
+    entries = [
+        (checkpoint, *_channels(connection, checkpoint, interrupts.get(checkpoint.due.number, ())))
+        for checkpoint in read
+    ]
     keys: dict[int, set[int | bytes]] = {}
-    for one, channels, _ in wanted:
-        of_family = keys.setdefault(one.family, set())
+    for checkpoint, channels, _ in entries:
+        of_family = keys.setdefault(checkpoint.family, set())
         for channel in channels:
             of_family |= {channel.digest, channel.before, *(w.key for w in channel.writes or ())}
-    values = {family: _values(connection, family, some - {b""}) for family, some in keys.items()}
+    values = {
+        family: _values(connection, family, family_keys - {b""})
+        for family, family_keys in keys.items()
+    }
     return [
-        _due(one.due, channels, values[one.family], left_out=left_out)
-        for one, channels, left_out in wanted
+        _due(checkpoint.due, channels, values[checkpoint.family], left_out=left_out)
+        for checkpoint, channels, left_out in entries
     ]
 
 
 def _channels(
-    connection: Connection, one: Read, asked: Sequence[PathWrite]
+    connection: Connection, checkpoint: Read, interrupts: Sequence[PathWrite]
 ) -> tuple[list[_Channel], bool]:
     """Return the channels to be read of a checkpoint, and whether there are more.
 
-    `asked`: its interrupts, the last first.
+    `interrupts`: of the checkpoint, the last first.
     """
-    known = _stored(one.before) if one.before is not None else {}
-    stored = _stored(one.state)
-    found = []
+    parent_channels = _stored(checkpoint.before) if checkpoint.before is not None else {}
+    stored = _stored(checkpoint.state)
+    channels = []
     for name, (digest, size) in stored.items():
-        before, before_size = known.get(name, (b"", 0))
+        before, before_size = parent_channels.get(name, (b"", 0))
         if name == PLAN or digest != before:
             readable = before if before_size <= MAX_READ_BYTES else b""
-            found.append(_Channel(name, size, digest, readable))
-    names = [name for name in json.loads(one.delta_channels) if name not in stored]
-    found += _rebuilt(connection, one, names)
-    if asked:
-        ends = list(accumulate(written.write.size for written in asked))
+            channels.append(_Channel(name, size, digest, readable))
+    names = [name for name in json.loads(checkpoint.delta_channels) if name not in stored]
+    channels += _rebuilt(connection, checkpoint, names)
+    if interrupts:
+        ends = list(accumulate(write.write.size for write in interrupts))
         # A single long one is read, too: its latest part is taken.
         count = max(bisect_right(ends, MAX_VALUES_BYTES), int(ends[0] <= MAX_READ_BYTES))
-        size, whole = sum(ends[count - 1 : count]), count == len(asked)
-        found.append(_Channel(INTERRUPT, size, b"", writes=asked[:count], whole=whole))
-    found.sort(key=lambda one: (one.name != PLAN, one.name != INTERRUPT, one.name))
-    taken, room = list[_Channel](), MAX_READ_BYTES
-    for channel in found:
-        if len(taken) < MAX_VALUES and channel.size <= room:
-            taken.append(channel)
+        size, whole = sum(ends[count - 1 : count]), count == len(interrupts)
+        channels.append(_Channel(INTERRUPT, size, b"", writes=interrupts[:count], whole=whole))
+    channels.sort(
+        key=lambda channel: (channel.name != PLAN, channel.name != INTERRUPT, channel.name)
+    )
+    fitting_channels, room = list[_Channel](), MAX_READ_BYTES
+    for channel in channels:
+        if len(fitting_channels) < MAX_VALUES and channel.size <= room:
+            fitting_channels.append(channel)
             room -= channel.size
-    return taken, len(taken) < len(found)
+    return fitting_channels, len(fitting_channels) < len(channels)
 
 
-def _interrupts(connection: Connection, due: Mapping[int, Document]) -> dict[int, list[PathWrite]]:
+def _interrupts(
+    connection: Connection, documents: Mapping[int, Document]
+) -> dict[int, list[PathWrite]]:
     """Return the interrupts of checkpoints, by number of the checkpoint, the last task's first."""
-    binder, found = binder_of(connection), dict[int, list[PathWrite]]()
-    for checkpoint, number, mac, *columns in _INTERRUPTS.run_listed(connection, due):
-        key, write = due[checkpoint].key, StoredWrite._make([*columns, None])
+    binder, by_checkpoint = binder_of(connection), dict[int, list[PathWrite]]()
+    for checkpoint, number, mac, *columns in _INTERRUPTS.run_listed(connection, documents):
+        key, write = documents[checkpoint].key, StoredWrite._make([*columns, None])
         place = (key.checkpoint_ns, key.checkpoint_id)
         try:
-            write.check(binder, key.thread_id, due[checkpoint].thread, place, mac)
+            write.check(binder, key.thread_id, documents[checkpoint].thread, place, mac)
         except Refusal as refusal:
             _log.error("an interrupt is not indexed: %s", refusal)
             continue
-        written = PathWrite(key.checkpoint_id, delta_write(write), number)
-        found.setdefault(checkpoint, []).append(written)
-    for interrupts in found.values():
-        interrupts.sort(key=lambda one: one.write[:3], reverse=True)
-    return found
+        path_write = PathWrite(key.checkpoint_id, delta_write(write), number)
+        by_checkpoint.setdefault(checkpoint, []).append(path_write)
+    for interrupts in by_checkpoint.values():
+        interrupts.sort(key=lambda interrupt: interrupt.write[:3], reverse=True)
+    return by_checkpoint
 
 
 def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
@@ -211,20 +223,20 @@ def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterator[_Channel]:
+def _rebuilt(connection: Connection, checkpoint: Read, names: Sequence[str]) -> Iterator[_Channel]:
     """Yield delta channels that are not stored: what was written at the parent is new."""
-    place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
-    of = ThreadRef(one.due.tenant, one.due.key.thread_id, one.due.thread)
+    place = (checkpoint.due.key.checkpoint_ns, checkpoint.due.key.checkpoint_id)
+    thread = ThreadRef(checkpoint.due.tenant, checkpoint.due.key.thread_id, checkpoint.due.thread)
     try:
-        paths = follow(connection, of, place, names, most=1)
+        paths = follow(connection, thread, place, names, most=1)
     except Refusal as refusal:
         _log.error("delta channels of checkpoint '%s' are not indexed: %s", place[1], refusal)
         return
     for name, path in paths.items():
-        seed = path.seed if one.before is None else None
+        seed = path.seed if checkpoint.before is None else None
         if seed is None and not path.newest_first:
             continue
-        ends = list(accumulate(written.write.size for written in path.newest_first))
+        ends = list(accumulate(write.write.size for write in path.newest_first))
         writes = path.newest_first[: bisect_right(ends, MAX_VALUES_BYTES)]
         size = sum(ends[-1:]) + (seed.size if seed is not None else 0)
         digest = seed.digest if seed is not None and 0 <= seed.size <= MAX_READ_BYTES else b""
@@ -236,29 +248,33 @@ def _values(
     connection: Connection, family: int, keys: Collection[ValueKey]
 ) -> Mapping[ValueKey, Value]:
     """Return values; damaged ones are left out."""
-    found: dict[ValueKey, Value] = {}
+    values: dict[ValueKey, Value] = {}
     for key, value in read_values(connection, family, keys).items():
         if isinstance(value, DamagedValue):
             digest, problem = value.damage.digest.hex(), value.damage.problem
             _log.error("value %s is damaged in the journal and not indexed: %s", digest, problem)
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _due(
-    due: Document, channels: Sequence[_Channel], values: Mapping[ValueKey, Value], *, left_out: bool
+    document: Document,
+    channels: Sequence[_Channel],
+    values: Mapping[ValueKey, Value],
+    *,
+    left_out: bool,
 ) -> Document:
-    found = [(one.name, *_new(one, values)) for one in channels]
-    lacking = {name for name, _, whole in found if not whole}
-    said = [(name, value) for name, value, _ in found if value is not None]
-    sizes = [len(value.data) for _, value in said]
+    news = [(channel.name, *_new(channel, values)) for channel in channels]
+    lacking = {name for name, _, whole in news if not whole}
+    new_values = [(name, value) for name, value, _ in news if value is not None]
+    sizes = [len(value.data) for _, value in new_values]
     parts = [
         (name, value, latest_part(value, share))
-        for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
+        for (name, value), share in zip(new_values, shares(sizes, MAX_VALUES_BYTES), strict=True)
     ]
     lacking |= {name for name, value, part in parts if part is not value}
-    return due._replace(
+    return document._replace(
         channels=tuple((name, part) for name, _, part in parts if part is not None),
         truncated=left_out or bool(lacking),
         words_cut=not lacking.isdisjoint((PLAN, INTERRUPT)),
@@ -269,15 +285,15 @@ def _new(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | N
     """Return what is new of a channel, if it is here, and whether that is all of it."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:
-        latest = [values.get(one.key, EVICTED) for one in channel.writes]
-        said = [one for one in latest if one is not EVICTED]
-        whole = channel.whole and len(said) == len(latest)
+        latest = [values.get(write.key, EVICTED) for write in channel.writes]
+        parts = [part for part in latest if part is not EVICTED]
+        whole = channel.whole and len(parts) == len(latest)
         if whole and channel.digest:
-            room = MAX_VALUES_BYTES - sum(one.write.size for one in channel.writes)
+            room = MAX_VALUES_BYTES - sum(write.write.size for write in channel.writes)
             seed = latest_part(value, room) if value is not EVICTED else None
             whole = seed is value
-            said += [seed] if seed is not None else []
-        joint, all_joined = joined(said[::-1])
+            parts += [seed] if seed is not None else []
+        joint, all_joined = joined(parts[::-1])
         return joint, whole and all_joined
     if value is EVICTED:
         return None, False

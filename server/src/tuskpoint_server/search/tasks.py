@@ -88,14 +88,14 @@ class IndexTask:
         """Wait a short time until the index has all changes so far; return how many it lacks."""
         self._searches += 1
         try:
-            wanted = await self._rows.now(tenant)
-            if wanted and not self.keeps():
-                await self._follow(wanted)
+            seqs = await self._rows.now(tenant)
+            if seqs and not self.keeps():
+                await self._follow(seqs)
 
             def came() -> bool:
                 return all(
                     self._passed.get(thread, -1) >= seq or self._rows.is_damaged(thread, seq)
-                    for thread, seq in wanted.items()
+                    for thread, seq in seqs.items()
                 )
 
             if not came():
@@ -109,15 +109,17 @@ class IndexTask:
             self._searches -= 1
             if not self._searches:
                 self._passed.clear()
-        return sum(one.checkpoints for one in await self._rows.backlog() if one.tenant == tenant)
+        return sum(
+            entry.checkpoints for entry in await self._rows.backlog() if entry.tenant == tenant
+        )
 
-    async def _follow(self, wanted: Mapping[int, int]) -> None:
+    async def _follow(self, seqs: Mapping[int, int]) -> None:
         """Wait a short time for the changes that another server indexes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.catch_up_s):
-                while not await self._rows.reached(wanted):
+                while not await self._rows.reached(seqs):
                     await self.wait(FOLLOW_S, self._stopping)
-                self._passed.update(wanted)
+                self._passed.update(seqs)
 
     @property
     def _is_working(self) -> bool:
@@ -139,11 +141,11 @@ class IndexTask:
             while not self._stopping.is_set():
                 began = self.clock()
                 try:
-                    more = await self._round()
+                    has_more = await self._round()
                 except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
                     await self._failed(error)
                     continue
-                if more:
+                if has_more:
                     resting = 1 / self._settings.busy_share - 1
                     await self.wait((self.clock() - began) * resting, self._hurried)
                 elif await changes.wait(self._settings.longest_retry_s):
@@ -164,7 +166,7 @@ class IndexTask:
                 self.instruments.indexed.add(stored)
                 self.stored()
         if self._searches:
-            self._passed.update((one.thread, one.through) for one in stretch.advances)
+            self._passed.update((advance.thread, advance.through) for advance in stretch.advances)
             await self._wake_searches()
         await self._count(complete=stretch.complete)
         self.trouble.succeeded()
@@ -187,27 +189,29 @@ class IndexTask:
             lacking = await self._rows.backlog()
             self._count_at = self.clock() + COUNT_S
         # Tenants that lack nothing any more are reported too.
-        nothing = {tenant: IndexBacklog(tenant, 0, 0) for tenant in self.backlog}
-        self.backlog = nothing | {one.tenant: one for one in lacking}
+        zeros = {tenant: IndexBacklog(tenant, 0, 0) for tenant in self.backlog}
+        self.backlog = zeros | {entry.tenant: entry for entry in lacking}
 
-    def _document(self, due: Document) -> Document:
+    def _document(self, document: Document) -> Document:
         try:
             excluded, maximum = self._settings.excluded, LIMITS.max_search_text
-            body = body_of(due.channels, excluded, maximum, due.label)
+            body = body_of(document.channels, excluded, maximum, document.label)
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
-            seen = f"{type(error).__name__}: {error}"
-            if seen != self._logged_of_body:
-                self._logged_of_body = seen
+            problem = f"{type(error).__name__}: {error}"
+            if problem != self._logged_of_body:
+                self._logged_of_body = problem
                 _log.exception(
                     "the state of checkpoint '%s' of thread '%s' cannot be made searchable; it is "
                     "indexed with its summary alone",
-                    due.key.checkpoint_id,
-                    due.key.thread_id,
+                    document.key.checkpoint_id,
+                    document.key.thread_id,
                 )
-            return due._replace(truncated=True)
+            return document._replace(truncated=True)
         # A plan is the whole text of its state: the rest is left out anyway.
-        truncated = body.truncated or due.words_cut or (due.truncated and not body.planned)
-        return due._replace(body=body.text, planned=body.planned, truncated=truncated)
+        truncated = (
+            body.truncated or document.words_cut or (document.truncated and not body.planned)
+        )
+        return document._replace(body=body.text, planned=body.planned, truncated=truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
         """Store a batch, without those documents that cannot be stored while others can."""
@@ -216,8 +220,8 @@ class IndexTask:
         except Exception as error:
             if isinstance(error, Refusal) and self.trouble.failures < PATIENCE:
                 raise
-        standing = tuple(replace(one, through=one.before) for one in stretch.advances)
-        alone = replace(stretch, advances=standing, walk=None)
+        advances = tuple(replace(advance, through=advance.before) for advance in stretch.advances)
+        alone = replace(stretch, advances=advances, walk=None)
         stored, failed = await self._store_each(alone, documents)
         # If the journal accepts none of them, the fault is not one document's.
         if len(failed) == len(documents):
@@ -226,8 +230,8 @@ class IndexTask:
         while failed:
             await self.wait(self._settings.first_retry_s, self._stopping)
             waiting = [document for document, _ in failed]
-            more, failed = await self._store_each(alone, waiting)
-            stored += more
+            count, failed = await self._store_each(alone, waiting)
+            stored += count
             if len(failed) == len(waiting):
                 break
         await self._rows.store(stretch, (), remember=self.remember)
@@ -350,13 +354,13 @@ class Embedding:
         while True:
             self._more.clear()
             try:
-                more = await self._batch()
+                has_more = await self._batch()
             except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
                 await self._failed(error)
                 continue
             self.trouble.succeeded()
-            if not more:
-                dues = [one.due - self.clock() for one in self._refused.values()]
+            if not has_more:
+                dues = [entry.due - self.clock() for entry in self._refused.values()]
                 wait_s = min([self._settings.longest_retry_s, *dues])
                 await self.wait(max(wait_s, 0.0), self._more)
 
@@ -383,7 +387,7 @@ class Embedding:
             self._refused.clear()
             return False
         now = self.clock()
-        resting = {place: one for place, one in self._refused.items() if one.due > now}
+        resting = {place: entry for place, entry in self._refused.items() if entry.due > now}
         texts = await self._rows.unembedded(self._embedder.batch, resting)
         if not texts:
             self._refused = resting  # the others were removed, or have another text

@@ -32,23 +32,25 @@ class SearchInstruments:
                 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
             ],
         )  # fmt: skip
-        done = "Checkpoints indexed."
-        self.indexed = meter.create_counter("tuskpoint.search.indexed", "{checkpoint}", done)
+        indexed = "Checkpoints indexed."
+        self.indexed = meter.create_counter("tuskpoint.search.indexed", "{checkpoint}", indexed)
         failed = "Batches that failed and are tried again, by task: index, embed."
         self.failures = meter.create_counter("tuskpoint.search.failures", "{batch}", failed)
-        made = "Checkpoints that the embedder gave a vector."
-        self.embedded = meter.create_counter("tuskpoint.search.embedded", "{checkpoint}", made)
+        embedded = "Checkpoints that the embedder gave a vector."
+        self.embedded = meter.create_counter("tuskpoint.search.embedded", "{checkpoint}", embedded)
         calls = "Calls of MemWal's relayer, by operation and outcome."
         self._calls = meter.create_counter("tuskpoint.memwal.calls", "{call}", calls)
 
         def sizes(_: object) -> Iterable[Observation]:
-            for one in read_backlog():
-                yield Observation(one.checkpoints, {"tenant": one.tenant})
+            for backlog in read_backlog():
+                yield Observation(backlog.checkpoints, {"tenant": backlog.tenant})
 
         def ages(_: object) -> Iterable[Observation]:
-            for one in read_backlog():
-                age_s = max(0.0, (clock_us() - one.since_us) / 1e6) if one.checkpoints else 0.0
-                yield Observation(age_s, {"tenant": one.tenant})
+            for backlog in read_backlog():
+                age_s = (
+                    max(0.0, (clock_us() - backlog.since_us) / 1e6) if backlog.checkpoints else 0.0
+                )
+                yield Observation(age_s, {"tenant": backlog.tenant})
 
         def memories(_: object) -> Iterable[Observation]:
             for tenant, state, count in read_memories():

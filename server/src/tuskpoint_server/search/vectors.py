@@ -50,8 +50,8 @@ class Query:
         saves down. So sums of equal rows are equal to the last bit, too.
         """
         if self._metric is Metric.L2:
-            apart = wide - self._wide
-            return np.asarray(np.sqrt(np.vecdot(apart, apart)))
+            differences = wide - self._wide
+            return np.asarray(np.sqrt(np.vecdot(differences, differences)))
         along: Floats = np.vecdot(wide, self._wide)
         products = np.sqrt(squares * self._square)
         cosines = np.divide(along, products, out=np.zeros_like(along), where=products > 0)
@@ -122,15 +122,15 @@ class Ranking:
 
     def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
         """Go through rows that have one of the numbers, nearest first, as far as they are read."""
-        left: Integers = np.arange(self.size, dtype=np.int64)
+        indexes: Integers = np.arange(self.size, dtype=np.int64)
         if numbers is not None:
-            wanted = np.fromiter(numbers, np.int64, len(numbers))
-            left = np.flatnonzero(np.isin(self._numbers, wanted))
+            subset = np.fromiter(numbers, np.int64, len(numbers))
+            indexes = np.flatnonzero(np.isin(self._numbers, subset))
         size = FIRST_CANDIDATES
-        while len(left):
-            distances = self._distances[left]
-            last = np.partition(distances, size)[size] if size < len(left) else np.inf
-            rows, left = left[distances <= last], left[distances > last]
+        while len(indexes):
+            distances = self._distances[indexes]
+            last = np.partition(distances, size)[size] if size < len(indexes) else np.inf
+            rows, indexes = indexes[distances <= last], indexes[distances > last]
             rows = rows[np.lexsort((self._numbers[rows], self._distances[rows]))]
             for number, distance in zip(
                 self._numbers[rows].tolist(), self._distances[rows].tolist(), strict=True
@@ -165,7 +165,7 @@ class VectorIndex:
     @property
     def held_bytes(self) -> int:
         """Bytes of vectors held in memory."""
-        return sum(block.size_bytes for held in self._held.values() for block in held.blocks)
+        return sum(block.size_bytes for entry in self._held.values() for block in entry.blocks)
 
     async def close(self) -> None:
         """Finish running computations, and free everything."""
@@ -182,25 +182,25 @@ class VectorIndex:
             parts = [await self._run(lambda: Block.of(rows, len(vector)).compare(query))]
             return await self._rows.by_vectors(tenant, Ranking(parts), scope, limit)
         place = (tenant, len(vector))
-        held = self._held.setdefault(place, _Held())
+        entry = self._held.setdefault(place, _Held())
         self._held.move_to_end(place)
-        ranking = await self._compare(place, held, query)
-        found = await self._rows.by_vectors(tenant, ranking, scope, limit)
-        held.passed_by += ranking.given - len(found)
-        if held.passed_by >= max(PASSED_BY, ranking.size // 4):
-            held.passed_by = 0
+        ranking = await self._compare(place, entry, query)
+        results = await self._rows.by_vectors(tenant, ranking, scope, limit)
+        entry.passed_by += ranking.given - len(results)
+        if entry.passed_by >= max(PASSED_BY, ranking.size // 4):
+            entry.passed_by = 0
             living = (await self._rows.standing(tenant)).vectors
-            if ranking.size - living >= DEAD and self._held.get(place) is held:
+            if ranking.size - living >= DEAD and self._held.get(place) is entry:
                 del self._held[place]  # many are dead: the next search reads them anew
-        return found
+        return results
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _compare(self, place: _Place, held: _Held, query: Query) -> Ranking:
-        async with held.turn:
-            page = await self._bring_up_to_date(place, held)
-            blocks = list(held.blocks)
+    async def _compare(self, place: _Place, entry: _Held, query: Query) -> Ranking:
+        async with entry.turn:
+            page = await self._bring_up_to_date(place, entry)
+            blocks = list(entry.blocks)
         parts = await self._run(lambda: [block.compare(query) for block in blocks])
         while page:
             block = await self._run(partial(Block.of, page, place[1]))
@@ -211,26 +211,26 @@ class VectorIndex:
     async def _page(self, place: _Place, after: int) -> list[VectorRow]:
         return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
 
-    async def _bring_up_to_date(self, place: _Place, held: _Held) -> list[VectorRow]:
+    async def _bring_up_to_date(self, place: _Place, entry: _Held) -> list[VectorRow]:
         """Load new rows; return the first rows that do not fit."""
-        while page := await self._page(place, held.through):
-            last = held.blocks[-1:]
+        while page := await self._page(place, entry.through):
+            last = entry.blocks[-1:]
             if last and last[0].size_bytes >= PAGE_BYTES:
                 last = []  # it is long enough as it is
             block = await self._run(partial(Block.of, page, place[1]))
             if last:
                 block = await self._run(partial(last[0].joined, block))
-            added = block.size_bytes - sum(one.size_bytes for one in last)
-            if not self._make_room(place, added) or self._held.get(place) is not held:
+            added_bytes = block.size_bytes - sum(part.size_bytes for part in last)
+            if not self._make_room(place, added_bytes) or self._held.get(place) is not entry:
                 return page
-            held.blocks[len(held.blocks) - len(last) :] = [block]
-            held.through = page[-1].number
+            entry.blocks[len(entry.blocks) - len(last) :] = [block]
+            entry.through = page[-1].number
         return []
 
     def _make_room(self, place: _Place, size_bytes: int) -> bool:
-        for other, held in list(self._held.items()):
+        for other_place, entry in list(self._held.items()):
             if self.held_bytes + size_bytes <= self._cache_bytes:
                 break
-            if other != place and not held.turn.locked():
-                del self._held[other]
+            if other_place != place and not entry.turn.locked():
+                del self._held[other_place]
         return self.held_bytes + size_bytes <= self._cache_bytes

@@ -80,20 +80,20 @@ class OpenAIEmbedder:
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return a packed vector for each text; checks the answer."""
         # The beginning, which a model takes; never an empty text, which is refused.
-        sent = [
+        inputs = [
             text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
             for text in texts
         ]
-        body = await self._post(sent)
+        body = await self._post(inputs)
         try:
-            embedded = await asyncio.to_thread(_read, body, len(sent))
+            embedded = await asyncio.to_thread(_read, body, len(inputs))
         except ValueError as error:
             raise self._error(f"answered with {error}") from None
-        for found in {vector_dimension(vector) for vector in embedded}:
-            self._dimension = self._dimension or found
-            if found != self._dimension:
+        for dimension in {vector_dimension(vector) for vector in embedded}:
+            self._dimension = self._dimension or dimension
+            if dimension != self._dimension:
                 raise self._error(
-                    f"answered with a vector of {found} components, not {self._dimension}"
+                    f"answered with a vector of {dimension} components, not {self._dimension}"
                 )
         return embedded
 
@@ -102,16 +102,18 @@ class OpenAIEmbedder:
         await self._client.aclose()
 
     async def _post(self, texts: list[str]) -> bytes:
-        body, asked = bytearray(), self._asked | {"input": texts}
+        body, request = bytearray(), self._asked | {"input": texts}
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
-                self._client.stream("POST", self._url, json=asked) as answer,
+                self._client.stream("POST", self._url, json=request) as answer,
             ):
                 # The bodies of others are left out: they may repeat key and texts.
                 if answer.status_code != httpx.codes.OK:
-                    said = f"answered {answer.status_code}{_MEANINGS.get(answer.status_code, '')}"
-                    raise self._error(said, retry_after_s(answer.headers.get("retry-after")))
+                    problem = (
+                        f"answered {answer.status_code}{_MEANINGS.get(answer.status_code, '')}"
+                    )
+                    raise self._error(problem, retry_after_s(answer.headers.get("retry-after")))
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > MAX_ANSWER:

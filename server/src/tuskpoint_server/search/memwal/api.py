@@ -159,12 +159,12 @@ class Budget:
     """
 
     def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
-        own = settings.points_per_minute, settings.points_per_hour
-        minute, hour = own[0] + SPARE_POINTS_PER_MINUTE, own[1] + SPARE_POINTS_PER_HOUR
+        granted = settings.points_per_minute, settings.points_per_hour
+        minute, hour = granted[0] + SPARE_POINTS_PER_MINUTE, granted[1] + SPARE_POINTS_PER_HOUR
         half = max(minute // 2, COST_BATCH)
         self._clock = clock
         self._all = _Side((minute, hour), (minute, hour))
-        self._deliveries = _Side(own, (half, hour // 2), HEAD_START_S)
+        self._deliveries = _Side(granted, (half, hour // 2), HEAD_START_S)
         self._recalls = _Side((minute, hour), (minute - half, hour - hour // 2))
         self._paused_until = -math.inf
 
@@ -181,20 +181,20 @@ class Budget:
         """Return the result of `take_delivery` without spending points."""
         return self._wait(self._deliveries, self._recalls, cost)
 
-    def _wait(self, side: _Side, other: _Side, cost: int) -> float:
+    def _wait(self, side: _Side, other_side: _Side, cost: int) -> float:
         now = self._clock()
-        free_at = max(one.free_at(cost, now, one.ceilings) for one in (self._all, side))
+        free_at = max(part.free_at(cost, now, part.ceilings) for part in (self._all, side))
         wait_s = max(0.0, free_at - now, self._paused_until + side.later_s - now)
-        if other.wanted_until > now:
+        if other_side.wanted_until > now:
             half_free_at = side.free_at(cost, now, side.half)
-            wait_s = max(wait_s, min(half_free_at, other.wanted_until) - now)
+            wait_s = max(wait_s, min(half_free_at, other_side.wanted_until) - now)
         if wait_s:
             side.wanted_until = max(side.wanted_until, now + wait_s + WANTED_S)
         return wait_s
 
     def _spend(self, side: _Side, cost: int) -> float:
-        for one in (self._all, side):
-            one.spent.append((self._clock(), cost))
+        for part in (self._all, side):
+            part.spent.append((self._clock(), cost))
         return 0.0
 
     def pause(self, seconds: float) -> None:
@@ -217,7 +217,7 @@ class _Side:
             self.spent.popleft()
         free_at = now
         for length_s, ceiling in zip((MINUTE_S, HOUR_S), ceilings, strict=True):
-            recent = [one for one in self.spent if one[0] + length_s + LATENESS_S > now]
+            recent = [entry for entry in self.spent if entry[0] + length_s + LATENESS_S > now]
             points = sum(spent for _, spent in recent)
             excess = min(points, points + cost - ceiling)
             for at, spent in recent:

@@ -167,9 +167,9 @@ class MemoryDelivery:
         if len(texts) == 1:
             return [await self._relayer.remember(namespace, texts[0], key_of(namespace, texts[0]))]
         job_ids = await self._relayer.remember_batch(namespace, texts)
-        named = len(set(job_ids))
-        if not len(job_ids) == len(texts) == named:
-            problem = f"MemWal returned {named} jobs for {len(texts)} memories"
+        job_count = len(set(job_ids))
+        if not len(job_ids) == len(texts) == job_count:
+            problem = f"MemWal returned {job_count} jobs for {len(texts)} memories"
             raise RelayerError(RelayerTrouble.UNAVAILABLE, problem, unsure=True)
         return job_ids
 
@@ -197,7 +197,7 @@ class MemoryDelivery:
                 failed = unsure
                 attempts = max(memory.attempts for memory in memories) + 1 if failed else 0
                 pause_s = self._pause_after(max(attempts, self._sending.failures))
-        return [self._waiting(one, pause_s, unsure=unsure, failed=failed) for one in memories]
+        return [self._waiting(memory, pause_s, unsure=unsure, failed=failed) for memory in memories]
 
     def _waiting(
         self, memory: Memory, pause_s: float = 0.0, *, unsure: bool = False, failed: bool = False
@@ -241,19 +241,19 @@ class MemoryDelivery:
             if error.trouble is RelayerTrouble.UNAVAILABLE:
                 # Others are asked for next: the trouble may be one of these.
                 due_us = self._ask_us(self._pause_after(self._asking.failures))
-                await self._memories.note([replace(one, due_us=due_us) for one in memories])
+                await self._memories.note([replace(memory, due_us=due_us) for memory in memories])
             if error.trouble is not RelayerTrouble.REFUSED:
                 return 0.0
             # Refused: nothing was learnt of them; after a while they count as lost.
-        settled = [self._settled(one, jobs.get(one.job_id)) for one in memories]
+        settled = [self._settled(memory, jobs.get(memory.job_id)) for memory in memories]
         await self._memories.note(settled)
         failed = [job.error for job in jobs.values() if job.state is JobState.FAILED]
         if failed:
             reason = failed[0] or "it gives no reason"
             _log.warning("MemWal failed to store %d memories: %s", len(failed), reason)
-        lost = sum(one.state is MemoryState.WAITING for one in settled) - len(failed)
-        if lost:
-            _log.warning("MemWal lost %d memories; they are sent again", lost)
+        lost_count = sum(memory.state is MemoryState.WAITING for memory in settled) - len(failed)
+        if lost_count:
+            _log.warning("MemWal lost %d memories; they are sent again", lost_count)
         return 0.0
 
     def _settled(self, memory: Memory, job: Job | None) -> Memory:
@@ -281,5 +281,5 @@ class MemoryDelivery:
 
 def key_of(namespace: str, text: str) -> str:
     """Return the idempotency key of a memory; its text names checkpoint and summary."""
-    named = namespace.encode() + b"\0" + text.encode()
-    return f"tuskpoint-{hashlib.sha256(named).hexdigest()}"
+    content = namespace.encode() + b"\0" + text.encode()
+    return f"tuskpoint-{hashlib.sha256(content).hexdigest()}"

@@ -103,10 +103,10 @@ class MemWal:
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
         """Return memories that are near to a query; raise `RelayerError` if there will be none."""
         self._admit()
-        gone = asyncio.Event()
+        departure = asyncio.Event()
         # It runs to its end even if its caller is gone: its outcome counts.
         call = asyncio.create_task(
-            self._call(self._settings.namespace_of(tenant), query, limit, gone),
+            self._call(self._settings.namespace_of(tenant), query, limit, departure),
             name="memwal-recall",
         )
         self._tasks.add(call)
@@ -125,10 +125,10 @@ class MemWal:
             raise
         finally:
             self._waiting -= 1
-            gone.set()
+            departure.set()
         recalled = []
-        for said, distance in recollection.memories:
-            parts = parse_memory(said) if len(said) <= _LONGEST_TEXT_CHARS else None
+        for text, distance in recollection.memories:
+            parts = parse_memory(text) if len(text) <= _LONGEST_TEXT_CHARS else None
             if parts is not None:
                 recalled.append(Recalled(pointer=parts[1], summary=parts[0], distance=distance))
         return recalled, len(recollection.memories), recollection.dropped
@@ -156,13 +156,13 @@ class MemWal:
             raise RelayerError(RelayerTrouble.LIMITED, limited, retry_after_s=wait_s)
 
     async def _call(
-        self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None
+        self, namespace: str, query: str, limit: int, departure: asyncio.Event | None = None
     ) -> Recollection:
-        """Recall in turn; for a caller, not if MemWal fails or the caller is `gone`."""
+        """Recall in turn; for a caller, not if MemWal fails or `departure` is set."""
         async with self._turn:
-            if gone is not None and self._problem is not None:
+            if departure is not None and self._problem is not None:
                 raise RelayerError(self._problem.trouble, str(self._problem))
-            if gone is not None and gone.is_set():
+            if departure is not None and departure.is_set():
                 return Recollection(())
             try:
                 recollection = await self._relayer.recall(namespace, query, limit)
@@ -218,7 +218,7 @@ class MemWal:
     @property
     def last_error(self) -> str:
         """The last error, for people; empty since the last success of the part that failed."""
-        kinds = sorted((self._delivering, self._recalling), key=lambda one: one.last_error_us)
+        kinds = sorted((self._delivering, self._recalling), key=lambda part: part.last_error_us)
         return kinds[1].last_error or kinds[0].last_error
 
     @property

@@ -65,14 +65,14 @@ class Wire(httpx.AsyncClient):
         )
         self.asked = False
 
-    async def send(self, request: httpx.Request, **named: Any) -> httpx.Response:
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Send a request and return its answer, read to the end if it is not too long."""
         if "x-signature" in request.headers:
             self.asked = True
         # The SDK sets no timeout; the caller bounds the whole call.
         bounds = dict(request.extensions.get("timeout") or {})
         request.extensions["timeout"] = bounds | {"connect": _CONNECT_S}
-        response = await super().send(request, **(named | {"stream": True}))
+        response = await super().send(request, **(options | {"stream": True}))
         content = bytearray()
         try:
             if response.headers.get("content-encoding", "") not in ("", "identity"):
@@ -127,9 +127,9 @@ def _is_server(url: str) -> bool:
         parts = httpx.URL(url)
     except httpx.InvalidURL:
         return False
-    named = parts.host and (parts.port is None or 0 < parts.port < 65536)
+    has_server = parts.host and (parts.port is None or 0 < parts.port < 65536)
     extra = parts.userinfo or parts.query or parts.fragment
-    return parts.scheme in ("http", "https") and bool(named) and not extra
+    return parts.scheme in ("http", "https") and bool(has_server) and not extra
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,8 +171,8 @@ class Relayer:
 
         async def call() -> list[Job]:
             answer = await self._client.get_remember_bulk_status(list(job_ids))
-            found = {item.job_id: _job(item) for item in answer.results}
-            return [found.get(job_id) or Job(job_id, JobState.RUNNING) for job_id in job_ids]
+            jobs_by_id = {item.job_id: _job(item) for item in answer.results}
+            return [jobs_by_id.get(job_id) or Job(job_id, JobState.RUNNING) for job_id in job_ids]
 
         return await self._guarded(self._settings.send_timeout_s, call, "jobs")
 
@@ -180,15 +180,15 @@ class Relayer:
         """Return up to `limit` memories, at most `MAX_RECALLED`, nearest to a query."""
         import memwal
 
-        most = min(limit, MAX_RECALLED)
-        params = memwal.RecallParams(query=query, limit=most, namespace=namespace)
+        count = min(limit, MAX_RECALLED)
+        params = memwal.RecallParams(query=query, limit=count, namespace=namespace)
 
         async def call() -> Recollection:
             answer = await self._client.recall(params)
-            found = [memory for memory in map(_memory, answer.results) if memory is not None]
-            dropped = max(0, answer.dropped_count) + len(answer.results) - len(found)
-            found.sort(key=lambda memory: memory.distance)
-            return Recollection(tuple(found[:most]), dropped)
+            memories = [memory for memory in map(_memory, answer.results) if memory is not None]
+            dropped = max(0, answer.dropped_count) + len(answer.results) - len(memories)
+            memories.sort(key=lambda memory: memory.distance)
+            return Recollection(tuple(memories[:count]), dropped)
 
         return await self._guarded(self._settings.recall_timeout_s, call, "recall")
 
@@ -248,8 +248,8 @@ def _memory(result: Any) -> Memorised | None:
         distance = float(result.distance)
     except (TypeError, ValueError, OverflowError):
         return None
-    said = isinstance(result.text, str) and math.isfinite(distance)
-    return Memorised(result.text, distance) if said else None
+    is_valid = isinstance(result.text, str) and math.isfinite(distance)
+    return Memorised(result.text, distance) if is_valid else None
 
 
 _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
@@ -315,8 +315,8 @@ def _refused(error: Exception, status: int) -> RelayerError:
     except (ValueError, RecursionError):
         fields = {}
     fields = fields if isinstance(fields, dict) else {}
-    said = fields.get("error")
-    said = printable(said) if isinstance(said, str) else ""
+    reason = fields.get("error")
+    reason = printable(reason) if isinstance(reason, str) else ""
     # The keys of the account were not checked, so nothing else was done.
     unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
     after_s = retry_after_s(getattr(error, "retry_after", None))
@@ -324,7 +324,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
         after_s = retry_after_s(fields.get("retry_after_seconds"))
     return RelayerError(
         trouble,
-        f"{says} (HTTP {status}{said and ': '}{said})",
+        f"{says} (HTTP {status}{reason and ': '}{reason})",
         unsure=broken and not unchecked,
         retry_after_s=after_s,
     )
