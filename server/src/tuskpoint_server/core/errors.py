@@ -255,15 +255,15 @@ def snapshot_not_found(snapshot_id: str) -> Refusal:
 
 def no_snapshot(session_id: str, hostname: str, working_directory: str) -> Refusal:
     """Return the refusal to return the newest snapshot of these, of which "" means any."""
-    named = {
+    values = {
         "session": session_id,
         "host": hostname,
         "working directory": working_directory,
     }
-    wanted = [f"{name} '{value}'" for name, value in named.items() if value]
+    conditions = [f"{name} '{value}'" for name, value in values.items() if value]
     return Refusal(
         Reason.SNAPSHOT_NOT_FOUND,
-        what=f"snapshot of {' and '.join(wanted)}" if wanted else "snapshot",
+        what=f"snapshot of {' and '.join(conditions)}" if conditions else "snapshot",
         snapshot_id="",
         session_id=session_id,
         hostname=hostname,
@@ -307,12 +307,12 @@ def journal_damaged(
 
     `digests`: of a value `expected` and `actual`, in hex.
     """
-    what = f"thread '{thread_id}'"
+    subject = f"thread '{thread_id}'"
     if checkpoint_id:
-        what = f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}' of {what}"
+        subject = f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}' of {subject}"
     return Refusal(
         Reason.JOURNAL_DAMAGED,
-        what=what,
+        what=subject,
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,

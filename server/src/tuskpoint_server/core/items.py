@@ -76,13 +76,13 @@ class ItemChange:
 
 def thread_of(namespace: Namespace) -> str:
     """Return the thread that keeps the items of a namespace."""
-    return STORES + "/".join(one.replace("~", "~0").replace("/", "~1") for one in namespace)
+    return STORES + "/".join(label.replace("~", "~0").replace("/", "~1") for label in namespace)
 
 
 def namespace_of(thread_id: str) -> Namespace:
     """Return the namespace whose items a thread keeps."""
     labels = thread_id.removeprefix(STORES).split("/")
-    return tuple(one.replace("~1", "/").replace("~0", "~") for one in labels)
+    return tuple(label.replace("~1", "/").replace("~0", "~") for label in labels)
 
 
 def keeps_items(thread_id: str) -> bool:
@@ -108,8 +108,8 @@ def encode(times: ItemTimes, value: bytes) -> bytes:
     if times.expire_us is not None:
         stored["ttl_us"] = times.ttl_us
     stored["update_time_us"] = times.updated_us
-    named = json.dumps(stored, separators=(",", ":")).encode()
-    return b"%b,%b%b}" % (named[:-1], _VALUE, value)
+    head = json.dumps(stored, separators=(",", ":")).encode()
+    return b"%b,%b%b}" % (head[:-1], _VALUE, value)
 
 
 def value_in(metadata: bytes) -> bytes:
@@ -134,17 +134,17 @@ def decode(metadata: bytes) -> ItemTimes:
         ValueError: They are not there.
     """
     try:
-        named = json.loads(metadata[: metadata.index(_VALUE)].rstrip(b",") + b"}")
-        ends = "expire_time_us" in named
-        numbers = [named["create_time_us"], named["update_time_us"]]
-        numbers += [named["ttl_us"], named["expire_time_us"]] if ends else [0, 0]
-        numbers.append(named.get("more_texts", 0))
+        members = json.loads(metadata[: metadata.index(_VALUE)].rstrip(b",") + b"}")
+        ends = "expire_time_us" in members
+        numbers = [members["create_time_us"], members["update_time_us"]]
+        numbers += [members["ttl_us"], members["expire_time_us"]] if ends else [0, 0]
+        numbers.append(members.get("more_texts", 0))
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks {error}") from None
     if {*map(type, numbers)} != {int} or not 0 <= numbers[-1] < LIMITS.max_item_paths:
         raise ValueError("its times are no numbers")
-    created_us, updated_us, ttl_us, expire_us, more = numbers
-    return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None, more)
+    created_us, updated_us, ttl_us, expire_us, more_texts = numbers
+    return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None, more_texts)
 
 
 Admits = Callable[[bytes], bool]
@@ -160,7 +160,7 @@ def parse_value(value: bytes, field: str) -> dict[str, object]:
     parsed = parse_object(value, field)
     level: list[object] = [parsed]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _inner(one)]
+        level = [inner for container in level for inner in _inner(container)]
         if not level:
             return parsed
     raise invalid_field(field, f"must not be nested deeper than {MAX_DEPTH}")
@@ -168,8 +168,8 @@ def parse_value(value: bytes, field: str) -> dict[str, object]:
 
 def _inner(value: object) -> Iterator[object]:
     if isinstance(value, dict | list):
-        held = value.values() if isinstance(value, dict) else value
-        yield from (one for one in held if isinstance(one, dict | list))
+        children = value.values() if isinstance(value, dict) else value
+        yield from (child for child in children if isinstance(child, dict | list))
 
 
 def filtering(wanted: Mapping[str, object]) -> Admits | None:
@@ -184,22 +184,22 @@ def filtering(wanted: Mapping[str, object]) -> Admits | None:
 
     def admits(metadata: bytes) -> bool:
         value = _DECODE(value_in(metadata).decode())
-        return all(_meets(value.get(key), one) for key, one in wanted.items())
+        return all(_meets(value.get(key), condition) for key, condition in wanted.items())
 
     return admits
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
-    def ordered(one: object, other: object) -> bool:
-        kinds = {type(one), type(other)}
-        return (kinds == {str} or kinds <= {int, float}) and compare(one, other)
+    def ordered(first: object, second: object) -> bool:
+        kinds = {type(first), type(second)}
+        return (kinds == {str} or kinds <= {int, float}) and compare(first, second)
 
     return ordered
 
 
 _OPERATORS: dict[str, Callable[[object, object], bool]] = {
     "$eq": equal_typed,
-    "$ne": lambda one, other: not equal_typed(one, other),
+    "$ne": lambda first, second: not equal_typed(first, second),
     "$gt": _ordered(operator.gt),
     "$gte": _ordered(operator.ge),
     "$lt": _ordered(operator.lt),
@@ -207,42 +207,42 @@ _OPERATORS: dict[str, Callable[[object, object], bool]] = {
 }
 
 
-def _operators(wanted: Mapping[str, object]) -> bool:
-    return any(key.startswith("$") for key in wanted)
+def _operators(condition: Mapping[str, object]) -> bool:
+    return any(key.startswith("$") for key in condition)
 
 
 def _check(values: Iterable[object], depth: int) -> None:
     if not depth:
         raise invalid_field("filter_json", f"must not be nested deeper than {MAX_DEPTH}")
-    for one in values:
-        if isinstance(one, dict) and _operators(one):
-            for name in one.keys() - _OPERATORS.keys():
+    for condition in values:
+        if isinstance(condition, dict) and _operators(condition):
+            for name in condition.keys() - _OPERATORS.keys():
                 shown = name[:80].encode(errors="backslashreplace").decode()
-                known = ", ".join(_OPERATORS)
-                raise invalid_field("filter_json", f"'{shown}' is no operator; use {known}")
-        elif isinstance(one, dict):
-            _check(one.values(), depth - 1)
-        elif isinstance(one, list):
-            _check(one, depth - 1)
+                names = ", ".join(_OPERATORS)
+                raise invalid_field("filter_json", f"'{shown}' is no operator; use {names}")
+        elif isinstance(condition, dict):
+            _check(condition.values(), depth - 1)
+        elif isinstance(condition, list):
+            _check(condition, depth - 1)
 
 
-def _meets(value: object, wanted: object) -> bool:
-    if isinstance(wanted, dict):
-        if _operators(wanted):
-            return all(_OPERATORS[name](value, one) for name, one in wanted.items())
+def _meets(value: object, condition: object) -> bool:
+    if isinstance(condition, dict):
+        if _operators(condition):
+            return all(_OPERATORS[name](value, operand) for name, operand in condition.items())
         return isinstance(value, dict) and all(
-            _meets(value.get(key), one) for key, one in wanted.items()
+            _meets(value.get(key), part) for key, part in condition.items()
         )
-    if isinstance(wanted, list):
-        if not isinstance(value, list) or len(value) != len(wanted):
+    if isinstance(condition, list):
+        if not isinstance(value, list) or len(value) != len(condition):
             return False
-        return all(map(_meets, value, wanted))
-    return equal_typed(value, wanted)
+        return all(map(_meets, value, condition))
+    return equal_typed(value, condition)
 
 
 def path_problem(path: str) -> str:
     """Return the problem of a path of `ItemChange.index_paths`; empty if it has none."""
-    if path != "$" and "".join(found[0] for found in _STEP.finditer(path)) != path:
+    if path != "$" and "".join(match[0] for match in _STEP.finditer(path)) != path:
         return 'must be a path such as "text", "author.name", "notes[*].text", or "$"'
     return ""
 
@@ -253,12 +253,12 @@ def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ..
     Of an array or object it has a line for each text or number inside. No more parts are looked at
     than are used: paths with "*" may lead to every element of a large value, many times.
     """
-    found = (
+    parts = (
         part
         for path in paths or ("$",)
         for part in _at(value, [] if path == "$" else _STEP.findall(path))
     )
-    used = islice(found, LIMITS.max_item_paths)
+    used = islice(parts, LIMITS.max_item_paths)
     return tuple(dict.fromkeys(text for part in used if (text := _text(part))))
 
 
@@ -291,14 +291,14 @@ def _at(value: object, steps: Sequence[tuple[str, str]]) -> Iterator[object]:
 def _lines(value: object, name: str = "") -> Iterator[str]:
     """Yield the leaves of a value, each with the name of the member that has it."""
     if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _lines(one, key)
+        for key, item in value.items():
+            yield from _lines(item, key)
     elif isinstance(value, list):
-        for one in value:
-            yield from _lines(one, name)
+        for item in value:
+            yield from _lines(item, name)
     elif value is not None and value != "":
-        said = value if isinstance(value, str) else json.dumps(value)
-        yield f"{name}: {said}" if name else said
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield f"{name}: {text}" if name else text
 
 
 def matches(namespace: Namespace, labels: Namespace, *, at_end: bool) -> bool:
@@ -306,4 +306,4 @@ def matches(namespace: Namespace, labels: Namespace, *, at_end: bool) -> bool:
     if len(labels) > len(namespace):
         return False
     part = namespace[len(namespace) - len(labels) :] if at_end else namespace
-    return all(label in ("*", one) for label, one in zip(labels, part, strict=False))
+    return all(label in ("*", own_label) for label, own_label in zip(labels, part, strict=False))

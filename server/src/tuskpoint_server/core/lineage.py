@@ -87,8 +87,8 @@ def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str
 
 def _split(checkpoint_id: str) -> tuple[str, str]:
     """Return the prefix of an ID that ends with a UUIDv6, and that UUID; else "" and the ID."""
-    found = _UUID6_BEHIND.fullmatch(checkpoint_id)
-    return (found[1], found[2]) if found else ("", checkpoint_id)
+    match = _UUID6_BEHIND.fullmatch(checkpoint_id)
+    return (match[1], match[2]) if match else ("", checkpoint_id)
 
 
 def _uuid6(ticks: int, entropy: int) -> str:
@@ -219,8 +219,10 @@ def rollback_summary(earlier: CheckpointKey, summary: str) -> str:
     If the earlier checkpoint is itself a rollback, what its summary says about that is left out.
     A fork or a snapshot of a rollback has that sentence too, but not the lineage.
     """
-    own = re.escape(earlier.thread_id)
-    summary = re.sub(rf"\ARolled back to (?:{own}:\S+?|.*?:\S*?{_UUID6})(?:: |\.\Z)", "", summary)
+    thread = re.escape(earlier.thread_id)
+    summary = re.sub(
+        rf"\ARolled back to (?:{thread}:\S+?|.*?:\S*?{_UUID6})(?:: |\.\Z)", "", summary
+    )
     sentence = f"Rolled back to {earlier}"
     sentence += f": {summary}" if summary else "."
     return sentence.encode()[: LIMITS.max_summary].decode(errors="ignore")

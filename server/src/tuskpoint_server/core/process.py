@@ -78,9 +78,9 @@ def allowed_connections(wanted: int, listeners: int) -> int:
     Clients then never take the descriptors that the journal needs.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted * listeners + KEPT_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    descriptors = wanted * listeners + KEPT_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        raised = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         soft = raised
     allowed = wanted if soft == resource.RLIM_INFINITY else (soft - KEPT_DESCRIPTORS) // listeners
@@ -104,9 +104,9 @@ class DataDirLock:
     def __init__(self, directory: Path) -> None:
         with usable("data directory", directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.stat()
-            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
-                directory.chmod(found.st_mode & 0o700)
+            status = directory.stat()
+            if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+                directory.chmod(status.st_mode & 0o700)
             self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,8 +120,8 @@ class DataDirLock:
                 "--data-dir",
             ) from None
         with usable("data directory", directory):  # in place: a full disk has no other
-            written = os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-            os.ftruncate(self._file, written)
+            size = os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(self._file, size)
 
     def release(self) -> None:
         """Let the next server in."""
@@ -207,10 +207,10 @@ def start_telemetry(
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.resources import Resource
 
-        named = {"service.version": version}
+        attributes = {"service.version": version}
         if not os.environ.get("OTEL_SERVICE_NAME"):
-            named["service.name"] = "tuskpoint-server"
-        resource = Resource.create(named)
+            attributes["service.name"] = "tuskpoint-server"
+        resource = Resource.create(attributes)
         if metrics_address is not None:
             readers.append(_serve_metrics(*metrics_address, stops))
         if exporter != "none":
@@ -220,8 +220,8 @@ def start_telemetry(
         stops.append(meters.shutdown)
 
     def stop() -> None:
-        for one in stops:
-            one()
+        for shutdown in stops:
+            shutdown()
 
     return stop
 

@@ -169,12 +169,12 @@ def analyse(text: str) -> Words:
             identifiers.append(token)
         else:
             words.extend(_JOINED.split(token))
-    found = Words(
+    result = Words(
         _distinct(word for word in words if word not in STOPWORDS),
         _distinct(phrases),
         _distinct(identifiers),
     )
-    return Words(words=_distinct(words)) if found.empty else found
+    return Words(words=_distinct(words)) if result.empty else result
 
 
 def _tokens(text: str) -> list[str]:
@@ -199,9 +199,9 @@ def _is_identifier(token: str) -> bool:
     return digits >= MANY_DIGITS or (digits > 0 and any(char.isalpha() for char in token))
 
 
-def _distinct(found: Iterable[str]) -> tuple[str, ...]:
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the first `MAX_WORDS` strings that hold more than marks, each once."""
-    return tuple(dict.fromkeys(one for one in found if any(map(str.isalnum, one))))[:MAX_WORDS]
+    return tuple(dict.fromkeys(text for text in texts if any(map(str.isalnum, text))))[:MAX_WORDS]
 
 
 COMPONENT_BYTES = 4
@@ -231,15 +231,15 @@ def vector_dimension(vector: bytes) -> int:
 
 def vector_problem(components: Iterable[float], maximum: int, *, zero_allowed: bool) -> str:
     """Return the problem of a vector of at most `maximum` components; empty if it has none."""
-    held = list(components)
-    if not held:
+    values = list(components)
+    if not values:
         return "must have components"
-    if len(held) > maximum:
-        return f"must have at most {maximum} components, not {len(held)}"
-    for number, component in enumerate(held):
+    if len(values) > maximum:
+        return f"must have at most {maximum} components, not {len(values)}"
+    for number, component in enumerate(values):
         if not math.isfinite(component):
             return f"component {number} is {component}, which is not finite"
-    if not zero_allowed and not any(held):
+    if not zero_allowed and not any(values):
         return "must have a component that is not 0: it has no direction"
     return ""
 
@@ -280,8 +280,8 @@ def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
     It does not name the thread: forks and copies keep a checkpoint's ID and share its memory.
     """
     parts = [text.encode() for text in (tenant, checkpoint_ns, checkpoint_id)]
-    named = b"".join(len(part).to_bytes(4) + part for part in parts)
-    return hashlib.sha256(b"tuskpoint.pointer\0" + named).digest()[:POINTER_BYTES]
+    content = b"".join(len(part).to_bytes(4) + part for part in parts)
+    return hashlib.sha256(b"tuskpoint.pointer\0" + content).digest()[:POINTER_BYTES]
 
 
 def memory_text(summary: str, pointer: bytes) -> str:

@@ -67,7 +67,10 @@ def decode_version(message: value_pb2.Version) -> Version:
 
 def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
     """Return the stored form: the frame, then the channels by digest."""
-    encoded = (encode_channel(one.name, one.version, one.digest, one.size) for one in channels)
+    encoded = (
+        encode_channel(channel.name, channel.version, channel.digest, channel.size)
+        for channel in channels
+    )
     return frame + b"".join(encoded)
 
 
@@ -152,28 +155,32 @@ def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Chann
 def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
     """Return the digests of the values that were evicted of a checkpoint and its writes."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
-    held: list[Channel | Write] = [*channels, *checkpoint.writes]
-    return [one.digest for one in held if one.value is EVICTED and one.digest is not None]
+    holders: list[Channel | Write] = [*channels, *checkpoint.writes]
+    return [
+        holder.digest for holder in holders if holder.value is EVICTED and holder.digest is not None
+    ]
 
 
 def damages(checkpoint: Checkpoint) -> list[Damage]:
     """Return what is damaged in the journal of the values of a checkpoint and its writes."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
-    held: list[Channel | Write] = [*channels, *checkpoint.writes]
-    return [one.value.damage for one in held if isinstance(one.value, DamagedValue)]
+    holders: list[Channel | Write] = [*channels, *checkpoint.writes]
+    return [holder.value.damage for holder in holders if isinstance(holder.value, DamagedValue)]
 
 
 def history_damages(histories: Sequence[DeltaHistory]) -> list[Damage]:
     """Return what is damaged in the journal of the values in histories."""
-    held = [one for history in histories for one in (history.seed, *history.writes) if one]
-    return [one.value.damage for one in held if isinstance(one.value, DamagedValue)]
+    holders = [
+        holder for history in histories for holder in (history.seed, *history.writes) if holder
+    ]
+    return [holder.value.damage for holder in holders if isinstance(holder.value, DamagedValue)]
 
 
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
     """Return a checkpoint with its evicted values put back."""
     state = checkpoint.state
     if state is not None:
-        state = State(state.frame, tuple(_whole(one, values) for one in state.channels))
+        state = State(state.frame, tuple(_whole(channel, values) for channel in state.channels))
     writes = tuple(_whole(write, values) for write in checkpoint.writes)
     return replace(checkpoint, state=state, writes=writes, sources=())
 
@@ -188,8 +195,10 @@ def supplied_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> De
 _Held = TypeVar("_Held", Channel, Write)
 
 
-def _whole(held: _Held, values: Mapping[bytes, Value]) -> _Held:
-    return replace(held, value=values[held.digest or b""]) if held.value is EVICTED else held
+def _whole(holder: _Held, values: Mapping[bytes, Value]) -> _Held:
+    return (
+        replace(holder, value=values[holder.digest or b""]) if holder.value is EVICTED else holder
+    )
 
 
 _NUMBER = "a number"
@@ -235,8 +244,8 @@ def _is_deeper(parsed: object, levels: int) -> bool:
     """Return whether more arrays and objects than these are inside one another."""
     level: list[Any] = [parsed]
     for _ in range(levels):
-        inside = [one.values() if isinstance(one, dict) else one for one in level]
-        level = [inner for one in inside for inner in one if isinstance(inner, dict | list)]
+        inside = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [inner for items in inside for inner in items if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
@@ -254,12 +263,12 @@ def parse_metadata(raw: bytes, field: str) -> Metadata:
     )
 
 
-def _identifier(found: object, maximum: int) -> str:
+def _identifier(value: object, maximum: int) -> str:
     """Return a string that a request could name as an identifier; empty for any other value."""
-    if not isinstance(found, str) or "\0" in found:
+    if not isinstance(value, str) or "\0" in value:
         return ""
     try:
-        return found if len(found.encode()) <= maximum else ""
+        return value if len(value.encode()) <= maximum else ""
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
         return ""
 

@@ -154,8 +154,8 @@ def row_digests(
         for task_id, task_path, idx, channel, digest in writes
     ]
     joined = "\n".join(sorted(names)).encode()
-    held = {"state": state, "metadata": metadata, "delta base": delta_base, PENDING_WRITES: joined}
-    return {name: hashlib.sha256(data).digest() for name, data in held.items()}
+    parts = {"state": state, "metadata": metadata, "delta base": delta_base, PENDING_WRITES: joined}
+    return {name: hashlib.sha256(data).digest() for name, data in parts.items()}
 
 
 def difference(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> str:
@@ -179,32 +179,32 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
     for instance, numbers can be equal. Then an answer of no task counts if the task has used none,
     and an answer of the task itself counts as used, as in LangGraph.
     """
-    asked: dict[str, int] = {}
-    answered: dict[str, int] = {}
-    ended: set[str] = set()
+    questions: dict[str, int] = {}
+    answers: dict[str, int] = {}
+    ended_tasks: set[str] = set()
     failed = False
     for task_id, channel, order in pending:
         if channel == INTERRUPT:
-            asked[task_id] = order
+            questions[task_id] = order
         elif channel == RESUME:
-            answered[task_id] = order
+            answers[task_id] = order
         elif channel == ERROR:
             failed = True
         elif channel != _ERROR_SOURCE:
-            ended.add(task_id)
+            ended_tasks.add(task_id)
     if failed:
         return ThreadState.FAILED
-    to_all = answered.get(NO_TASK)
-    for task_id, order in asked.items():
-        if task_id not in ended and _waits(order, answered.get(task_id), to_all):
+    common_answer = answers.get(NO_TASK)
+    for task_id, order in questions.items():
+        if task_id not in ended_tasks and _waits(order, answers.get(task_id), common_answer):
             return ThreadState.INTERRUPTED
     return ThreadState.IDLE
 
 
-def _waits(asked: int, own: int | None, to_all: int | None) -> bool:
+def _waits(question: int, own_answer: int | None, common_answer: int | None) -> bool:
     """Return whether a question is open, by the order of it and of the answers there are."""
-    if own is None:
-        return to_all is None or to_all < asked
-    if own > asked:
+    if own_answer is None:
+        return common_answer is None or common_answer < question
+    if own_answer > question:
         return False
-    return to_all is None or to_all <= asked
+    return common_answer is None or common_answer <= question

@@ -96,9 +96,9 @@ class Unopened(bytes):
 
     def __new__(cls, stored: bytes, problem: str) -> Unopened:
         """Note what is stored."""
-        one = super().__new__(cls)
-        one.stored, one.problem = stored, problem
-        return one
+        unopened = super().__new__(cls)
+        unopened.stored, unopened.problem = stored, problem
+        return unopened
 
 
 class Packed(NamedTuple):

@@ -70,15 +70,15 @@ def diff(before: Side, after: Side, max_changes: int) -> Diff:
     Channels come by name, members inside them by key, items by position. Equal digests are
     not looked into; all views together take the room of one checkpoint's.
     """
-    found: list[ValueChange] = []
+    changes: list[ValueChange] = []
     size = 0
     for change in _changes(before, after):
         strings = (change.channel, change.path, change.before or "", change.after or "")
         size += _CHANGE_OVERHEAD + sum(len(text.encode()) for text in strings)
-        if len(found) == max_changes or size > _MAX_ANSWER:
-            return Diff(tuple(found), truncated=True)
-        found.append(change)
-    return Diff(tuple(found), truncated=False)
+        if len(changes) == max_changes or size > _MAX_ANSWER:
+            return Diff(tuple(changes), truncated=True)
+        changes.append(change)
+    return Diff(tuple(changes), truncated=False)
 
 
 def _changes(before: Side, after: Side) -> Iterator[ValueChange]:
@@ -86,15 +86,15 @@ def _changes(before: Side, after: Side) -> Iterator[ValueChange]:
     second = {channel.name: channel for channel in after.channels}
     room = ViewRoom(MAX_CHECKPOINT_TEXT)
     for name in sorted({*first, *second, *before.histories, *after.histories}):
-        one, other = first.get(name), second.get(name)
+        before_channel, after_channel = first.get(name), second.get(name)
         histories = before.histories.get(name), after.histories.get(name)
         if histories == (None, None):
-            for difference in _value_differences(one, other, room):
+            for difference in _value_differences(before_channel, after_channel, room):
                 yield _change(name, *difference)
             continue
         # Only the framework can compute their values, so their seeds and writes are compared.
-        before_digests, before_text = _rebuilt(one, histories[0], room)
-        after_digests, after_text = _rebuilt(other, histories[1], room)
+        before_digests, before_text = _rebuilt(before_channel, histories[0], room)
+        after_digests, after_text = _rebuilt(after_channel, histories[1], room)
         if before_digests != after_digests:
             yield _change(name, (), before_text, after_text)
 
@@ -109,10 +109,10 @@ def _value_differences(
         if before is not after:
             yield (), _shown_text(before), _shown_text(after)
         return
-    same = _same(before.content, after.content)
-    if not same and all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
+    is_same = _same(before.content, after.content)
+    if not is_same and all(len(dump(view.content)) <= MAX_WALKED for view in (before, after)):
         yield from _inside((), before.content, after.content)
-    elif not same or not (before.complete and after.complete):
+    elif not is_same or not (before.complete and after.complete):
         # If the views are the same, the parts that they leave out differ.
         yield (), _text(before.content), _text(after.content)
 
@@ -161,12 +161,12 @@ def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterato
     tail = 0
     while tail < shorter - begin and _same(before[-1 - tail], after[-1 - tail]):
         tail += 1
-    both = shorter - tail
-    for index in range(begin, both):
+    end = shorter - tail
+    for index in range(begin, end):
         yield from _inside((*path, index), before[index], after[index])
-    for index in range(both, len(before) - tail):
+    for index in range(end, len(before) - tail):
         yield (*path, index), _text(before[index]), None
-    for index in range(both, len(after) - tail):
+    for index in range(end, len(after) - tail):
         yield (*path, index), None, _text(after[index])
 
 

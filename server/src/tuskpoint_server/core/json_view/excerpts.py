@@ -60,25 +60,25 @@ def new_part(value: Value, before: Value) -> Value:
 def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
     """Return an array of values of the last one's type, if it can be, and whether it has all."""
     kind = values[-1].type if values else ""
-    same = [value.data for value in values if value.type == kind]
+    items = [value.data for value in values if value.type == kind]
     if kind == "msgpack":
-        return Value(kind, _sized(_ARRAY, len(same), *same)), len(same) == len(values)
+        return Value(kind, _sized(_ARRAY, len(items), *items)), len(items) == len(values)
     if kind == "json":
-        return Value(kind, b"[%s]" % b",".join(same)), len(same) == len(values)
+        return Value(kind, b"[%s]" % b",".join(items)), len(items) == len(values)
     return None, not values
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:
     """Return the room of each part: at most half of the rest, unless later parts need less."""
     after = sum(sizes)
-    left = room
-    found = []
+    room_left = room
+    rooms = []
     for size in sizes:
         after -= size
-        share = min(size, max(left // 2, left - after, 0))
-        found.append(share)
-        left -= share
-    return found
+        share = min(size, max(room_left // 2, room_left - after, 0))
+        rooms.append(share)
+        room_left -= share
+    return rooms
 
 
 _STRING, _ARRAY, _MAP = b"\xdb", b"\xdd", b"\xdf"  # of any size: four bytes with it follow
@@ -113,11 +113,11 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
     kind, number = walker.head()
     begin = walker.at
     if kind == STRING:
-        kept = data[begin : begin + number][-room:]
+        part = data[begin : begin + number][-room:]
         # A character that was cut is left out: its continuation bytes begin with the bits 10.
-        start = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
-        kept = kept[start:]
-        return _sized(_STRING, len(kept), kept)
+        start = next((at for at, byte in enumerate(part[:4]) if byte & 0xC0 != 0x80), 0)
+        part = part[start:]
+        return _sized(_STRING, len(part), part)
     if kind == ARRAY:
         return _latest_items(data, _ends(walker, number), room, depth)
     if kind == MAP:
@@ -125,12 +125,12 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
     if kind == EXTENSION:
         (code,) = struct.unpack_from(">b", data, begin)
         payload = data[begin + 1 : begin + 1 + number]
-        kept = b""
+        part = b""
         if code == _DELTA_SNAPSHOT:
-            kept = _latest(payload, room, depth + 1)
+            part = _latest(payload, room, depth + 1)
         elif code in EXTENSIONS:
-            kept = _latest_arguments(payload, room, depth + 1)
-        return b"\xc9" + struct.pack(">Ib", len(kept), code) + kept if kept else b""
+            part = _latest_arguments(payload, room, depth + 1)
+        return b"\xc9" + struct.pack(">Ib", len(part), code) + part if part else b""
     return b""
 
 
@@ -147,42 +147,46 @@ def _latest_items(data: bytes, ends: Sequence[int], room: int, depth: int) -> by
 
 def _latest_members(members: Sequence[tuple[bytes, bytes]], room: int, depth: int) -> bytes:
     sizes = [len(key) + len(value) for key, value in members]
-    kept = []
+    parts = []
     for (key, value), share in zip(members, shares(sizes, room), strict=True):
         part = _latest(value, share - len(key), depth + 1) if share > len(key) else b""
         if part:
-            kept.append(key + part)
-    return _sized(_MAP, len(kept), *kept) if kept else b""
+            parts.append(key + part)
+    return _sized(_MAP, len(parts), *parts) if parts else b""
 
 
 def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
     """Return an array in which every item keeps its place; empty if one cannot be shortened."""
     walker = Walker(payload)
     items = _items(walker, walker.array_size(), payload)
-    wanted = shares([len(item) for item in items], maximum - _HEAD)
-    kept = [_latest(item, share, depth) for item, share in zip(items, wanted, strict=True)]
-    return _sized(_ARRAY, len(kept), *kept) if all(kept) else b""
+    rooms = shares([len(item) for item in items], maximum - _HEAD)
+    parts = [_latest(item, share, depth) for item, share in zip(items, rooms, strict=True)]
+    return _sized(_ARRAY, len(parts), *parts) if all(parts) else b""
 
 
 def _new(data: bytes, before: bytes, depth: int) -> bytes:
     """Return the new part of one item over an earlier one, as an item."""
     walker, earlier = Walker(data), Walker(before)
-    (kind, number), (other, had) = walker.head(), earlier.head()
-    if kind != other or depth > _MAX_COMPARED_DEPTH:
+    (kind, number), (earlier_kind, earlier_number) = walker.head(), earlier.head()
+    if kind != earlier_kind or depth > _MAX_COMPARED_DEPTH:
         return data
     if kind == MAP:
-        known = dict(_members(earlier, had, before))
+        earlier_members = dict(_members(earlier, earlier_number, before))
         new = [
-            key + (_new(item, known[key], depth + 1) if key in known else item)
+            key + (_new(item, earlier_members[key], depth + 1) if key in earlier_members else item)
             for key, item in _members(walker, number, data)
-            if known.get(key) != item
+            if earlier_members.get(key) != item
         ]
         return _sized(_MAP, len(new), *new)
     if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
         return data
     end = walker.at + len(before) - earlier.at
     if kind == ARRAY:  # `before` may announce more items than it has
-        return _sized(_ARRAY, number - had, data[end:]) if number >= had else data
+        return (
+            _sized(_ARRAY, number - earlier_number, data[end:])
+            if number >= earlier_number
+            else data
+        )
     # A word that went on is new as a whole.
     went_on = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
     return _sized(_STRING, len(went_on), went_on)
@@ -201,16 +205,16 @@ def shortened(content: Json, room: int, depth: int = 0) -> bytes:
         return b""
     parts: list[bytes] = []
     if isinstance(content, str):
-        kept = content.encode(errors="replace")[len('""') - room :].decode(errors="ignore")
-        while (excess := len(dump(kept)) - room) > 0:  # most escaped characters take two bytes
-            kept = kept[(excess + 1) // 2 :]
-        return dump(kept) if kept else b""
+        end = content.encode(errors="replace")[len('""') - room :].decode(errors="ignore")
+        while (excess := len(dump(end)) - room) > 0:  # most escaped characters take two bytes
+            end = end[(excess + 1) // 2 :]
+        return dump(end) if end else b""
     if isinstance(content, list):
-        left = room - 1
+        room_left = room - 1
         for item in reversed(content):
             part = dump(item)
-            left -= len(part) + 1
-            if left < 0:
+            room_left -= len(part) + 1
+            if room_left < 0:
                 break
             parts.append(part)
         if content and not parts and (part := shortened(content[-1], room - 2, depth + 1)):

@@ -154,18 +154,18 @@ class Walker:
 
     def _skip(self, kind: str, number: int) -> None:
         """Go past an item of which the head was read, however deep it is."""
-        left = 1
+        items_left = 1
         while True:
-            left -= 1
+            items_left -= 1
             if kind == ARRAY:
-                left += number
+                items_left += number
             elif kind == MAP:
-                left += 2 * number
+                items_left += 2 * number
             elif kind == EXTENSION:
                 self._go_past(1 + number)
             elif kind in (STRING, _BINARY):
                 self._go_past(number)
-            if not left:
+            if not items_left:
                 return
             kind, number = self.head()
 
@@ -213,8 +213,8 @@ class Walker:
         if len(data) == 4:
             return timestamp(int.from_bytes(data), 0)
         if len(data) == 8:
-            both = int.from_bytes(data)
-            return timestamp(both & (1 << 34) - 1, both >> 34)
+            word = int.from_bytes(data)
+            return timestamp(word & (1 << 34) - 1, word >> 34)
         if len(data) == 12:
             nanoseconds, seconds = struct.unpack(">Iq", data)
             return timestamp(seconds, nanoseconds)

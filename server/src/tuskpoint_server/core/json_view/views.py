@@ -188,13 +188,15 @@ def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) 
     if state is None:
         return replace(loaded, writes=writes)
     channels = {
-        one.name: one if one.value is None else replace(one, value=room.view(one.value))
-        for one in state.channels
+        channel.name: channel
+        if channel.value is None
+        else replace(channel, value=room.view(channel.value))
+        for channel in state.channels
     }
     for history in histories:
-        known = channels.get(history.channel, Channel(history.channel, None, None))
-        if known.value is None and (shown := _delta_view(history, room)) is not None:
-            channels[history.channel] = replace(known, value=shown)
+        channel = channels.get(history.channel, Channel(history.channel, None, None))
+        if channel.value is None and (shown := _delta_view(history, room)) is not None:
+            channels[history.channel] = replace(channel, value=shown)
     whole = State(_frame_view(state.frame), tuple(channels.values()))
     return replace(loaded, state=whole, writes=writes)
 
@@ -206,9 +208,9 @@ def _frame_view(frame: bytes) -> bytes:
         return frame
     room = ViewRoom(MAX_EXTRAS_TEXT)
     for name in sorted(message.extras):
-        held = message.extras[name]
-        shown = room.view(Value(held.type, held.data))
-        held.type, held.data = shown.type, shown.data
+        extra = message.extras[name]
+        shown = room.view(Value(extra.type, extra.data))
+        extra.type, extra.data = shown.type, shown.data
     return message.SerializeToString(deterministic=True)
 
 
