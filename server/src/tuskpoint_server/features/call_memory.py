@@ -72,11 +72,11 @@ class CallMemory:
 
     def _admit(self) -> None:
         """Let calls go on for which there is room, in the order in which they came."""
-        free = self.max_bytes - self.held_bytes
-        while self._waiting and self._waiting[0][0] <= free:
+        free_bytes = self.max_bytes - self.held_bytes
+        while self._waiting and self._waiting[0][0] <= free_bytes:
             size, admitted = self._waiting.popleft()
             if not admitted.done():
-                free -= size
+                free_bytes -= size
                 admitted.set_result(None)
 
     def _find_stalled(self) -> None:
@@ -86,14 +86,14 @@ class CallMemory:
         if not self._waiting:
             return
         self._look = loop.call_later(_LOOK_SECONDS, self._find_stalled)
-        since = loop.time() - STALL_SECONDS
-        stalled = [one for one in self._holders if one.writing_since < since]
-        lacking = self._waiting[0][0] - (self.max_bytes - self.held_bytes)
-        for holder in sorted(stalled, key=lambda one: one.writing_since):
-            if lacking <= 0:
+        cutoff = loop.time() - STALL_SECONDS
+        stalled = [holder for holder in self._holders if holder.writing_since < cutoff]
+        shortfall = self._waiting[0][0] - (self.max_bytes - self.held_bytes)
+        for holder in sorted(stalled, key=lambda holder: holder.writing_since):
+            if shortfall <= 0:
                 return
             holder.end(Refusal(Reason.READER_TOO_SLOW, held_bytes=holder.held_bytes))
-            lacking -= holder.held_bytes
+            shortfall -= holder.held_bytes
 
 
 UNBOUNDED = CallMemory()
@@ -118,12 +118,12 @@ class Holder:
         With `what`, their name for people, it refuses at once with `LIMIT_EXCEEDED` what never
         fits: the memory is too small for these bytes and those that are held already.
         """
-        most = self.memory.max_bytes
-        if what and self.held_bytes + size > most:
+        max_bytes = self.memory.max_bytes
+        if what and self.held_bytes + size > max_bytes:
             advice = "start the server with a larger --memory-bytes"
             limit = "the memory that calls may hold"
             raise Refusal(
-                Reason.LIMIT_EXCEEDED, advice=advice, what=what, limit=limit, maximum=most
+                Reason.LIMIT_EXCEEDED, advice=advice, what=what, limit=limit, maximum=max_bytes
             )
         await self.memory.room(size)
         self._change(size)
@@ -143,9 +143,9 @@ class Holder:
         if self.held_bytes:
             self._change(-self.held_bytes)
 
-    def _change(self, by: int) -> None:
-        self.held_bytes += by
-        self.memory.change(self, by)
+    def _change(self, size: int) -> None:
+        self.held_bytes += size
+        self.memory.change(self, size)
 
     async def whole(
         self, load: Callable[[], Awaitable[LoadedT]], size_of: Callable[[LoadedT], int]

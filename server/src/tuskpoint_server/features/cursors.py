@@ -46,8 +46,8 @@ def decode_cursor(scope: Parts, cursor: str, *kinds: type) -> list[Any]:
 
 
 def _checksum(scope: Parts, payload: str) -> str:
-    bound = json.dumps(["tuskpoint position", *scope, payload])
-    return hashlib.sha256(bound.encode()).hexdigest()[:_CHECKSUM_DIGITS]
+    text = json.dumps(["tuskpoint position", *scope, payload])
+    return hashlib.sha256(text.encode()).hexdigest()[:_CHECKSUM_DIGITS]
 
 
 async def page(
@@ -63,13 +63,13 @@ async def page(
     `read` gets the place after which the page begins, empty for the first, and the number of items.
     A place has parts of these `kinds`, by default one text, which `read` gets as it is.
     """
-    after: Any = ()
+    position: Any = ()
     if token:
-        after = tuple(decode_cursor(scope, token, *(kinds or (str,))))
+        position = tuple(decode_cursor(scope, token, *(kinds or (str,))))
     size = page_size(size)
-    found = await read(after if kinds else "".join(after), size + 1)
-    items = found[:size]
-    return items, encode_cursor(scope, place(items[-1])) if len(found) > size else ""
+    rows = await read(position if kinds else "".join(position), size + 1)
+    items = rows[:size]
+    return items, encode_cursor(scope, place(items[-1])) if len(rows) > size else ""
 
 
 def page_size(asked: int) -> int:

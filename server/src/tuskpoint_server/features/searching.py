@@ -35,23 +35,23 @@ class Search:
         engine = self._engine
         if engine is None:
             raise _unavailable("this server does not index checkpoints: it runs with --no-search")
-        began = time.monotonic()
-        asked = _Asked(engine, tenant, query, analyse("" if query.vector else query.text))
+        start = time.monotonic()
+        request = _Asked(engine, tenant, query, analyse("" if query.vector else query.text))
         if query.vector:
-            answer = await asked.by_vector()
+            answer = await request.by_vector()
         elif query.mode is None:
-            answer = await asked.best()
+            answer = await request.best()
         elif query.mode in engine.modes:
-            answer = await asked.in_mode(query.mode)
+            answer = await request.in_mode(query.mode)
         else:
-            lacking = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
-            raise _unavailable(lacking + _LACKING[query.mode])
+            problem = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
+            raise _unavailable(problem + _LACKING[query.mode])
         if engine.finding.is_sealed:
             answer = replace(answer, sealed=True)
-        elif asked.may_miss(answer):
-            found = {one.key for one in answer.results}
-            answer = replace(answer, cut=await engine.finding.cut(tenant, query.scope, found))
-        took = time.monotonic() - began
+        elif request.may_miss(answer):
+            keys = {result.key for result in answer.results}
+            answer = replace(answer, cut=await engine.finding.cut(tenant, query.scope, keys))
+        took = time.monotonic() - start
         engine.searched(answer.mode, took, fell_back=bool(answer.fell_back))
         damaged = dict.fromkeys(result.damage for result in answer.results if result.damage)
         for damage in damaged:
@@ -87,11 +87,11 @@ class _Asked:
         if self.query.mode not in (None, SearchMode.VECTOR):
             raise invalid_field("mode", "a vector is searched for by vectors only")
         expected = await self.engine.finding.dimension(self.tenant)
-        given = vector_dimension(self.query.vector)
-        if expected and expected != given:
+        actual = vector_dimension(self.query.vector)
+        if expected and expected != actual:
             raise invalid_field(
                 "vector.values",
-                f"must have {expected} components as the vectors in the index have, not {given}",
+                f"must have {expected} components as the vectors in the index have, not {actual}",
             )
         return await self._near(self.query.vector, await self.engine.catch_up(self.tenant))
 
@@ -153,33 +153,33 @@ class _Asked:
         query, nearest = self.query, self.engine.nearest
         # Counted first: what gets its vector meanwhile is found, and counted nevertheless.
         unindexed += await self.engine.vectors_owed(self.tenant)
-        found = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
+        results = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
-            tuple(found),
+            tuple(results),
             SearchMode.VECTOR,
             query.metric.name.lower(),
             unindexed=unindexed,
-            no_vectors="" if found else await self._lacking(),
+            no_vectors="" if results else await self._lacking(),
         )
 
     async def _lacking(self) -> str:
         """Return why there is no vector in the scope of the search; empty if there is one."""
         finding, thread_id = self.engine.finding, self.query.scope.thread_id
         if not await finding.scan(self.tenant, 0, 1):
-            lacking = "no checkpoint has a vector"
+            problem = "no checkpoint has a vector"
         elif thread_id and not await finding.scan_thread(self.tenant, thread_id):
-            lacking = f"no checkpoint of thread '{thread_id}' has a vector"
+            problem = f"no checkpoint of thread '{thread_id}' has a vector"
         else:
             return ""
         if SearchMode.VECTOR in self.engine.modes:
-            return f"{lacking} yet: the embedder makes them after the save"
-        return f"{lacking}: save with one, or start the server with --embedder"
+            return f"{problem} yet: the embedder makes them after the save"
+        return f"{problem}: save with one, or start the server with --embedder"
 
     async def _worded(self, words: Words) -> SearchAnswer:
         unindexed = await self.engine.catch_up(self.tenant)
         query, lexical = self.query, self.engine.finding.lexical
-        found = await lexical(self.tenant, words, query.scope, query.limit)
-        return SearchAnswer(tuple(found), SearchMode.LEXICAL, "bm25", unindexed=unindexed)
+        results = await lexical(self.tenant, words, query.scope, query.limit)
+        return SearchAnswer(tuple(results), SearchMode.LEXICAL, "bm25", unindexed=unindexed)
 
 
 def _unavailable(problem: str, retry_after_s: float | None = None) -> Refusal:

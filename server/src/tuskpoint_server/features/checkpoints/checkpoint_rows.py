@@ -96,8 +96,8 @@ class CheckpointRows:
         """
 
         def pack() -> _Change:
-            stored = packed(writes)
-            return lambda batch: save.save_writes(batch, tenant, key, stored, early=early)
+            packed_writes = packed(writes)
+            return lambda batch: save.save_writes(batch, tenant, key, packed_writes, early=early)
 
         return self._submit((tenant, key.thread_id), pack, size_of(writes))
 
@@ -141,17 +141,19 @@ class CheckpointRows:
             return [None] * len(keys)
         heads = self._database.heads
         loaded = [load_head(heads, tenant, key) for key in keys]
-        absent = [index for index, stored in enumerate(loaded) if stored is None]
+        absent = [index for index, checkpoint in enumerate(loaded) if checkpoint is None]
         if absent:
-            asked = [keys[index] for index in absent]
+            absent_keys = [keys[index] for index in absent]
             with suppress(Exception):  # `load` raises it for those that are concerned
-                read = self._database.query_inline(
-                    lambda connection: load.load_stored(connection, tenant, asked, LARGE_BYTES)
+                checkpoints = self._database.query_inline(
+                    lambda connection: load.load_stored(
+                        connection, tenant, absent_keys, LARGE_BYTES
+                    )
                 )
-                for index, stored in zip(absent, read, strict=True):
-                    loaded[index] = stored
-                    if stored is not None:
-                        learn(heads, tenant, stored)
+                for index, checkpoint in zip(absent, checkpoints, strict=True):
+                    loaded[index] = checkpoint
+                    if checkpoint is not None:
+                        learn(heads, tenant, checkpoint)
         return loaded
 
     async def load_batched(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
@@ -171,24 +173,24 @@ class CheckpointRows:
 
     async def _read_asked(self) -> None:
         while self._asked:
-            tenant, asked = self._asked.popitem()
-            keys = [key for key, _ in asked]
-            found: list[_Stored] = [None] * len(keys)
+            tenant, requests = self._asked.popitem()
+            keys = [key for key, _ in requests]
+            checkpoints: list[_Stored] = [None] * len(keys)
             with suppress(Exception):  # `load` raises it for those that are concerned
-                found = await self._database.query(
+                checkpoints = await self._database.query(
                     partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES)
                 )
-            for (_, answer), stored in zip(asked, found, strict=True):
+            for (_, answer), checkpoint in zip(requests, checkpoints, strict=True):
                 if not answer.done():
-                    answer.set_result(stored)
+                    answer.set_result(checkpoint)
 
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""
-        asked = partial(load.load, tenant=tenant, key=key, view=view)
+        query = partial(load.load, tenant=tenant, key=key, view=view)
         if self._database.is_local:
             with suppress(load.CheckpointTooLargeError):
-                return self._database.query_inline(partial(asked, max_bytes=LARGE_BYTES))
-        return await self._database.query(asked)
+                return self._database.query_inline(partial(query, max_bytes=LARGE_BYTES))
+        return await self._database.query(query)
 
     async def read_page(
         self,

@@ -103,8 +103,10 @@ class Checkpoints:
         This is for small ones whose values are all in the journal: a task costs more than they.
         """
         plain = [_is_plain(view, source) for _, view, source in asked]
-        found = iter(self._journal.load_inline(tenant, [one[0] for one in compress(asked, plain)]))
-        return [next(found) if is_plain else None for is_plain in plain]
+        checkpoints = iter(
+            self._journal.load_inline(tenant, [query[0] for query in compress(asked, plain)])
+        )
+        return [next(checkpoints) if is_plain else None for is_plain in plain]
 
     async def load_batched(
         self, tenant: str, key: CheckpointKey, view: View, source: Source
@@ -123,14 +125,14 @@ class Checkpoints:
     async def _load(
         self, tenant: str, key: CheckpointKey, view: View, source: Source
     ) -> Checkpoint:
-        stored = View.ENTRY if source is Source.BLOB else view
-        loaded = await self._journal.load(tenant, key, stored)
+        journal_view = View.ENTRY if source is Source.BLOB else view
+        loaded = await self._journal.load(tenant, key, journal_view)
         if loaded is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self.completer.from_blob(tenant, loaded.entry, view)
-        whole = await self.completer.checkpoint(tenant, loaded)
-        return await self.completer.shown(tenant, whole, view)
+        checkpoint = await self.completer.checkpoint(tenant, loaded)
+        return await self.completer.shown(tenant, checkpoint, view)
 
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str], holder: Holder
@@ -153,8 +155,8 @@ class Checkpoints:
         """Compare the states of two checkpoints; an empty ID means the latest."""
         first = await self._side(tenant, before, holder)
         second = await self._side(tenant, after, holder)
-        most = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)
-        return await in_pool(diff, first, second, most)
+        limit = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)
+        return await in_pool(diff, first, second, limit)
 
     async def _side(self, tenant: str, key: CheckpointKey, holder: Holder) -> Side:
         loaded = await self.load(tenant, key, View.FULL, Source.ANY, holder)

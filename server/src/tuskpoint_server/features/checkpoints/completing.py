@@ -81,10 +81,10 @@ class Completer:
         key, tried = loaded.entry.key, set[Damage]()
         while damaged := damages(loaded):
             await self._mend(tenant, key, damaged, tried, loaded.entry.segments)
-            again = await self._journal.load(tenant, key, View.FULL)
-            if again is None:  # it was deleted
+            current = await self._journal.load(tenant, key, View.FULL)
+            if current is None:  # it was deleted
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-            loaded = again
+            loaded = current
         evicted = evicted_digests(loaded)
         return supplied(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
 
@@ -103,9 +103,9 @@ class Completer:
         Raises:
             Refusal: `JOURNAL_DAMAGED`: the blob store has none of them.
         """
-        again = tried.issuperset(damaged)
+        is_repeated = tried.issuperset(damaged)
         tried.update(damaged)
-        if again or not await self._archive.mender.mend(tenant, key, damaged, hints):
+        if is_repeated or not await self._archive.mender.mend(tenant, key, damaged, hints):
             raise _lost(key, damaged[0])
 
     async def listed(
@@ -124,27 +124,29 @@ class Completer:
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
         """
-        stored = View.ENTRY if source is Source.BLOB else view
+        journal_view = View.ENTRY if source is Source.BLOB else view
         lost: list[Refusal] = []
-        after: ListPosition | None = None
+        position: ListPosition | None = None
         while limit is None or limit > 0:
             count = PAGE_COUNT if limit is None else min(limit, PAGE_COUNT)
             page = await self._journal.read_page(
-                tenant, query, stored, after, max_count=count, max_bytes=PAGE_BYTES
+                tenant, query, journal_view, position, max_count=count, max_bytes=PAGE_BYTES
             )
             lost += page.damaged
             if source is Source.BLOB:
-                for one in page.checkpoints:
-                    yield await self.from_blob(tenant, one.entry, view)
+                for checkpoint in page.checkpoints:
+                    yield await self.from_blob(tenant, checkpoint.entry, view)
             else:
-                async with aclosing(self.checkpoints(tenant, page.checkpoints, lost)) as whole:
-                    async for one in whole:
-                        shown = await _unless_lost(self.shown(tenant, one, view), lost)
-                        if shown is not None:
-                            yield shown
+                async with aclosing(
+                    self.checkpoints(tenant, page.checkpoints, lost)
+                ) as checkpoints:
+                    async for checkpoint in checkpoints:
+                        result = await _unless_lost(self.shown(tenant, checkpoint, view), lost)
+                        if result is not None:
+                            yield result
             if page.next is None:
                 break
-            after = page.next
+            position = page.next
             limit = None if limit is None else limit - len(page.checkpoints)
         if lost:
             raise left_out(lost)
@@ -156,26 +158,26 @@ class Completer:
 
         Why damaged ones are left out is added to `lost`.
         """
-        ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
-        left, size = deque(loaded), 0
+        queue: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
+        rest, size = deque(loaded), 0
         try:
-            while left or ahead:
-                while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
-                    one = left.popleft()
-                    if evicted_digests(one) or damages(one):
-                        task = asyncio.create_task(self.checkpoint(tenant, one))
-                        ahead.append((task, _weight(one)))
+            while rest or queue:
+                while rest and len(queue) < READS_AT_ONCE and size < BYTES_AHEAD:
+                    checkpoint = rest.popleft()
+                    if evicted_digests(checkpoint) or damages(checkpoint):
+                        task = asyncio.create_task(self.checkpoint(tenant, checkpoint))
+                        queue.append((task, _weight(checkpoint)))
                     else:
-                        ahead.append((one, 0))
-                    size += ahead[-1][1]
-                first, weight = ahead.popleft()
+                        queue.append((checkpoint, 0))
+                    size += queue[-1][1]
+                entry, weight = queue.popleft()
                 size -= weight
-                if isinstance(first, Checkpoint):
-                    yield first
-                elif (whole := await _unless_lost(first, lost)) is not None:
+                if isinstance(entry, Checkpoint):
+                    yield entry
+                elif (whole := await _unless_lost(entry, lost)) is not None:
                     yield whole
         finally:
-            tasks = [task for task, _ in ahead if isinstance(task, asyncio.Task)]
+            tasks = [task for task, _ in queue if isinstance(task, asyncio.Task)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -195,20 +197,20 @@ class Completer:
 
     async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
         """Return a checkpoint from the blob store, past the local cache."""
-        stored = await self._archive.read(entry)
+        checkpoint = await self._archive.read(entry)
         if view is View.ENTRY:
-            return Checkpoint(stored.entry)
-        return await self.shown(tenant, stored, view)
+            return Checkpoint(checkpoint.entry)
+        return await self.shown(tenant, checkpoint, view)
 
     async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
         """Return the history of each delta channel whose value a checkpoint does not store."""
         if loaded.state is None:
             return ()
-        stored = {one.name for one in loaded.state.channels if one.digest is not None}
-        missing = [name for name in delta_channels(loaded.state.frame) if name not in stored]
-        if not missing:
+        names = {channel.name for channel in loaded.state.channels if channel.digest is not None}
+        missing_names = [name for name in delta_channels(loaded.state.frame) if name not in names]
+        if not missing_names:
             return ()
-        return await self.delta_history(tenant, loaded.entry.key, missing)
+        return await self.delta_history(tenant, loaded.entry.key, missing_names)
 
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
@@ -227,11 +229,20 @@ class Completer:
 
     async def histories(self, histories: Sequence[DeltaHistory]) -> tuple[DeltaHistory, ...]:
         """Return histories, of which nothing is damaged, with all their values."""
-        sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
+        sources = tuple(dict.fromkeys(place for history in histories for place in history.sources))
         if not sources:
             return tuple(histories)
-        held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
-        evicted = [one.digest for one in held if one.value is EVICTED and one.digest is not None]
+        channel_values = [
+            value
+            for history in histories
+            for value in (history.seed, *history.writes)
+            if value is not None
+        ]
+        evicted = [
+            value.digest
+            for value in channel_values
+            if value.value is EVICTED and value.digest is not None
+        ]
         values = await self._read(sources, evicted)
         return tuple(supplied_history(history, values) for history in histories)
 
@@ -239,10 +250,10 @@ class Completer:
         self, sources: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
         """Return evicted values, by digest, or refuse if the segments lack one."""
-        found = await self._archive.read_values(sources, digests)
-        if lacking := [digest.hex() for digest in digests if digest not in found]:
-            raise _malformed(sources, f"the value with the digest {lacking[0]}")
-        return found
+        values = await self._archive.read_values(sources, digests)
+        if missing := [digest.hex() for digest in digests if digest not in values]:
+            raise _malformed(sources, f"the value with the digest {missing[0]}")
+        return values
 
     async def mended(self, tenant: str, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Return the result of a call, made again once the damaged values it needs are repaired.
@@ -272,47 +283,54 @@ class Completer:
             try:
                 return await self.mended(tenant, partial(call, values))
             except ValuesEvicted as lack:
-                found = await self._archive.read_values(lack.places, lack.digests)
-                if not found.keys() - values:
+                new_values = await self._archive.read_values(lack.places, lack.digests)
+                if not new_values.keys() - values:
                     raise _malformed(lack.places, "values of the checkpoint") from None
-                values |= found
+                values |= new_values
 
 
 def _weight(loaded: Checkpoint) -> int:
     """Return about how many bytes the completed checkpoint takes, at least."""
     channels = loaded.state.channels if loaded.state is not None else ()
-    stored = sum(location.size for location in loaded.sources)
-    return max(stored, sum(channel.size for channel in channels))
+    stored_bytes = sum(location.size for location in loaded.sources)
+    return max(stored_bytes, sum(channel.size for channel in channels))
 
 
 def content_bytes(whole: Checkpoint) -> int:
     """Return the bytes of values and metadata of a checkpoint that has all its values."""
     channels = whole.state.channels if whole.state is not None else ()
-    values = [one.value for one in channels if one.value is not None]
+    values = [channel.value for channel in channels if channel.value is not None]
     values += [write.value for write in whole.writes]
     return len(whole.entry.metadata) + sum(len(value.data) for value in values)
 
 
 def history_bytes(histories: Sequence[DeltaHistory]) -> int:
     """Return the bytes of values in histories that have all their values."""
-    held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
-    return sum(len(one.value.data) for one in held if one.value is not None)
+    values = [
+        value
+        for history in histories
+        for value in (history.seed, *history.writes)
+        if value is not None
+    ]
+    return sum(len(value.value.data) for value in values if value.value is not None)
 
 
-async def _unless_lost(reading: Awaitable[Checkpoint], lost: list[Refusal]) -> Checkpoint | None:
-    """Return a checkpoint; if it is damaged in the journal, add why to `lost`."""
+async def _unless_lost(
+    reading: Awaitable[Checkpoint], refusals: list[Refusal]
+) -> Checkpoint | None:
+    """Return a checkpoint; if it is damaged in the journal, add why to `refusals`."""
     try:
         return await reading
     except Refusal as refusal:
         if refusal.reason is not Reason.JOURNAL_DAMAGED:
             raise
-        lost.append(refusal)
+        refusals.append(refusal)
         return None
 
 
 def left_out(lost: Sequence[Refusal]) -> Refusal:
     """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
-    count = sum(bool(one.metadata["checkpoint_id"]) for one in lost)
+    count = sum(bool(refusal.metadata["checkpoint_id"]) for refusal in lost)
     were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
     advice = f"{were} left out of this listing, and all others that are stored were sent"
     metadata: dict[str, Any] = {**lost[0].metadata}
@@ -330,8 +348,8 @@ def _lost(key: CheckpointKey, damage: Damage) -> Refusal:
     )
 
 
-def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
-    blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {lacking}"
+def _malformed(sources: Sequence[BlobLocation], content: str) -> Refusal:
+    blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {content}"
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
 
 

@@ -34,17 +34,17 @@ def continued(
     checkpoint_ns = sent.key.checkpoint_ns
     latest = batch.greatest(log, checkpoint_ns)
     checkpoint_id = sent.key.checkpoint_id
-    stored = batch.checkpoint(log, (checkpoint_ns, checkpoint_id)) if checkpoint_id else None
-    if stored is None and sent.raises_id:
-        above = max(latest, log.row.deleted_through)
-        raised = ""
+    checkpoint = batch.checkpoint(log, (checkpoint_ns, checkpoint_id)) if checkpoint_id else None
+    if checkpoint is None and sent.raises_id:
+        floor_id = max(latest, log.row.deleted_through)
+        raised_id = ""
         if checkpoint_id <= latest:
-            raised = batch.raised_from(log, checkpoint_ns, checkpoint_id)
-            stored = batch.checkpoint(log, (checkpoint_ns, raised)) if raised else None
-        if not raised and checkpoint_id <= above:
-            raised = mint_checkpoint_id(batch.now_us, entropy_of(checkpoint_id), above)
-        checkpoint_id = raised or checkpoint_id
-    parent_id = stored.parent_id if stored is not None else latest
+            raised_id = batch.raised_from(log, checkpoint_ns, checkpoint_id)
+            checkpoint = batch.checkpoint(log, (checkpoint_ns, raised_id)) if raised_id else None
+        if not raised_id and checkpoint_id <= floor_id:
+            raised_id = mint_checkpoint_id(batch.now_us, entropy_of(checkpoint_id), floor_id)
+        checkpoint_id = raised_id or checkpoint_id
+    parent_id = checkpoint.parent_id if checkpoint is not None else latest
     if checkpoint_id != sent.key.checkpoint_id:
         key = CheckpointKey(sent.key.thread_id, checkpoint_ns, checkpoint_id)
         sent = replace(sent, key=key)
@@ -56,37 +56,37 @@ def _follow(
 ) -> IncomingCheckpoint:
     """Return a save with another parent, and with the versions that follow that one's."""
     parent = batch.checkpoint(log, (sent.key.checkpoint_ns, parent_id)) if parent_id else None
-    before = parent.channels if parent is not None else {}
-    raised = _next_version(one.version for one in before.values())
+    parent_channels = parent.channels if parent is not None else {}
+    next_version = _next_version(channel.version for channel in parent_channels.values())
     channels: dict[str, ChannelRef] = {}
-    for name, one in sent.channels.items():
-        old = before.get(name)
-        inherits = not one.encoded and one.digest is None
-        if old is not None and (inherits or old.digest == one.digest):
-            version = old.version
-        elif raised is None or one.version is None:  # nothing came before; it has none
-            version = one.version
+    for name, channel in sent.channels.items():
+        parent_channel = parent_channels.get(name)
+        inherits = not channel.encoded and channel.digest is None
+        if parent_channel is not None and (inherits or parent_channel.digest == channel.digest):
+            version = parent_channel.version
+        elif next_version is None or channel.version is None:  # nothing came before; it has none
+            version = channel.version
         else:
-            version = raised
-        if one.encoded:
-            channels[name] = channel_ref(name, version, one.digest, one.size)
+            version = next_version
+        if channel.encoded:
+            channels[name] = channel_ref(name, version, channel.digest, channel.size)
         else:
-            channels[name] = ChannelRef(version, one.digest)
-    changed = [
+            channels[name] = ChannelRef(version, channel.digest)
+    names = [
         name
-        for name, one in channels.items()
-        if name not in before or before[name].version != one.version
+        for name, channel in channels.items()
+        if name not in parent_channels or parent_channels[name].version != channel.version
     ]
-    frame = _with_updated(sent.frame, changed)
+    frame = _with_updated(sent.frame, names)
     return replace(sent, parent_id=parent_id, channels=channels, frame=frame)
 
 
-def _with_updated(frame: bytes, changed: Collection[str]) -> bytes:
+def _with_updated(frame: bytes, names: Collection[str]) -> bytes:
     """Return a frame that names these as the updated channels, if it names any."""
     message = checkpoint_pb2.CheckpointState.FromString(frame)
     if not message.HasField("updated_channels"):
         return frame
-    message.updated_channels.names[:] = changed
+    message.updated_channels.names[:] = names
     return message.SerializeToString(deterministic=True)
 
 
@@ -96,15 +96,15 @@ def _next_version(versions: Iterable[Version | None]) -> Version | None:
     Raises:
         Refusal: `INVALID_FIELD`: they are of several kinds, or texts without a leading number.
     """
-    known = [one for one in versions if one is not None]
-    if not known:
+    known_versions = [version for version in versions if version is not None]
+    if not known_versions:
         return None
-    numbers = [one for one in known if not isinstance(one, str)]
+    numbers = [version for version in known_versions if not isinstance(version, str)]
     if not numbers:
-        number = _LEADING_NUMBER.match(max(str(one) for one in known))
+        number = _LEADING_NUMBER.match(max(str(version) for version in known_versions))
         if number is not None:
             return f"{int(number[0]) + 1:0{_DIGITS}}.{0:016}"
-    elif all(type(one) is type(numbers[0]) for one in known):
+    elif all(type(version) is type(numbers[0]) for version in known_versions):
         return type(numbers[0])(int(max(numbers)) + 1)
     raise invalid_field(
         "checkpoint.parent_checkpoint_id",

@@ -45,15 +45,15 @@ class IncomingCheckpoint:
     @property
     def size_bytes(self) -> int:
         """Bytes of the values that came along."""
-        return sum([one.size for one in self.channels.values()]) + size_of(self.writes)
+        return sum([channel.size for channel in self.channels.values()]) + size_of(self.writes)
 
     def pack(self, tenant: str, keyframes: Keyframes) -> None:
         """Bring its values into the form in which they may be stored."""
         place = (tenant, self.key.thread_id, self.key.checkpoint_ns)
-        for name, (kind, one) in self.contents.items():
+        for name, (kind, content) in self.contents.items():
             digest = self.channels[name].digest
-            if digest is not None and len(one.value) >= MIN_COMPRESSED:
-                self.contents[name] = kind, keyframes.prepare(*place, name, one.value, digest)
+            if digest is not None and len(content.value) >= MIN_COMPRESSED:
+                self.contents[name] = kind, keyframes.prepare(*place, name, content.value, digest)
         self.writes = packed(self.writes)
 
 
@@ -61,22 +61,25 @@ def incoming_write(
     task_id: str, idx: int, task_path: str, channel: str, kind: str, digest: bytes, data: bytes
 ) -> IncomingWrite:
     """Return a write whose value, of type `kind`, came along and has this digest."""
-    plain = int(Encoding.PLAIN)
+    encoding = int(Encoding.PLAIN)
     return StoredWrite(
-        task_id, idx, task_path, channel, kind, digest, len(data), plain, 0, None, data
+        task_id, idx, task_path, channel, kind, digest, len(data), encoding, 0, None, data
     )
 
 
 def packed(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:
     """Return writes that were sent in the form in which they are stored."""
-    return [one if one.encoding or one.size < MIN_COMPRESSED else _packed(one) for one in writes]
+    return [
+        write if write.encoding or write.size < MIN_COMPRESSED else _packed(write)
+        for write in writes
+    ]
 
 
-def _packed(one: StoredWrite) -> StoredWrite:
-    stored = compress(one.data or b"")
-    return one._replace(encoding=int(stored.encoding), data=stored.data)
+def _packed(write: StoredWrite) -> StoredWrite:
+    content = compress(write.data or b"")
+    return write._replace(encoding=int(content.encoding), data=content.data)
 
 
 def size_of(writes: Iterable[StoredWrite]) -> int:
     """Return the bytes of the values of writes."""
-    return sum([one.size for one in writes])
+    return sum([write.size for write in writes])

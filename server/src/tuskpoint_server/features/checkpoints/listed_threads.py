@@ -129,8 +129,8 @@ def list_threads(
 
 
 def _thread(*columns: Any) -> Thread:
-    found = Thread(*columns)
-    return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
+    result = Thread(*columns)
+    return replace(result, state=ThreadState(result.state), unsearchable=bool(result.unsearchable))
 
 
 def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) -> None:

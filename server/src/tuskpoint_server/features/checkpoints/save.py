@@ -72,22 +72,22 @@ def save_checkpoint(
         sent = continued(batch, log, sent)
     place = (sent.key.checkpoint_ns, sent.key.checkpoint_id)
     if not place[1]:
-        above = batch.greatest(log, place[0])
-        place = (place[0], mint_checkpoint_id(batch.now_us, entropy, above))
+        floor_id = batch.greatest(log, place[0])
+        place = (place[0], mint_checkpoint_id(batch.now_us, entropy, floor_id))
     stored = batch.checkpoint(log, place)
     parent = batch.checkpoint(log, (place[0], sent.parent_id)) if sent.parent_id else None
     if stored is None and log.row.deleted_through and sent_id:
         _refuse_repeat(batch, log, sent, sent_id, late_save_grace_us)
     begins = stored is None and _begins_next(batch, log, sent, parent_exists=parent is not None)
-    channels, new = _resolve(batch, log, sent, parent, begins=begins)
-    known = _known(batch, sent, stored, channels)
+    channels, new_values = _resolve(batch, log, sent, parent, begins=begins)
+    checkpoint = _known(batch, sent, stored, channels)
     pending = _merged(batch, log, place, stored, sent.writes)
-    replaces = stored is None or _saved(stored) != _saved(known)
-    changed = stored is None or replaces or bool(pending.new) or stored.label != known.label
+    replaces = stored is None or _saved(stored) != _saved(checkpoint)
+    changed = stored is None or replaces or bool(pending.new) or stored.label != checkpoint.label
     if sent.expected_head is not None and changed:
         check_head(batch, log, place[0], sent.expected_head)
     latest = batch.greatest(log, place[0])
-    below = latest if stored is None and place[1] < latest else ""
+    later_id = latest if stored is None and place[1] < latest else ""
     searchable = sent.searchable
     if searchable is None:
         searchable = begins or not log.row.unsearchable
@@ -111,32 +111,34 @@ def save_checkpoint(
         setting = row.settings_seq if sent.searchable is not None else 0
         seq = max(stored.seq, pending.last_seq, setting)
         return Saved(key, seq, row.incarnation, parent_id=parent_id)
-    own = len(known.state) + len(known.metadata) if replaces else 0
-    own += sum(content.size_bytes for _, content in new.values())
-    size = own + pending.size
+    own_bytes = len(checkpoint.state) + len(checkpoint.metadata) if replaces else 0
+    own_bytes += sum(content.size_bytes for _, content in new_values.values())
+    size = own_bytes + pending.size
     seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
     if names_agent:
         row.agent_id = sent.agent_id
         row.settings_seq = seq
-    known.seq = seq
-    _store(batch, log, place, known, new, stored, orphan=stored is None and parent is None)
+    checkpoint.seq = seq
+    _store(
+        batch, log, place, checkpoint, new_values, stored, orphan=stored is None and parent is None
+    )
     if stored is None:
         row.checkpoint_count += 1
-    elif known.state != stored.state:
+    elif checkpoint.state != stored.state:
         # The values of its old state are counted as those of a removed checkpoint.
         row.removed_count += 1
-        row.removed_bytes = min(row.added_bytes, row.removed_bytes + own)
-    known.pending = pending.stored
+        row.removed_bytes = min(row.added_bytes, row.removed_bytes + own_bytes)
+    checkpoint.pending = pending.stored
     claims = stored is None and bool(pending.stored)
     _store_writes(batch, log, place, pending, seq, early=False)
     if claims:
-        early = [one for one in pending.stored.values() if one.early_us is not None]
-        for one in batch.renumber_writes(log, place, early, seq):
-            pending.stored[one.task_id, one.idx] = one
-    log.add(place, known)
+        early_writes = [write for write in pending.stored.values() if write.early_us is not None]
+        for write in batch.renumber_writes(log, place, early_writes, seq):
+            pending.stored[write.task_id, write.idx] = write
+    log.add(place, checkpoint)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
-    return Saved(key, seq, row.incarnation, parent_id=parent_id, latest=below)
+    return Saved(key, seq, row.incarnation, parent_id=parent_id, latest=later_id)
 
 
 def save_writes(
@@ -150,28 +152,30 @@ def save_writes(
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
     row, place = log.row, (key.checkpoint_ns, key.checkpoint_id)
-    known = batch.checkpoint(log, place)
-    if known is None and not early:
+    checkpoint = batch.checkpoint(log, place)
+    if checkpoint is None and not early:
         raise checkpoint_missing(*astuple(key))
     # Writes may overtake the save that begins the next incarnation. If it never comes, they
     # expire unseen.
-    if known is None and place[1] <= row.deleted_through:
+    if checkpoint is None and place[1] <= row.deleted_through:
         raise row.refuse_deleted()
-    pending = _merged(batch, log, place, known, writes)
+    pending = _merged(batch, log, place, checkpoint, writes)
     if not pending.new:
-        seq = max(known.seq if known else 0, pending.last_seq)
-        return Saved(key, seq, row.incarnation, early=known is None)
+        seq = max(checkpoint.seq if checkpoint else 0, pending.last_seq)
+        return Saved(key, seq, row.incarnation, early=checkpoint is None)
     # Search finds questions; of a checkpoint that is not stored yet, with its save.
-    asks = known is not None and any(one.channel == INTERRUPT for one in pending.new.values())
+    asks = checkpoint is not None and any(
+        write.channel == INTERRUPT for write in pending.new.values()
+    )
     seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size, indexed=asks)
-    _store_writes(batch, log, place, pending, seq, early=known is None)
-    if known is None:
+    _store_writes(batch, log, place, pending, seq, early=checkpoint is None)
+    if checkpoint is None:
         log.early = True
     else:
-        known.pending = pending.stored
+        checkpoint.pending = pending.stored
         if place == ("", row.head_id):
             log.set_head(row.head_id, pending.stored)
-    return Saved(key, seq, row.incarnation, early=known is None)
+    return Saved(key, seq, row.incarnation, early=checkpoint is None)
 
 
 def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) -> Saved:
@@ -180,16 +184,16 @@ def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) ->
     place = (key.checkpoint_ns, key.checkpoint_id)
     if log is not None and not key.checkpoint_id:
         place = (key.checkpoint_ns, batch.greatest(log, key.checkpoint_ns))
-    known = batch.checkpoint(log, place) if log is not None and place[1] else None
-    if log is None or known is None:
+    checkpoint = batch.checkpoint(log, place) if log is not None and place[1] else None
+    if log is None or checkpoint is None:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    named = CheckpointKey(key.thread_id, *place)
-    if known.label == label:
-        return Saved(named, known.seq, log.row.incarnation)
+    full_key = CheckpointKey(key.thread_id, *place)
+    if checkpoint.label == label:
+        return Saved(full_key, checkpoint.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
-    known.label, known.seq = label, seq
-    batch.amend_checkpoint(log, place, known)
-    return Saved(named, seq, log.row.incarnation)
+    checkpoint.label, checkpoint.seq = label, seq
+    batch.amend_checkpoint(log, place, checkpoint)
+    return Saved(full_key, seq, log.row.incarnation)
 
 
 def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, expected: str) -> None:
@@ -304,37 +308,41 @@ def _resolve(
     checkpoint_ns = sent.key.checkpoint_ns
     head = batch.greatest(log, checkpoint_ns)
     parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
-    here = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
+    present = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
     channels: dict[str, ChannelRef] = {}
-    new: dict[str, tuple[str, Prepared]] = {}
-    missing: list[str] = []
-    for name, one in sent.channels.items():
-        old = inherited.get(name)
-        before, now = old.version if old is not None else None, one.version
-        if before is not None and now is not None and type(before) is not type(now):
-            parent_kind, kind = _KINDS[type(before)], _KINDS[type(now)]
+    new_values: dict[str, tuple[str, Prepared]] = {}
+    missing_names: list[str] = []
+    for name, channel in sent.channels.items():
+        base = inherited.get(name)
+        base_version, version = base.version if base is not None else None, channel.version
+        if (
+            base_version is not None
+            and version is not None
+            and type(base_version) is not type(version)
+        ):
+            parent_kind, kind = _KINDS[type(base_version)], _KINDS[type(version)]
             raise Refusal(Reason.VERSION_TYPE_CHANGED, channel=name, parent=parent_kind, sent=kind)
-        found: ChannelRef | None = None
-        if one.encoded:
-            found = one
-            kept = parent_is_head and old is not None and old.digest == one.digest
-            if name in sent.contents and not kept:
-                new[name] = sent.contents[name]
+        ref: ChannelRef | None = None
+        if channel.encoded:
+            ref = channel
+            is_unchanged = parent_is_head and base is not None and base.digest == channel.digest
+            if name in sent.contents and not is_unchanged:
+                new_values[name] = sent.contents[name]
         elif begins:
             pass
-        elif one.digest is not None:
-            value = None if log.new else batch.value(log, one.digest)
+        elif channel.digest is not None:
+            value = None if log.new else batch.value(log, channel.digest)
             if value is not None:
-                found = channel_ref(name, one.version, one.digest, value[0])
-        elif old is not None and old.version == one.version:
-            found = old if here is None or old.digest is None or old.digest in here else None
-        if found is None:
-            missing.append(name)
+                ref = channel_ref(name, channel.version, channel.digest, value[0])
+        elif base is not None and base.version == channel.version:
+            ref = base if present is None or base.digest is None or base.digest in present else None
+        if ref is None:
+            missing_names.append(name)
         else:
-            channels[name] = found
-    if missing:
-        raise values_missing(missing)
-    return channels, new
+            channels[name] = ref
+    if missing_names:
+        raise values_missing(missing_names)
+    return channels, new_values
 
 
 def _here(
@@ -344,19 +352,21 @@ def _here(
     inherited: Mapping[str, ChannelRef],
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
-    asked = (name for name, one in sent.items() if not one.encoded and one.digest is None)
-    wanted = (inherited[name].digest for name in asked if name in inherited)
-    named = {digest for digest in wanted if digest is not None}
-    pending = {digest for digest in named if batch.brings(log, digest)}
-    return pending | contents.present(batch.connection, log.row.family, named - pending)
+    names = (
+        name for name, channel in sent.items() if not channel.encoded and channel.digest is None
+    )
+    inherited_digests = (inherited[name].digest for name in names if name in inherited)
+    digests = {digest for digest in inherited_digests if digest is not None}
+    pending = {digest for digest in digests if batch.brings(log, digest)}
+    return pending | contents.present(batch.connection, log.row.family, digests - pending)
 
 
 def _merged(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     place: Place,
-    known: CachedCheckpoint | None,
-    sent: Sequence[StoredWrite],
+    checkpoint: CachedCheckpoint | None,
+    writes: Sequence[StoredWrite],
 ) -> _Merged:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
@@ -366,34 +376,34 @@ def _merged(
     Raises:
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
     """
-    stored = batch.pending(log, place, known)
-    new: dict[tuple[str, int], StoredWrite] = {}
-    again: dict[tuple[str, int], StoredWrite] = {}
+    stored = batch.pending(log, place, checkpoint)
+    new_writes: dict[tuple[str, int], StoredWrite] = {}
+    questions: dict[tuple[str, int], StoredWrite] = {}
     last_seq = 0
-    for write in sent:
+    for write in writes:
         slot = (write.task_id, write.idx)
-        if write.idx >= 0 and slot in new:
+        if write.idx >= 0 and slot in new_writes:
             continue
-        before = stored.get(slot)
-        if before is not None and (
+        stored_write = stored.get(slot)
+        if stored_write is not None and (
             write.idx >= 0
-            or (before.digest, before.channel, before.task_path)
+            or (stored_write.digest, stored_write.channel, stored_write.task_path)
             == (write.digest, write.channel, write.task_path)
         ):
-            last_seq = max(last_seq, before.seq)
-            new.pop(slot, None)  # of equal signs in one call the last stays
+            last_seq = max(last_seq, stored_write.seq)
+            new_writes.pop(slot, None)  # of equal signs in one call the last stays
             if write.idx < 0 and write.channel == INTERRUPT:
-                again[slot] = write
+                questions[slot] = write
             continue
-        again.pop(slot, None)
-        new[slot] = write
-    if again:
-        tasks = {task_id for (task_id, _), one in new.items() if one.channel == RESUME}
-        new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
-    if new and len(stored) + len(new) > _CHECKED_FROM:
+        questions.pop(slot, None)
+        new_writes[slot] = write
+    if questions:
+        tasks = {task_id for (task_id, _), write in new_writes.items() if write.channel == RESUME}
+        new_writes |= {slot: write for slot, write in questions.items() if slot[0] in tasks}
+    if new_writes and len(stored) + len(new_writes) > _CHECKED_FROM:
         size = 0
-        for (task_id, _), one in (stored | new).items():
-            names = (task_id, one.task_path, one.channel, one.type)
+        for (task_id, _), write in (stored | new_writes).items():
+            names = (task_id, write.task_path, write.channel, write.type)
             size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
         if size > LIMITS.max_write_names:
             raise Refusal(
@@ -402,8 +412,8 @@ def _merged(
                 limit="max_write_names_bytes",
                 maximum=LIMITS.max_write_names,
             )
-    size = sum([len(one.data or b"") for one in new.values()])
-    return _Merged(stored, new, size, last_seq)
+    size = sum([len(write.data or b"") for write in new_writes.values()])
+    return _Merged(stored, new_writes, size, last_seq)
 
 
 def _bring(batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: Brought) -> None:
@@ -416,21 +426,21 @@ def _store(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     place: Place,
-    known: CachedCheckpoint,
-    new: Mapping[str, tuple[str, Prepared]],
+    checkpoint: CachedCheckpoint,
+    new_values: Mapping[str, tuple[str, Prepared]],
     before: CachedCheckpoint | None,
     *,
     orphan: bool,
 ) -> None:
     """Store a checkpoint and new values; `orphan`: it is new too, and its parent is not stored."""
-    for name, (kind, content) in new.items():
-        channel = known.channels[name]
+    for name, (kind, content) in new_values.items():
+        channel = checkpoint.channels[name]
         packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))
         value = (channel.digest, kind, channel.size, int(packed.encoding), packed.data)
-        batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
-    if orphan and known.parent_id and known.delta_channels != b"[]":
-        known.delta_base = batch.sibling_base(log, place[0], known.parent_id)
-    batch.put_checkpoint(log, place, known, before=before)
+        batch.put_content(log, checkpoint.seq, value, packed.keyframe, patches, size)
+    if orphan and checkpoint.parent_id and checkpoint.delta_channels != b"[]":
+        checkpoint.delta_base = batch.sibling_base(log, place[0], checkpoint.parent_id)
+    batch.put_checkpoint(log, place, checkpoint, before=before)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
 

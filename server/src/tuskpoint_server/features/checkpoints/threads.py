@@ -63,15 +63,15 @@ class Threads:
         self, tenant: str, query: ThreadQuery, size: int, token: str
     ) -> tuple[Sequence[Thread], str]:
         """Return a page of threads, and the token of the next."""
-        asked = (query.agent_id, query.label, query.state or 0)
+        filters = (query.agent_id, query.label, query.state or 0)
         # As text, in which no time differs from the time 0.
         times = (str(query.since_us), str(query.until_us))
-        listing = ("threads", self._journal_id, tenant, *asked, *times, query.latest_first)
+        listing = ("threads", self._journal_id, tenant, *filters, *times, query.latest_first)
         read = partial(self._journal.list_threads, tenant, query)
         if query.latest_first:
             place = attrgetter("updated_us", "thread_id")
             return await page(listing, size, token, read, place, int, str)
-        return await page(listing, size, token, read, lambda one: (one.thread_id,))
+        return await page(listing, size, token, read, lambda thread: (thread.thread_id,))
 
     async def verify(
         self, tenant: str, thread_id: str
@@ -99,23 +99,23 @@ class Threads:
         """
         incarnation = (await self.get(tenant, thread_id)).thread.incarnation
         listing = ("manifest", self._journal_id, tenant, thread_id, incarnation)
-        after: Key | None = None
-        known = None
+        position: Key | None = None
+        pair = None
         if token:
             catalog, *last = decode_cursor(listing, token, str, str, str)
-            after = (last[0], last[1])
-            known = self._kept.pop((tenant, thread_id, catalog), None)
-        if known is None:
-            known = await self._archive.manifest(tenant, thread_id)
-        if known is None or known[0].ended or known[0].incarnation != incarnation:
+            position = (last[0], last[1])
+            pair = self._kept.pop((tenant, thread_id, catalog), None)
+        if pair is None:
+            pair = await self._archive.manifest(tenant, thread_id)
+        if pair is None or pair[0].ended or pair[0].incarnation != incarnation:
             return ManifestPage(incarnation)
-        stored = await self._archive.store_manifest(tenant, known[0]) if store else None
-        entries, more = page_of(known[0], after, page_size(size))
+        location = await self._archive.store_manifest(tenant, pair[0]) if store else None
+        entries, has_more = page_of(pair[0], position, page_size(size))
         next_token = ""
-        if more:
-            catalog = known[1].location.sha256.hex()
+        if has_more:
+            catalog = pair[1].location.sha256.hex()
             next_token = encode_cursor(listing, [catalog, *entries[-1][0]])
-            self._kept[(tenant, thread_id, catalog)] = known
+            self._kept[(tenant, thread_id, catalog)] = pair
             if len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)
-        return ManifestPage(incarnation, entries, *known, stored, next_token)
+        return ManifestPage(incarnation, entries, *pair, location, next_token)

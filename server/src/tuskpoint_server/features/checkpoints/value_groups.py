@@ -127,9 +127,9 @@ class Keyframes:
         if group.is_full() or not self._is_tried(group):
             return self._begin(key, value, digest, group)
         patched = patch(value, group.keyframe())
-        alone = len(value) * len(group.whole.data) // group.size
+        compressed_bytes = len(value) * len(group.whole.data) // group.size
         with self._lock:
-            if 2 * len(patched) < alone:
+            if 2 * len(patched) < compressed_bytes:
                 prepared = Prepared(
                     value,
                     Packed(Encoding.PATCH, patched, group.digest),
@@ -148,14 +148,16 @@ class Keyframes:
     def share(self, tenant: str, source: str, target: str) -> None:
         """Let a thread go on in the groups of another that it was forked or copied from."""
         with self._lock:
-            found = [
+            groups = [
                 (key, group)
                 for key, group in self._groups.items()
                 if key[0] == tenant and key[1] == source and not group.gone
             ]
-            for (_, _, *place), one in found:
-                begun = _Group(one.digest, one.size, one.whole, one.patches, one.patch_bytes)
-                self._keep((tenant, target, place[0], place[1]), begun)
+            for (_, _, *place), group in groups:
+                new_group = _Group(
+                    group.digest, group.size, group.whole, group.patches, group.patch_bytes
+                )
+                self._keep((tenant, target, place[0], place[1]), new_group)
 
     def _is_tried(self, group: _Group) -> bool:
         with self._lock:
@@ -180,8 +182,8 @@ class Keyframes:
         self._groups[key] = group
         self._bytes += _size_of(key, group)
         while self._bytes > self._limit and self._groups:
-            oldest, dropped = self._groups.popitem(last=False)
-            self._bytes -= _size_of(oldest, dropped)
+            oldest_key, oldest_group = self._groups.popitem(last=False)
+            self._bytes -= _size_of(oldest_key, oldest_group)
 
 
 def _size_of(key: _Key, group: _Group) -> int:

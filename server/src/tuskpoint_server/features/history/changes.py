@@ -55,9 +55,11 @@ def _check(
     last = min(thread.seq, position + limit)
     if [row[2] for row in rows] != list(range(position + 1, last + 1)):
         raise journal_damaged(thread.thread_id, problem="its log has a gap")
-    for mac, kind, seq, of, deleted, created_us, *place in rows:
-        own = binder.change(thread.number, seq, of, kind, place[0], place[1], deleted, created_us)
-        if mac is None or not equal(mac, own):
+    for mac, kind, seq, incarnation, deleted, created_us, *place in rows:
+        own_mac = binder.change(
+            thread.number, seq, incarnation, kind, place[0], place[1], deleted, created_us
+        )
+        if mac is None or not equal(mac, own_mac):
             raise journal_damaged(thread.thread_id, problem=f"change {seq} of its log was changed")
 
 
@@ -70,7 +72,9 @@ class Events:
 
     async def kept(self, tenant: str, thread_id: str) -> ThreadRow | None:
         """Return a thread's row, with the bounds of its log; `None` if it never existed."""
-        return await self._database.query(lambda found: find_thread(found, tenant, thread_id))
+        return await self._database.query(
+            lambda connection: find_thread(connection, tenant, thread_id)
+        )
 
     async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
         """Return the changes after a position, at most `limit`.
@@ -80,19 +84,26 @@ class Events:
         """
 
         def read(connection: Connection) -> News:
-            kept = find_thread(connection, tenant, thread_id)
-            if kept is None:
+            thread = find_thread(connection, tenant, thread_id)
+            if thread is None:
                 return News((), 0)
-            of = {"of_thread": kept.number, "after": position, "max_rows": limit}
-            rows = _AFTER.run(connection, **of).fetchall()
+            parameters = {"of_thread": thread.number, "after": position, "max_rows": limit}
+            rows = _AFTER.run(connection, **parameters).fetchall()
             events = tuple(
-                Event(EventKind(kind), seq, of, CheckpointKey(thread_id, *place), deleted, at_us)
-                for _, kind, seq, of, deleted, at_us, *place in rows
+                Event(
+                    EventKind(kind),
+                    seq,
+                    incarnation,
+                    CheckpointKey(thread_id, *place),
+                    deleted,
+                    at_us,
+                )
+                for _, kind, seq, incarnation, deleted, at_us, *place in rows
             )
-            if (not events or events[0].seq != position + 1) and kept.compacted_seq > position:
-                raise EventsCompacted(kept)
-            _check(binder_of(connection), kept, rows, position, limit)
-            return News(events, kept.certified_seq)
+            if (not events or events[0].seq != position + 1) and thread.compacted_seq > position:
+                raise EventsCompacted(thread)
+            _check(binder_of(connection), thread, rows, position, limit)
+            return News(events, thread.certified_seq)
 
         return await self._database.query(read)
 

@@ -61,11 +61,11 @@ class History:
     ) -> AsyncGenerator[Checkpoint, None]:
         """Yield the checkpoints of a thread, least (ID, namespace) first."""
         thread_id = query.thread_id or ""
-        kept = await self._log.kept(tenant, thread_id)
-        if kept is None or kept.deleted:
+        thread = await self._log.kept(tenant, thread_id)
+        if thread is None or thread.deleted:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
-        async with aclosing(self._completer.listed(tenant, query, view, source)) as found:
-            async for loaded in found:
+        async with aclosing(self._completer.listed(tenant, query, view, source)) as checkpoints:
+            async for loaded in checkpoints:
                 yield loaded
 
     async def watch(
@@ -87,33 +87,33 @@ class History:
         Events are read from the journal on demand, so a slow watcher holds none of them in
         memory; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
         """
-        wanted = frozenset(kinds) or frozenset(EventKind)
+        wanted_kinds = frozenset(kinds) or frozenset(EventKind)
         # Before anything is read, so that nothing falls between the reading and the waiting.
         with self._log.subscribe(tenant, thread_id) as waiter:
-            at = await self._begin(tenant, thread_id, cursor, from_now=from_now)
+            position = await self._begin(tenant, thread_id, cursor, from_now=from_now)
             clock = asyncio.get_running_loop().time
             heard = clock()
             if from_now and not cursor:
-                yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
+                yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, position)
             while True:
                 try:
-                    news = await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
-                except EventsCompacted as gone:
-                    raise self._compacted(tenant, thread_id, gone.kept) from None
+                    news = await self._log.after(tenant, thread_id, position.seq, EVENTS_AT_ONCE)
+                except EventsCompacted as error:
+                    raise self._compacted(tenant, thread_id, error.kept) from None
                 for event in news.events:
-                    at = at._replace(incarnation=event.incarnation, seq=event.seq)
-                    if event.kind in wanted:
-                        held = holder.held_bytes
-                        yield await self._delivery(tenant, event, at, view, holder)
-                        holder.give(holder.held_bytes - held)
+                    position = position._replace(incarnation=event.incarnation, seq=event.seq)
+                    if event.kind in wanted_kinds:
+                        held_bytes = holder.held_bytes
+                        yield await self._delivery(tenant, event, position, view, holder)
+                        holder.give(holder.held_bytes - held_bytes)
                         heard = clock()
-                if at.certified_seq < news.certified_seq <= at.seq:
-                    at = at._replace(certified_seq=news.certified_seq)
-                    if EventKind.CERTIFIED in wanted:
-                        yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, at)
+                if position.certified_seq < news.certified_seq <= position.seq:
+                    position = position._replace(certified_seq=news.certified_seq)
+                    if EventKind.CERTIFIED in wanted_kinds:
+                        yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, position)
                         heard = clock()
                 if clock() >= heard + progress_s:
-                    yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
+                    yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, position)
                     heard = clock()
                 if not news.events:
                     await waiter.wait(heard + progress_s - clock())
@@ -125,31 +125,35 @@ class History:
         if cursor:
             try:
                 carried = cursor.decode(errors="replace")
-                of, *at = decode_cursor(("watch", tenant, thread_id), carried, str, int, int, int)
+                journal_id, *numbers = decode_cursor(
+                    ("watch", tenant, thread_id), carried, str, int, int, int
+                )
             except Refusal:
                 problem = "must be the cursor of an event of this thread"
                 raise invalid_field("cursor", problem) from None
-            position = WatchPosition(*at) if of == self._log.journal_id else None
-        kept = await self._log.kept(tenant, thread_id)
-        if kept is None or (kept.deleted and not cursor):
+            position = WatchPosition(*numbers) if journal_id == self._log.journal_id else None
+        thread = await self._log.kept(tenant, thread_id)
+        if thread is None or (thread.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         if not cursor and from_now:
-            return WatchPosition(kept.incarnation, kept.seq, kept.certified_seq)
+            return WatchPosition(thread.incarnation, thread.seq, thread.certified_seq)
         if not cursor:
-            position = WatchPosition(kept.incarnation, kept.begun_seq, kept.begun_seq)
-        if position is None or position.seq < kept.compacted_seq:
-            raise self._compacted(tenant, thread_id, kept)
-        if position.seq > kept.seq:
+            position = WatchPosition(thread.incarnation, thread.begun_seq, thread.begun_seq)
+        if position is None or position.seq < thread.compacted_seq:
+            raise self._compacted(tenant, thread_id, thread)
+        if position.seq > thread.seq:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
-    def _cursor(self, tenant: str, thread_id: str, at: WatchPosition) -> bytes:
-        return encode_cursor(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
+    def _cursor(self, tenant: str, thread_id: str, position: WatchPosition) -> bytes:
+        return encode_cursor(
+            ("watch", tenant, thread_id), (self._log.journal_id, *position)
+        ).encode()
 
     async def _delivery(
-        self, tenant: str, event: Event, at: WatchPosition, view: View, holder: Holder
+        self, tenant: str, event: Event, position: WatchPosition, view: View, holder: Holder
     ) -> Delivery:
-        cursor = self._cursor(tenant, event.key.thread_id, at)
+        cursor = self._cursor(tenant, event.key.thread_id, position)
         if event.kind is not EventKind.CHECKPOINT_SAVED:
             view = View.ENTRY
         load = partial(self._load, tenant, event, view)
@@ -158,7 +162,9 @@ class History:
         elif view is View.ENTRY:
             loaded = await load()
         else:
-            loaded = await holder.whole(load, lambda one: content_bytes(one) if one else 0)
+            loaded = await holder.whole(
+                load, lambda checkpoint: content_bytes(checkpoint) if checkpoint else 0
+            )
         return Delivery(event, cursor, loaded)
 
     async def _load(self, tenant: str, event: Event, view: View) -> Checkpoint | None:
@@ -168,24 +174,24 @@ class History:
         if loaded is None or loaded.entry.incarnation != event.incarnation:
             return None
         try:
-            whole = await self._completer.checkpoint(tenant, loaded)
-            return await self._completer.shown(tenant, whole, view)
+            checkpoint = await self._completer.checkpoint(tenant, loaded)
+            return await self._completer.shown(tenant, checkpoint, view)
         except Refusal as refusal:
             if refusal.reason is not Reason.JOURNAL_DAMAGED:
                 raise
             return Checkpoint(loaded.entry)  # loading it says what is damaged; the watch goes on
 
     def _unnumbered(
-        self, tenant: str, thread_id: str, kind: EventKind, at: WatchPosition
+        self, tenant: str, thread_id: str, kind: EventKind, position: WatchPosition
     ) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
-        seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
+        seq = position.certified_seq if kind is EventKind.CERTIFIED else position.seq
         nothing = CheckpointKey(thread_id, "", "")
-        event = Event(kind, seq, at.incarnation, nothing, 0, self._clock_us())
-        return Delivery(event, self._cursor(tenant, thread_id, at))
+        event = Event(kind, seq, position.incarnation, nothing, 0, self._clock_us())
+        return Delivery(event, self._cursor(tenant, thread_id, position))
 
-    def _compacted(self, tenant: str, thread_id: str, kept: ThreadRow) -> Refusal:
-        oldest = WatchPosition(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
+    def _compacted(self, tenant: str, thread_id: str, thread: ThreadRow) -> Refusal:
+        oldest = WatchPosition(thread.incarnation, thread.compacted_seq, thread.compacted_seq)
         cursor = self._cursor(tenant, thread_id, oldest)
         return Refusal(
             Reason.CURSOR_COMPACTED,

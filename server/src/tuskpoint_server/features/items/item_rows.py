@@ -83,17 +83,19 @@ class ItemRows:
 
     async def put(self, tenant: str, changes: Sequence[ItemChange]) -> None:
         """Put and delete items, in one transaction; of several changes of one the last counts."""
-        last = {(thread_of(one.namespace), one.key): one for one in changes}
+        last = {(thread_of(change.namespace), change.key): change for change in changes}
         by_thread: dict[str, dict[str, ItemChange]] = defaultdict(dict)
         for (name, key), change in last.items():
             by_thread[name][key] = change
 
         def work(batch: UnitOfWork) -> None:
             batch.lock((tenant, name) for name in by_thread)
-            for name, wanted in by_thread.items():
-                _change(batch, tenant, name, wanted)
+            for name, thread_changes in by_thread.items():
+                _change(batch, tenant, name, thread_changes)
 
-        size = sum(len(one.value) + sum(map(len, one.texts)) + _OVERHEAD for one in changes)
+        size = sum(
+            len(change.value) + sum(map(len, change.texts)) + _OVERHEAD for change in changes
+        )
         await self._database.transact(work, size)
 
     async def get(
@@ -107,16 +109,24 @@ class ItemRows:
 
         def work(connection: Connection) -> tuple[list[Item], int]:
             numbers: dict[tuple[Namespace, str], int] = {}
-            for name, wanted in by_thread.items():
-                of = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
+            for name, thread_keys in by_thread.items():
+                parameters = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
                 namespace = namespace_of(name)
-                for key, number in FIND.run_listed(connection, wanted, **of):
+                for key, number in FIND.run_listed(connection, thread_keys, **parameters):
                     numbers[namespace, key] = number
-            there = dict.fromkeys(numbers[one] for one in keys if one in numbers)
-            page = _page(_numbered(connection, there, {"now_us": now_us}), 0, len(there))
-            done = {None, *list(there)[: len(page.items)]}
-            left = (at for at, one in enumerate(keys) if numbers.get(one) not in done)
-            return page.items, next(left, len(keys))
+            unique_numbers = dict.fromkeys(
+                numbers[item_key] for item_key in keys if item_key in numbers
+            )
+            page = _page(
+                _numbered(connection, unique_numbers, {"now_us": now_us}), 0, len(unique_numbers)
+            )
+            answered = {None, *list(unique_numbers)[: len(page.items)]}
+            positions = (
+                position
+                for position, item_key in enumerate(keys)
+                if numbers.get(item_key) not in answered
+            )
+            return page.items, next(positions, len(keys))
 
         return await self._database.query(work)
 
@@ -124,15 +134,15 @@ class ItemRows:
         self, tenant: str, prefix: Namespace, admits: Admits | None, offset: int, limit: int
     ) -> ItemPage:
         """Return the items below a namespace that a filter admits, the last put first."""
-        of = self._below(tenant, prefix)
+        parameters = self._below(tenant, prefix)
 
         def work(connection: Connection) -> ItemPage:
-            most = offset + limit if admits is None else _ALL
-            rows = NUMBERS.run(connection, **of, max_rows=most).fetchall()
+            max_rows = offset + limit if admits is None else _ALL
+            rows = NUMBERS.run(connection, **parameters, max_rows=max_rows).fetchall()
             numbers = [row[0] for row in rows]
             if admits is None:
-                return _page(_numbered(connection, numbers[offset:], of), 0, limit)
-            return _page(_numbered(connection, numbers, of, admits), offset, limit)
+                return _page(_numbered(connection, numbers[offset:], parameters), 0, limit)
+            return _page(_numbered(connection, numbers, parameters, admits), offset, limit)
 
         return await self._database.query(work)
 
@@ -144,24 +154,24 @@ class ItemRows:
         Of an item with several texts the nearest counts. Each is a number, for `numbered`, and a
         score; those without a vector follow, the last put first. `compare` is called in a thread.
         """
-        of = self._below(tenant, prefix)
+        parameters = self._below(tenant, prefix)
 
         def work(connection: Connection) -> list[tuple[int, float | None]]:
-            rows = NUMBERS.run(connection, **of, max_rows=_ALL).fetchall()
-            more: dict[int, bool] = dict(rows)
-            numbers = list(more)
+            rows = NUMBERS.run(connection, **parameters, max_rows=_ALL).fetchall()
+            has_more: dict[int, bool] = dict(rows)
+            numbers = list(has_more)
             if admits is not None:
-                numbers = [number for number, _ in _some(connection, numbers, of, admits)]
+                numbers = [number for number, _ in _some(connection, numbers, parameters, admits)]
             scores: dict[int, float] = {}
-            for some in in_lists(numbers):
-                several = [number for number in some if more[number]]
-                asked = [(VECTORS, list(some))]
-                asked += [
-                    (MORE_VECTORS, several[at : at + _TOGETHER])
-                    for at in range(0, len(several), _TOGETHER)
+            for chunk in in_lists(numbers):
+                several = [number for number in chunk if has_more[number]]
+                queries = [(VECTORS, list(chunk))]
+                queries += [
+                    (MORE_VECTORS, several[start : start + _TOGETHER])
+                    for start in range(0, len(several), _TOGETHER)
                 ]
-                for statement, few in asked:
-                    for number, score in compare(list(statement.run_listed(connection, few))):
+                for statement, group in queries:
+                    for number, score in compare(list(statement.run_listed(connection, group))):
                         scores[number] = max(score, scores.get(number, score))
             numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # it is stable
             return [(number, scores.get(number)) for number in numbers]
@@ -170,18 +180,18 @@ class ItemRows:
 
     async def numbered(self, numbers: Sequence[int]) -> tuple[ItemPage, list[int]]:
         """Return those of the items with these numbers that live, and their numbers, in order."""
-        of = {"now_us": self._database.now_us()}
+        parameters = {"now_us": self._database.now_us()}
 
         def work(connection: Connection) -> tuple[ItemPage, list[int]]:
-            read: list[int] = []
+            numbers_read: list[int] = []
 
             def found() -> Iterator[Item]:
-                for number, one in _some(connection, numbers, of):
-                    read.append(number)
-                    yield one
+                for number, item in _some(connection, numbers, parameters):
+                    numbers_read.append(number)
+                    yield item
 
             page = _page(found(), 0, len(numbers))
-            return page, read[: len(page.items)]
+            return page, numbers_read[: len(page.items)]
 
         return await self._database.query(work)
 
@@ -198,32 +208,32 @@ class ItemRows:
     async def put_off(self, tenant: str, read: Sequence[Item]) -> list[Item]:
         """Let the time of items that were read, and that expire, begin anew; return them so."""
         now_us = self._database.now_us()
-        due: dict[str, list[str]] = defaultdict(list)
-        after: list[Item] = []
-        for one in read:
-            end_us = now_us + one.times.ttl_us
-            before_us = one.times.expire_us
-            if before_us is not None and (end_us - before_us) * _PUT_OFF >= one.times.ttl_us:
-                due[thread_of(one.namespace)].append(one.key)
-                after.append(replace(one, times=one.times._replace(expire_us=end_us)))
+        keys_by_thread: dict[str, list[str]] = defaultdict(list)
+        items: list[Item] = []
+        for item in read:
+            end_us = now_us + item.times.ttl_us
+            before_us = item.times.expire_us
+            if before_us is not None and (end_us - before_us) * _PUT_OFF >= item.times.ttl_us:
+                keys_by_thread[thread_of(item.namespace)].append(item.key)
+                items.append(replace(item, times=item.times._replace(expire_us=end_us)))
             else:
-                after.append(one)
+                items.append(item)
 
         def work(batch: UnitOfWork) -> None:
-            batch.lock((tenant, name) for name in due)
-            for name, keys in due.items():
+            batch.lock((tenant, name) for name in keys_by_thread)
+            for name, keys in keys_by_thread.items():
                 _put_off(batch, tenant, name, keys)
 
-        if due:
+        if keys_by_thread:
             await self._database.transact(work)
-        return after
+        return items
 
     async def sweep(self) -> int:
         """Delete the items of all tenants that have expired; return how many."""
         count = 0
-        while past := await self._database.rows(PAST_ITEMS, now_us=self._database.now_us()):
+        while rows := await self._database.rows(PAST_ITEMS, now_us=self._database.now_us()):
             by_thread: dict[tuple[str, str], list[str]] = defaultdict(list)
-            for tenant, name, key in past:
+            for tenant, name, key in rows:
                 by_thread[tenant, name].append(key)
 
             def work(
@@ -232,16 +242,21 @@ class ItemRows:
                 batch.lock(by_thread)
                 return sum(_drop_past(batch, *name, keys) for name, keys in by_thread.items())
 
-            gone = await self._database.transact(work)
-            count += gone
-            if not gone:  # they were put again meanwhile
+            removed_count = await self._database.transact(work)
+            count += removed_count
+            if not removed_count:  # they were put again meanwhile
                 break
         return count
 
     def _below(self, tenant: str, prefix: Namespace) -> dict[str, object]:
-        name, first, past = threads_below(prefix)
-        of = {"of_tenant": tenant, "of_name": name, "from_name": first, "past_name": past}
-        return {**of, "now_us": self._database.now_us()}
+        name, first_name, past_name = threads_below(prefix)
+        parameters = {
+            "of_tenant": tenant,
+            "of_name": name,
+            "from_name": first_name,
+            "past_name": past_name,
+        }
+        return {**parameters, "now_us": self._database.now_us()}
 
 
 def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str, bytes]]) -> None:
@@ -260,21 +275,21 @@ def _item(row: SqlRow, damage: Refusal | None) -> Item:
 def _some(
     connection: Connection,
     numbers: Iterable[int],
-    of: Mapping[str, object],
+    parameters: Mapping[str, object],
     admits: Admits | None = None,
 ) -> Iterator[tuple[int, Item]]:
     """Yield those of the items with these numbers that live and are admitted, in their order."""
-    now_us = of["now_us"]
-    for some in in_lists(numbers):
-        sizes: dict[int, int] = dict(SIZES.run_listed(connection, some))
-        for few in _groups(some, sizes):
-            rows = NUMBERED.run_listed(connection, few, now_us=now_us)
-            found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
-            damaged = damaged_rows(connection, found)
+    now_us = parameters["now_us"]
+    for chunk in in_lists(numbers):
+        sizes: dict[int, int] = dict(SIZES.run_listed(connection, chunk))
+        for group in _groups(chunk, sizes):
+            rows = NUMBERED.run_listed(connection, group, now_us=now_us)
+            contents = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
+            damaged = damaged_rows(connection, contents)
             yield from (
-                (number, _item(found[number], damaged.get(number)))
-                for number in few
-                if number in found
+                (number, _item(contents[number], damaged.get(number)))
+                for number in group
+                if number in contents
             )
 
 
@@ -291,19 +306,19 @@ def _groups(numbers: Iterable[int], sizes: Mapping[int, int]) -> Iterator[list[i
         yield group
 
 
-def _numbered(*asked: Any) -> Iterator[Item]:
-    return (one for _, one in _some(*asked))
+def _numbered(*arguments: Any) -> Iterator[Item]:
+    return (item for _, item in _some(*arguments))
 
 
-def _page(found: Iterator[Item], offset: int, limit: int) -> ItemPage:
+def _page(items: Iterator[Item], offset: int, limit: int) -> ItemPage:
     page, size = list[Item](), 0
-    for number, one in enumerate(found):
+    for number, item in enumerate(items):
         if number < offset:
             continue
         if len(page) == limit or size > ANSWER_BYTES:
             return ItemPage(page, len(page) < limit)
-        page.append(one)
-        size += len(one.value)
+        page.append(item)
+        size += len(item.value)
     return ItemPage(page, cut=False)
 
 
@@ -313,32 +328,36 @@ def _living(batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]) -> di
     return {key: ItemTimes(*times) for key, *times in rows}
 
 
-def _change(batch: UnitOfWork, tenant: str, name: str, wanted: dict[str, ItemChange]) -> None:
+def _change(batch: UnitOfWork, tenant: str, name: str, changes: dict[str, ItemChange]) -> None:
     log = batch.find(tenant, name)
     if log is None:
-        if not any(one.value for one in wanted.values()):
+        if not any(change.value for change in changes.values()):
             return
         log = batch.begin(tenant, name)
-    stored = {} if log.new else _living(batch, log, wanted)
+    stored_items = {} if log.new else _living(batch, log, changes)
     rows: list[tuple[object, ...]] = []
     doomed: list[Place] = []
-    for key, change in wanted.items():
+    for key, change in changes.items():
         if not change.value:
             continue
-        before = stored.get(key)
-        lived = before is not None and before.live_at(batch.now_us)
-        created_us = before.created_us if before is not None and lived else batch.now_us
+        old_times = stored_items.get(key)
+        lived = old_times is not None and old_times.live_at(batch.now_us)
+        created_us = old_times.created_us if old_times is not None and lived else batch.now_us
         end_us = batch.now_us + change.ttl_us if change.ttl_us else None
         more = max(0, len(change.texts) - 1)
         times = ItemTimes(created_us, batch.now_us, change.ttl_us, end_us, more)
         _store(batch, log, key, times, change.value, change.texts)
-        had = 0 if before is None else 1 + before.more
-        log.row.checkpoint_count += max(0, 1 + more - had)
-        doomed += [(str(number), key) for number in range(1 + more, had)]
+        old_count = 0 if old_times is None else 1 + old_times.more
+        log.row.checkpoint_count += max(0, 1 + more - old_count)
+        doomed += [(str(number), key) for number in range(1 + more, old_count)]
         rows.append((log.row.number, key, *times))
     PUT_ITEMS.run_rows(batch.connection, ITEM_COLUMNS, rows)
-    gone = {key: stored[key] for key, one in wanted.items() if not one.value and key in stored}
-    _drop(batch, log, gone, doomed)
+    gone_items = {
+        key: stored_items[key]
+        for key, change in changes.items()
+        if not change.value and key in stored_items
+    }
+    _drop(batch, log, gone_items, doomed)
 
 
 def _store(
@@ -350,35 +369,35 @@ def _store(
     texts: Sequence[str],
 ) -> None:
     """Put the checkpoint that an item is, and those of its further texts, each as a change."""
-    encoded = encode(times, value)
+    content = encode(times, value)
     for number, text in enumerate(texts or ("",)):
-        place, metadata = (str(number or ""), key), b"{}" if number else encoded
+        place, metadata = (str(number or ""), key), b"{}" if number else content
         size = len(metadata) + len(STATE)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
-        named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
-        known = CachedCheckpoint(*named)
-        batch.put_checkpoint(log, place, known, before=batch.checkpoint(log, place))
-        log.add(place, known)
+        fields = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
+        checkpoint = CachedCheckpoint(*fields)
+        batch.put_checkpoint(log, place, checkpoint, before=batch.checkpoint(log, place))
+        log.add(place, checkpoint)
 
 
 def _drop(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
-    gone: Mapping[str, ItemTimes],
+    items: Mapping[str, ItemTimes],
     texts: Sequence[Place] = (),
 ) -> None:
     """Remove items that are stored, and texts of others."""
-    own = [
-        (str(number or ""), key) for key, times in gone.items() for number in range(1 + times.more)
+    item_places = [
+        (str(number or ""), key) for key, times in items.items() for number in range(1 + times.more)
     ]
-    places = [*own, *texts]
+    places = [*item_places, *texts]
     if not places:
         return
     row = log.row
     batch.write_out()
     deletion.drop(batch, log, places)
     DROP_ITEMS.run_rows(
-        batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in gone]
+        batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in items]
     )
     row.checkpoint_count -= len(places)
     batch.store(log)
@@ -391,10 +410,12 @@ def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -
     log = batch.find(tenant, name)
     if log is None:
         return 0
-    stored = _living(batch, log, keys)
-    past = {key: times for key, times in stored.items() if not times.live_at(batch.now_us)}
-    _drop(batch, log, past)
-    return len(past)
+    stored_items = _living(batch, log, keys)
+    past_items = {
+        key: times for key, times in stored_items.items() if not times.live_at(batch.now_us)
+    }
+    _drop(batch, log, past_items)
+    return len(past_items)
 
 
 def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> None:
@@ -402,10 +423,10 @@ def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> 
     if log is None:
         return
     ends: list[tuple[int, int, str]] = []
-    stored = _living(batch, log, keys)
-    found = METADATA.run_listed(batch.connection, stored, of_thread=log.row.number)
-    for key, metadata, text in found:
-        times = stored[key]
+    stored_items = _living(batch, log, keys)
+    rows = METADATA.run_listed(batch.connection, stored_items, of_thread=log.row.number)
+    for key, metadata, text in rows:
+        times = stored_items[key]
         if times.expire_us is None or not times.live_at(batch.now_us):
             continue
         end_us = batch.now_us + times.ttl_us

@@ -43,14 +43,14 @@ class FoundItems:
 
     def sound(self) -> FoundItems:
         """Return those whose rows were not changed, and why the others are left out."""
-        damaged = tuple(str(one.damage) for one in self.items if one.damage is not None)
+        damaged = tuple(str(item.damage) for item in self.items if item.damage is not None)
         if not damaged:
             return self
         for damage in damaged:
             _log.error("left out of a search: %s", damage)
         pairs = zip(self.items, self.scores, strict=True)
-        kept = [(one, score) for one, score in pairs if one.damage is None]
-        items, scores = [one for one, _ in kept], [score for _, score in kept]
+        sound_pairs = [(item, score) for item, score in pairs if item.damage is None]
+        items, scores = [item for item, _ in sound_pairs], [score for _, score in sound_pairs]
         return replace(self, items=items, scores=scores, damaged=damaged)
 
 
@@ -84,39 +84,41 @@ class Store:
         self, tenant: str, keys: Sequence[tuple[Namespace, str]], *, refresh: bool
     ) -> tuple[Sequence[Item], int]:
         """Return the items that live, and how many of the keys are answered."""
-        found, answered = await self._journal.get(tenant, keys)
-        for one in found:
-            if one.damage is not None:
-                raise one.damage
+        items, answered = await self._journal.get(tenant, keys)
+        for item in items:
+            if item.damage is not None:
+                raise item.damage
         if refresh:
-            found = await self._journal.put_off(tenant, found)
-        return found, answered
+            items = await self._journal.put_off(tenant, items)
+        return items, answered
 
     async def search(self, tenant: str, query: ItemQuery) -> FoundItems:
         """Find items below a namespace."""
-        found = (await (self._nearest if query.text else self._latest)(tenant, query)).sound()
+        results = (await (self._nearest if query.text else self._latest)(tenant, query)).sound()
         if not query.refresh:
-            return found
-        read = await self._journal.put_off(tenant, found.items)
-        return replace(found, items=read)
+            return results
+        items = await self._journal.put_off(tenant, results.items)
+        return replace(results, items=items)
 
     async def namespaces(
         self, tenant: str, patterns: Sequence[Pattern], depth: int
     ) -> Sequence[Namespace]:
         """Return the namespaces that match, cut to a depth unless that is 0, in order."""
-        first = next((one.labels for one in patterns if not one.at_end), ())
-        prefix = first[: first.index("*")] if "*" in first else first
-        found = await self._journal.namespaces(tenant, prefix)
+        labels = next((pattern.labels for pattern in patterns if not pattern.at_end), ())
+        prefix = labels[: labels.index("*")] if "*" in labels else labels
+        namespaces = await self._journal.namespaces(tenant, prefix)
         matching = (
-            one
-            for one in found
-            if all(matches(one, pattern.labels, at_end=pattern.at_end) for pattern in patterns)
+            namespace
+            for namespace in namespaces
+            if all(
+                matches(namespace, pattern.labels, at_end=pattern.at_end) for pattern in patterns
+            )
         )
-        return list(dict.fromkeys(one[: depth or None] for one in matching))
+        return list(dict.fromkeys(namespace[: depth or None] for namespace in matching))
 
     async def _latest(self, tenant: str, query: ItemQuery, fell_back: str = "") -> FoundItems:
-        asked = (query.prefix, query.admits, query.offset, query.limit)
-        page = await self._journal.latest(tenant, *asked)
+        arguments = (query.prefix, query.admits, query.offset, query.limit)
+        page = await self._journal.latest(tenant, *arguments)
         return FoundItems(page.items, [None] * len(page.items), page.cut, fell_back)
 
     async def _nearest(self, tenant: str, query: ItemQuery) -> FoundItems:
@@ -128,6 +130,6 @@ class Store:
         except EmbedderError as error:
             return await self._latest(tenant, query, f"the embedder does not answer: {error}")
         ranked = await self._journal.ranked(tenant, query.prefix, query.admits, compare)
-        some = dict(ranked[query.offset : query.offset + query.limit])
-        page, numbers = await self._journal.numbered(list(some))
-        return FoundItems(page.items, [some[one] for one in numbers], page.cut)
+        scores = dict(ranked[query.offset : query.offset + query.limit])
+        page, numbers = await self._journal.numbered(list(scores))
+        return FoundItems(page.items, [scores[number] for number in numbers], page.cut)

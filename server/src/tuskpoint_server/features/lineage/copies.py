@@ -87,15 +87,15 @@ def prepare(
     missing: set[bytes] = set()
     places: list[BlobLocation] = []
     for origin, numbers in sources:
-        found = read(connection, numbers)
-        _find_segments(connection, origin, found)
-        written = {} if with_ancestors else _give_bases(connection, origin.ref, found)
+        stored_checkpoints = read(connection, numbers)
+        _find_segments(connection, origin, stored_checkpoints)
+        written = {} if with_ancestors else _give_bases(connection, origin.ref, stored_checkpoints)
         try:
-            bring_values(connection, origin.family, origin, found, supplied, written)
+            bring_values(connection, origin.family, origin, stored_checkpoints, supplied, written)
         except ValuesEvicted as lack:
             missing |= lack.digests
             places += lack.places
-        prepared.append(found)
+        prepared.append(stored_checkpoints)
     if missing:
         raise ValuesEvicted(missing, places)
     return prepared
@@ -110,23 +110,32 @@ def closure(
     if thread is None or place is None:
         return None
     check_rows(connection, thread)
-    found = read(connection, closure_numbers(connection, thread.number, place))
-    written = _give_bases(connection, thread.ref, found)
-    of = CheckpointKey(key.thread_id, *place)
-    check_bytes(of, sum(map(_whole_bytes, found)))
-    wanted = frozenset[bytes]().union(*(referred(one.known.state, one.delta_base) for one in found))
-    values = _gather(connection, thread, found, wanted, supplied, written)
+    stored_checkpoints = read(connection, closure_numbers(connection, thread.number, place))
+    written = _give_bases(connection, thread.ref, stored_checkpoints)
+    full_key = CheckpointKey(key.thread_id, *place)
+    check_bytes(full_key, sum(map(_whole_bytes, stored_checkpoints)))
+    digests = frozenset[bytes]().union(
+        *(
+            referred(checkpoint.known.state, checkpoint.delta_base)
+            for checkpoint in stored_checkpoints
+        )
+    )
+    values = _gather(connection, thread, stored_checkpoints, digests, supplied, written)
     segment = Segment(
         *(key.thread_id, 0, 0, 0, 0),
-        checkpoints=tuple(map(of_stored, found)),
-        writes=tuple(write for one in found for write in _segment_writes(thread, one)),
+        checkpoints=tuple(map(of_stored, stored_checkpoints)),
+        writes=tuple(
+            write
+            for checkpoint in stored_checkpoints
+            for write in _segment_writes(thread, checkpoint)
+        ),
         values=tuple(
             SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
             for digest, value in sorted(values.items())
         ),
         handoff=place,
     )
-    return Closure(of, segment, thread.seq)
+    return Closure(full_key, segment, thread.seq)
 
 
 def closure_numbers(connection: Connection, number: int, place: Place) -> list[int]:
@@ -149,89 +158,98 @@ def bring_values(
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
     """
-    new = [one for one in found if not one.segments]
-    needed = [referred(one.known.state, one.delta_base) for one in new]
-    wanted = frozenset[bytes]().union(*needed)
-    lacking = wanted - contents.present(connection, family, wanted)
-    here = _gather(connection, at, new, lacking, supplied, written)
-    packed = {digest: stored_value(digest, value) for digest, value in here.items()}
-    for one, digests in zip(new, needed, strict=True):
-        one.values = [packed[digest] for digest in sorted(digests & packed.keys())]
+    new_checkpoints = [checkpoint for checkpoint in found if not checkpoint.segments]
+    digest_sets = [
+        referred(checkpoint.known.state, checkpoint.delta_base) for checkpoint in new_checkpoints
+    ]
+    all_digests = frozenset[bytes]().union(*digest_sets)
+    missing = all_digests - contents.present(connection, family, all_digests)
+    values = _gather(connection, at, new_checkpoints, missing, supplied, written)
+    packed = {digest: stored_value(digest, value) for digest, value in values.items()}
+    for checkpoint, digests in zip(new_checkpoints, digest_sets, strict=True):
+        checkpoint.values = [packed[digest] for digest in sorted(digests & packed.keys())]
 
 
 def _gather(
     connection: Connection,
-    at: ThreadRow,
-    found: Sequence[StoredCheckpoint],
-    wanted: AbstractSet[bytes],
+    thread: ThreadRow,
+    stored_checkpoints: Sequence[StoredCheckpoint],
+    digests: AbstractSet[bytes],
     supplied: Supplied,
     written: Mapping[bytes, int],
 ) -> dict[bytes, Value]:
-    """Return the wanted values that checkpoints of a thread need, and make their writes whole."""
-    here = {digest: supplied[digest] for digest in wanted if digest in supplied}
-    stored = contents.read(connection, at.family, wanted - here.keys())
-    here |= {digest: value for digest, value in stored.items() if value is not EVICTED}
-    rows = {written[digest] for digest in wanted - here.keys() if digest in written}
+    """Return values that checkpoints of a thread need, by digest, and make their writes whole."""
+    values = {digest: supplied[digest] for digest in digests if digest in supplied}
+    stored_values = contents.read(connection, thread.family, digests - values.keys())
+    values |= {digest: value for digest, value in stored_values.items() if value is not EVICTED}
+    rows = {written[digest] for digest in digests - values.keys() if digest in written}
     for digest, *value in _VALUES.run_listed(connection, rows):
-        here[digest] = contents.stored_value(at.number, digest, *value)
-    missing = {*wanted} - here.keys()
-    unknown = [contents.missing(at.family, one) for one in missing - stored.keys() - {*written}]
-    if found:
-        key = CheckpointKey(at.thread_id, *found[0].place)
-        refuse_damaged(key, (*here.values(), *unknown))
+        values[digest] = contents.stored_value(thread.number, digest, *value)
+    missing = {*digests} - values.keys()
+    unknown = [
+        contents.missing(thread.family, digest)
+        for digest in missing - stored_values.keys() - {*written}
+    ]
+    if stored_checkpoints:
+        key = CheckpointKey(thread.thread_id, *stored_checkpoints[0].place)
+        refuse_damaged(key, (*values.values(), *unknown))
     seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by column `held`
-    for one in found:
-        for index, write in enumerate(one.writes):
+    for checkpoint in stored_checkpoints:
+        for index, write in enumerate(checkpoint.writes):
             if write.data is None and write.digest in supplied:
                 packed = stored_value(write.digest, supplied[write.digest])
-                one.writes[index] = write._replace(encoding=packed.encoding, data=packed.data)
+                checkpoint.writes[index] = write._replace(
+                    encoding=packed.encoding, data=packed.data
+                )
             elif write.data is None:
                 missing.add(write.digest)
-                seqs[one.held].append(write.seq)
+                seqs[checkpoint.held].append(write.seq)
     if missing:
         rows = {written[digest] for digest in missing & written.keys()}
         for held, seq in _HELD.run_listed(connection, rows):
             seqs[held].append(seq)
-        places = segment_refs.of_values(connection, at.tenant, at.family, sorted(missing))
-        for held, some in seqs.items():
-            places += segment_refs.of_writes(connection, at.tenant, at.number, held, some)
+        places = segment_refs.of_values(connection, thread.tenant, thread.family, sorted(missing))
+        for held, numbers in seqs.items():
+            places += segment_refs.of_writes(
+                connection, thread.tenant, thread.number, held, numbers
+            )
         raise ValuesEvicted(missing, places)
-    return here
+    return values
 
 
 def _give_bases(
-    connection: Connection, of: ThreadRef, found: Sequence[StoredCheckpoint]
+    connection: Connection, thread: ThreadRef, stored_checkpoints: Sequence[StoredCheckpoint]
 ) -> dict[bytes, int]:
     """Give checkpoints of a thread all that their delta channels are rebuilt from.
 
     Return the values of it that pending writes hold: digest to number of the row.
     """
     written: dict[bytes, int] = {}
-    for one in found:
+    for checkpoint in stored_checkpoints:
         base = None
-        if one.known.delta_channels != NO_NAMES:
-            channels = decode_channels(one.known.state)
-            names = set(json.loads(one.known.delta_channels))
+        if checkpoint.known.delta_channels != NO_NAMES:
+            channels = decode_channels(checkpoint.known.state)
+            names = set(json.loads(checkpoint.known.delta_channels))
             names -= {channel.name for channel in channels if channel.digest is not None}
-            paths = follow(connection, of, one.place, sorted(names))
+            paths = follow(connection, thread, checkpoint.place, sorted(names))
             base = encode_delta_base(rebuilt_from(paths)) or None
             for write in (write for path in paths.values() for write in path.newest_first):
                 if write.number is not None:
                     written[write.write.digest] = write.number
-        if base != one.delta_base:
+        if base != checkpoint.delta_base:
             # A segment has the base that its checkpoint had there.
-            one.delta_base, one.segments = base, ()
+            checkpoint.delta_base, checkpoint.segments = base, ()
     return written
 
 
-def _whole_bytes(one: StoredCheckpoint) -> int:
+def _whole_bytes(checkpoint: StoredCheckpoint) -> int:
     """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
-    sizes = {channel.digest: channel.size for channel in decode_channels(one.known.state)}
+    sizes = {channel.digest: channel.size for channel in decode_channels(checkpoint.known.state)}
     based = 0
-    for channel in decode_delta_base(one.delta_base or b"", one.place[1]):
+    for channel in decode_delta_base(checkpoint.delta_base or b"", checkpoint.place[1]):
         based += channel.seed.size if channel.seed is not None else 0
         based += sum(write.size for write in channel.writes)
-    return sum(sizes.values()) + based + sum(write.size for write in one.writes)
+    return sum(sizes.values()) + based + sum(write.size for write in checkpoint.writes)
 
 
 def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: bool = False) -> None:
@@ -253,72 +271,82 @@ def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: boo
     else:
         place = named(connection, thread, key)
         numbers = closure_numbers(connection, thread.number, place) if place is not None else []
-    for some in in_lists(numbers):
-        found = read(connection, some)
-        written = {} if whole else _give_bases(connection, thread.ref, found)
-        for one in found:
-            _check(connection, thread, one, written)
+    for chunk in in_lists(numbers):
+        stored_checkpoints = read(connection, chunk)
+        written = {} if whole else _give_bases(connection, thread.ref, stored_checkpoints)
+        for checkpoint in stored_checkpoints:
+            _check(connection, thread, checkpoint, written)
 
 
 def _check(
-    connection: Connection, at: ThreadRow, one: StoredCheckpoint, written: Mapping[bytes, int]
+    connection: Connection,
+    thread: ThreadRow,
+    checkpoint: StoredCheckpoint,
+    written: Mapping[bytes, int],
 ) -> None:
-    wanted = referred(one.known.state, one.delta_base)
+    digests = referred(checkpoint.known.state, checkpoint.delta_base)
     damages = [
         damage
-        for digest, damage in contents.damaged(connection, at.family, wanted)
+        for digest, damage in contents.damaged(connection, thread.family, digests)
         if damage.actual or digest not in written
     ]
-    values = [_value_of(at, write) for write in one.writes]
-    rows = {written[digest] for digest in wanted & written.keys()}
+    values = [_value_of(thread, write) for write in checkpoint.writes]
+    rows = {written[digest] for digest in digests & written.keys()}
     for digest, *value in _VALUES.run_listed(connection, rows):
-        values.append(contents.stored_value(at.number, digest, *value))
+        values.append(contents.stored_value(thread.number, digest, *value))
     values += map(DamagedValue, damages)
-    refuse_damaged(CheckpointKey(at.thread_id, *one.place), values)
+    refuse_damaged(CheckpointKey(thread.thread_id, *checkpoint.place), values)
 
 
-def _value_of(at: ThreadRow, write: StoredWrite) -> Value:
+def _value_of(thread: ThreadRow, write: StoredWrite) -> Value:
     return contents.stored_value(
-        at.number, write.digest, write.type, write.size, write.encoding, write.data
+        thread.number, write.digest, write.type, write.size, write.encoding, write.data
     )
 
 
 def refuse_damaged(key: CheckpointKey, values: Iterable[Value | None]) -> None:
     """Raise `ValuesDamaged` if some values that a checkpoint needs are damaged."""
-    if damages := [one.damage for one in values if isinstance(one, DamagedValue)]:
+    if damages := [value.damage for value in values if isinstance(value, DamagedValue)]:
         raise ValuesDamaged(key, damages)
 
 
-def _segment_writes(at: ThreadRow, one: StoredCheckpoint) -> Iterator[SegmentWrite]:
-    for write in sorted(one.writes, key=write_order):
-        value = _value_of(at, write)
-        refuse_damaged(CheckpointKey(at.thread_id, *one.place), [value])
-        named = (*one.place, 0, write.task_id, write.idx, write.task_path, write.channel)
-        yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
+def _segment_writes(thread: ThreadRow, checkpoint: StoredCheckpoint) -> Iterator[SegmentWrite]:
+    for write in sorted(checkpoint.writes, key=write_order):
+        value = _value_of(thread, write)
+        refuse_damaged(CheckpointKey(thread.thread_id, *checkpoint.place), [value])
+        fields = (*checkpoint.place, 0, write.task_id, write.idx, write.task_path, write.channel)
+        yield SegmentWrite(
+            *fields, write.type, write.digest, write.size, Encoding.PLAIN, value.data
+        )
 
 
 def _find_segments(
-    connection: Connection, thread: ThreadRow, found: Sequence[StoredCheckpoint]
+    connection: Connection, thread: ThreadRow, stored_checkpoints: Sequence[StoredCheckpoint]
 ) -> None:
     """Note of each checkpoint the segments that hold it already, that of its state first.
 
     Only one of which everything is stored, late writes too, is held as it is. A copy that got
     writes of its own is not: nothing but its thread tells that these are newer than copied ones.
     """
-    numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
-    lost = gaps.lost(connection, thread.tenant)
-    rows = [one.row for one in found if one.row is not None]
+    numbers = [
+        [checkpoint.known.seq, *(write.seq for write in checkpoint.writes)]
+        for checkpoint in stored_checkpoints
+    ]
+    lost_segments = gaps.lost(connection, thread.tenant)
+    rows = [checkpoint.row for checkpoint in stored_checkpoints if checkpoint.row is not None]
     locations = segment_refs.of_rows(connection, thread.tenant, rows, numbers)
-    for one, row, some, at in zip(found, rows, numbers, locations, strict=True):
-        segments = tuple(place.sha256 for place in at.segments)
-        one.state_only = at.state_only
-        stored = max(some) <= thread.certified_seq and not row.gap
-        if one.held is not None and not stored:
-            before = decode_held(one.held)
-            segments, stored = before.segments, max(some) <= before.seq
-            one.state_only = before.state_only
-        stored = stored and lost.keys().isdisjoint(segments)
-        if stored and one.held is not None and len(segments) > 1:
-            written = segments[1:] if one.state_only else segments
-            stored = segment_refs.are_of_one_log(connection, thread.tenant, written)
-        one.segments = segments if stored else ()
+    for checkpoint, row, seqs, location in zip(
+        stored_checkpoints, rows, numbers, locations, strict=True
+    ):
+        segments = tuple(place.sha256 for place in location.segments)
+        checkpoint.state_only = location.state_only
+        is_stored = max(seqs) <= thread.certified_seq and not row.gap
+        if checkpoint.held is not None and not is_stored:
+            foreign = decode_held(checkpoint.held)
+            segments, is_stored = foreign.segments, max(seqs) <= foreign.seq
+            checkpoint.state_only = foreign.state_only
+        is_stored = is_stored and lost_segments.keys().isdisjoint(segments)
+        if is_stored and checkpoint.held is not None and len(segments) > 1:
+            write_segments = segments[1:] if checkpoint.state_only else segments
+            is_stored = segment_refs.are_of_one_log(connection, thread.tenant, write_segments)
+        checkpoint.segments = segments if is_stored else ()

@@ -69,20 +69,20 @@ def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) ->
         ancestors.append(came[0])
         current = came[0].origin.thread_id
     descendants: list[LineageStep] = []
-    found = [thread_id]
-    for current in found:  # which grows
+    thread_ids = [thread_id]
+    for current in thread_ids:  # which grows
         if len(descendants) > max_steps:
             break
         steps = _steps(connection, tenant, current)
         descendants += [step for step in steps if step.descent is Descent.ROLLBACK]
-        between = {"from_reference": current + _COLON, "below_reference": current + _PAST_COLON}
+        bounds = {"from_reference": current + _COLON, "below_reference": current + _PAST_COLON}
         for statement in _FROM_THREAD:  # forks and adoptions that begin in it
-            rows = statement.run(connection, of_tenant=tenant, **between, max_rows=max_steps + 1)
+            rows = statement.run(connection, of_tenant=tenant, **bounds, max_rows=max_steps + 1)
             for step in (step for row in rows.fetchall() for step in _steps_of(row)):
-                came_from, to = step.origin.thread_id, step.key.thread_id
-                if came_from == current and not is_reserved(to):
+                came_from, target = step.origin.thread_id, step.key.thread_id
+                if came_from == current and not is_reserved(target):
                     descendants.append(step)
-                    found += [to] if to not in found else []
+                    thread_ids += [target] if target not in thread_ids else []
     truncated = len(descendants) > max_steps
     return LineageTree(tuple(reversed(ancestors)), tuple(descendants[:max_steps]), truncated)
 
@@ -103,9 +103,9 @@ def _steps_of(row: SqlRow) -> Iterator[LineageStep]:
             origin = CheckpointKey(thread_id, key.checkpoint_ns, key.checkpoint_id)
             yield LineageStep(descent, origin, key, created_us)
     if row[5]:
-        own = key.thread_id + _COLON
+        prefix = key.thread_id + _COLON
         # In a copied thread the reference names the one that it was copied from.
-        copied = not row[5].startswith(own)
-        checkpoint_id = row[5].rpartition(_COLON)[2] if copied else row[5][len(own) :]
+        copied = not row[5].startswith(prefix)
+        checkpoint_id = row[5].rpartition(_COLON)[2] if copied else row[5][len(prefix) :]
         origin = CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)
         yield LineageStep(Descent.ROLLBACK, origin, key, created_us)

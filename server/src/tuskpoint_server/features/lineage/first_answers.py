@@ -50,8 +50,8 @@ class Request:
         if (row[0], row[1]) != (self.method, self.fingerprint):
             raise Refusal(Reason.REQUEST_ID_REUSED, request_id=self.request_id)
         if isinstance(row[2], Unopened):
-            what = f"the first answer to request '{self.request_id}'"
-            raise Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=row[2].problem)
+            subject = f"the first answer to request '{self.request_id}'"
+            raise Refusal(Reason.JOURNAL_DAMAGED, what=subject, problem=row[2].problem)
         return bytes(row[2])
 
     def once(
@@ -79,9 +79,9 @@ class Request:
         return answer
 
 
-def request(tenant: str, request_id: str, method: str, *asked: str) -> Request:
+def request(tenant: str, request_id: str, method: str, *arguments: str) -> Request:
     """Return a request with these arguments, texts without a zero character."""
-    fingerprint = hashlib.sha256("\0".join((method, *asked)).encode()).digest()
+    fingerprint = hashlib.sha256("\0".join((method, *arguments)).encode()).digest()
     return Request(tenant, request_id, method, fingerprint)
 
 

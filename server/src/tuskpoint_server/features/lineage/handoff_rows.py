@@ -71,8 +71,12 @@ class HandoffRows:
 
         With the last change of the thread. `None`: there is none, and one has to be made.
         """
-        of = {"of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
-        rows = await self._database.rows(_UNCHANGED, of_tenant=tenant, **of)
+        parameters = {
+            "of_thread_id": key.thread_id,
+            "of_ns": key.checkpoint_ns,
+            "of_id": key.checkpoint_id,
+        }
+        rows = await self._database.rows(_UNCHANGED, of_tenant=tenant, **parameters)
         return (location_of(rows[0]), rows[0][5]) if rows else None
 
     async def keep_handoff(
@@ -104,8 +108,8 @@ class HandoffRows:
             if parts is not None:
                 kind = Kind.PARTS if parts else Kind.SEGMENT
                 members = [StoredMember(part, Kind.PART) for part in parts]
-                listed = b"".join(part.sha256 for part in parts)
-                members.append(StoredMember(bundle, kind, parts=listed))
+                hashes = b"".join(part.sha256 for part in parts)
+                members.append(StoredMember(bundle, kind, parts=hashes))
                 rows = [member.row(tenant, member.location) for member in members]
                 _PLACE.run_many(batch.connection, rows)
             seq = batch.change(log, EventKind.HANDED_OFF)

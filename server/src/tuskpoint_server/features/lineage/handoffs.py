@@ -74,10 +74,10 @@ class Handoffs:
 
         The key of the bundle is included, or sealed to a recipient unless that is empty.
         """
-        named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        names = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         opened_by = (recipient,) if recipient else ("with its key",) if include_key else ()
-        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent, *opened_by)
-        answered = await self._handoffs.first_answer(asked)
+        creation = request(tenant, request_id, "CreateHandoff", *names, to_agent, *opened_by)
+        answered = await self._handoffs.first_answer(creation)
         if answered is not None:
             return decode_descriptor(answered)
         seal = self._sealing_to(recipient) if recipient else None
@@ -98,10 +98,10 @@ class Handoffs:
             sealed_key=seal(location.key) if seal is not None else "",
         )
         answer = encode_descriptor(self._signer.sign(descriptor))
-        kept = await self._handoffs.keep_handoff(
-            asked, key, location, parts, answer, content_seq=content_seq
+        kept_answer = await self._handoffs.keep_handoff(
+            creation, key, location, parts, answer, content_seq=content_seq
         )
-        return decode_descriptor(kept)
+        return decode_descriptor(kept_answer)
 
     async def _bundle(
         self, tenant: str, key: model.CheckpointKey, *, sealed: bool
@@ -152,25 +152,25 @@ class Handoffs:
         opener = self._opener(tenant, descriptor)
         self._archive.backlog(tenant).admit()
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
-        held = holder.held_bytes
-        stored: list[bytes] = []
+        held_bytes = holder.held_bytes
+        bundle: list[bytes] = []
         try:
-            async with aclosing(self._fetched(location, holder, stored)) as steps:
+            async with aclosing(self._fetched(location, holder, bundle)) as steps:
                 async for step in steps:
                     yield step
-            size = len(stored[0])
+            size = len(bundle[0])
             yield Step(Stage.VERIFIED, size)
-            closure = await self._opened(tenant, descriptor, location, holder, stored)
+            closure = await self._opened(tenant, descriptor, location, holder, bundle)
             saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
             del closure
         finally:
-            holder.give(holder.held_bytes - held)
+            holder.give(holder.held_bytes - held_bytes)
         yield await self._adopted(tenant, saved, wanted, size)
 
     async def _fetched(
-        self, location: model.BlobLocation, holder: Holder, stored: list[bytes]
+        self, location: model.BlobLocation, holder: Holder, bundle: list[bytes]
     ) -> AsyncGenerator[Step, None]:
-        """Yield how far the fetching of a bundle is; then `stored` has its bytes."""
+        """Yield how far the fetching of a bundle is; then `bundle` has its bytes."""
         counts: asyncio.Queue[int | None] = asyncio.Queue()
         blobs = self._archive.standalone
         fetch = asyncio.create_task(blobs.fetch(location, counts.put_nowait, holder))
@@ -181,13 +181,13 @@ class Handoffs:
                 # A read that starts again is reported once it is further than the one before.
                 if count >= reported + PROGRESS_BYTES:
                     yield Step(Stage.FETCHING, reported := count)
-            stored.append(await fetch)
+            bundle.append(await fetch)
         except Refusal as refusal:
             raise _explained(refusal, location.blob_id, blobs.backend) from refusal
         finally:
             fetch.cancel()
             await asyncio.gather(fetch, return_exceptions=True)
-        yield Step(Stage.FETCHED, len(stored[0]))
+        yield Step(Stage.FETCHED, len(bundle[0]))
 
     async def _opened(
         self,
@@ -195,18 +195,20 @@ class Handoffs:
         descriptor: Descriptor,
         location: model.BlobLocation,
         holder: Holder,
-        stored: list[bytes],
+        bundle: list[bytes],
     ) -> Closure:
-        """Return what a bundle holds, if it is what the descriptor names; empties `stored`."""
+        """Return what a bundle holds, if it is what the descriptor names; empties `bundle`."""
         blobs = self._archive.standalone
         try:
-            closure = await blobs.open(tenant, stored.pop(), location, holder)
+            closure = await blobs.open(tenant, bundle.pop(), location, holder)
         except Refusal as refusal:
             raise _explained(refusal, location.blob_id, blobs.backend) from refusal
         for field in ("thread_id", "checkpoint_id"):
-            claimed, found = getattr(descriptor, field), getattr(closure.key, field)
-            if claimed != found:
-                raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=found)
+            claimed, actual = getattr(descriptor, field), getattr(closure.key, field)
+            if claimed != actual:
+                raise Refusal(
+                    Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=actual
+                )
         return closure
 
     def _opener(self, tenant: str, descriptor: Descriptor) -> bytes:
@@ -238,8 +240,8 @@ def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
     if refusal.reason in (Reason.KEY_MISSING, Reason.KEY_WRONG):
         problem = "the descriptor has no key, and this server none for it"
         advice = "ask the sender for a descriptor with the key"
-        what = f"bundle {blob_id}"
-        return Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem)
+        subject = f"bundle {blob_id}"
+        return Refusal(Reason.KEY_MISSING, advice=advice, what=subject, problem=problem)
     if refusal.reason is Reason.BLOB_HASH_MISMATCH:
         advice = "do not trust the blob, and ask for another hand-off"
         return Refusal(refusal.reason, advice=advice, **metadata)

@@ -128,8 +128,8 @@ class LineageRows:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         request = first_answers.request(tenant, request_id, COPY, source, target)
-        of = CheckpointKey(source, "", "")
-        await self._database.query(partial(copies.check, tenant=tenant, key=of, whole=True))
+        source_key = CheckpointKey(source, "", "")
+        await self._database.query(partial(copies.check, tenant=tenant, key=source_key, whole=True))
 
         def copy(batch: UnitOfWork) -> int:
             connection = batch.connection
@@ -141,9 +141,11 @@ class LineageRows:
                 raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
             log = stored.begin_from(batch, tenant, target, origin)
             numbers = stored.all_numbers(connection, origin.number)
-            for some in in_lists(numbers):
-                [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
-                stored.add(batch, log, new)
+            for chunk in in_lists(numbers):
+                [checkpoints] = copies.prepare(
+                    connection, [(origin, chunk)], supplied, with_ancestors=True
+                )
+                stored.add(batch, log, checkpoints)
                 batch.write_out()
             # Writes that wait for their checkpoint: each of these takes a number.
             seqs: dict[Place, int] = {}
@@ -215,7 +217,7 @@ class LineageRows:
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
-        new = await asyncio.to_thread(_adoptable, closure)
+        checkpoints = await asyncio.to_thread(_adoptable, closure)
         name, source = target or self._new_name(), closure.key
 
         def adopt(batch: UnitOfWork) -> Saved:
@@ -223,16 +225,16 @@ class LineageRows:
             # thread, its setting counts.
             batch.lock([(tenant, source.thread_id), (tenant, name)])
             origin = live(batch.connection, tenant, source.thread_id)
-            here = origin is not None and named(batch.connection, origin, source) is not None
-            hidden = origin is not None and here and origin.unsearchable
+            has_source = origin is not None and named(batch.connection, origin, source) is not None
+            hidden = origin is not None and has_source and origin.unsearchable
             log = stored.begin(batch, tenant, name, None, agent_id, unsearchable=hidden)
             place = (source.checkpoint_ns, source.checkpoint_id)
-            return stored.fill(batch, log, new, place, Lineage(adopted_from=str(source)))
+            return stored.fill(batch, log, checkpoints, place, Lineage(adopted_from=str(source)))
 
         return await self._saved(
             _adoption(tenant, source, sha256, target, agent_id, request_id),
             adopt,
-            sum(one.new_bytes for one in new),
+            sum(checkpoint.new_bytes for checkpoint in checkpoints),
         )
 
     async def adopted(
@@ -258,8 +260,8 @@ class LineageRows:
             answered = request.first_answer(connection)
             if answered is not None:
                 return decode_saved(answered)
-            found = find_thread(connection, tenant, target) if target else None
-            if found is not None and stored.is_taken(connection, found.number):
+            thread = find_thread(connection, tenant, target) if target else None
+            if thread is not None and stored.is_taken(connection, thread.number):
                 raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
             return None
 
@@ -288,9 +290,9 @@ def fork(
         raise checkpoint_not_found(*astuple(key))
     log = stored.begin_from(batch, tenant, target, origin)
     numbers = copies.closure_numbers(connection, origin.number, place)
-    [new] = copies.prepare(connection, [(origin, numbers)], supplied)
+    [checkpoints] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
-    return stored.fill(batch, log, new, place, Lineage(forked_from=reference))
+    return stored.fill(batch, log, checkpoints, place, Lineage(forked_from=reference))
 
 
 def roll_back(
@@ -321,44 +323,50 @@ def roll_back(
     if not place[0]:
         earlier = _followers(connection, log.row.number, at.number, target)
     earlier[place[0]] = target
-    states = [one for one in earlier.values() if one is not None]
-    for one in states:
-        one.writes = []
+    states = [checkpoint for checkpoint in earlier.values() if checkpoint is not None]
+    for checkpoint in states:
+        checkpoint.writes = []
     copies.bring_values(connection, log.row.family, at, states, supplied, {})
     # An ID above the greatest of its namespace, and the root's above all others.
-    last = ""
+    last_id = ""
     ids: dict[str, str] = {}
     for namespace in earlier:
-        above = max(batch.greatest(log, namespace), last)
-        last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
-        ids[namespace] = last
-    for namespace, before in earlier.items():
-        root_id = "" if namespace == place[0] else last
-        new = _again(batch, log, (namespace, ids[namespace]), before, root_id)
-        stored.insert_checkpoint(batch, log, new)
+        floor_id = max(batch.greatest(log, namespace), last_id)
+        last_id = mint_next_checkpoint_id(
+            batch.now_us, entropy, floor_id, field="ref.checkpoint_id"
+        )
+        ids[namespace] = last_id
+    for namespace, base in earlier.items():
+        root_id = "" if namespace == place[0] else last_id
+        new_checkpoint = _again(batch, log, (namespace, ids[namespace]), base, root_id)
+        stored.insert_checkpoint(batch, log, new_checkpoint)
     log.forget_checkpoints()
-    key = CheckpointKey(log.row.thread_id, place[0], last)
+    key = CheckpointKey(log.row.thread_id, place[0], last_id)
     return Saved(key, log.row.seq, log.row.incarnation)
 
 
 def _followers(
-    connection: Connection, number: int, at: int, target: StoredCheckpoint
+    connection: Connection, number: int, source_number: int, target: StoredCheckpoint
 ) -> dict[str, StoredCheckpoint | None]:
     """Return the stateful subgraphs that have gone on since a root checkpoint began.
 
     Each with the checkpoint that it goes back to; `None`: to before its first run. That
     checkpoint was captured with the root checkpoint, even if the thread has lost it since.
     """
-    namespaces = {one for held in {number, at} for one in stateful_namespaces(connection, held)}
-    path = RootPath(connection, at, target.known.parent_id)
-    found: dict[str, StoredCheckpoint | None] = {}
+    namespaces = {
+        namespace
+        for thread in {number, source_number}
+        for namespace in stateful_namespaces(connection, thread)
+    }
+    path = RootPath(connection, source_number, target.known.parent_id)
+    earlier: dict[str, StoredCheckpoint | None] = {}
     for namespace in sorted(namespaces):
-        left = path.left_at(namespace) if target.known.parent_id else ""
-        if left == greatest_id(connection, number, namespace):
+        checkpoint_id = path.left_at(namespace) if target.known.parent_id else ""
+        if checkpoint_id == greatest_id(connection, number, namespace):
             continue
-        numbers = stored.numbers_of(connection, at, [(namespace, left)])
-        found[namespace] = stored.read(connection, numbers)[0] if numbers else None
-    return found
+        numbers = stored.numbers_of(connection, source_number, [(namespace, checkpoint_id)])
+        earlier[namespace] = stored.read(connection, numbers)[0] if numbers else None
+    return earlier
 
 
 def _again(
@@ -384,14 +392,14 @@ def _again(
         )
         return stored.of_segment(row)
     origin = CheckpointKey(log.row.thread_id, *earlier.place)
-    before = earlier.known
-    frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
+    checkpoint = earlier.known
+    frame = rollback_frame(decode_state(checkpoint.state, {}).frame, batch.now_us)
     row = SegmentCheckpoint(
-        *(*place, 0, before.parent_id),
-        state=encode_state(frame, decode_channels(before.state)),
-        metadata=rollback_metadata(before.metadata, place[0], root_id),
+        *(*place, 0, checkpoint.parent_id),
+        state=encode_state(frame, decode_channels(checkpoint.state)),
+        metadata=rollback_metadata(checkpoint.metadata, place[0], root_id),
         created_us=batch.now_us,
-        summary=rollback_summary(origin, before.summary),
+        summary=rollback_summary(origin, checkpoint.summary),
         delta_base=earlier.delta_base or b"",
         lineage=Lineage(rolled_back_from=str(origin)),
     )
@@ -401,23 +409,26 @@ def _again(
 def _adoption(
     tenant: str, source: CheckpointKey, sha256: str, target: str, agent_id: str, request_id: str
 ) -> Request:
-    asked = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
-    return first_answers.request(tenant, request_id, ADOPT, *asked)
+    arguments = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
+    return first_answers.request(tenant, request_id, ADOPT, *arguments)
 
 
 def _adoptable(closure: Closure) -> list[StoredCheckpoint]:
     """Return the checkpoints of a closure as they are inserted; reads check their digests."""
     segment = closure.segment
     packed = {
-        one.digest: stored_value(one.digest, Value(one.type, one.data)) for one in segment.values
+        value.digest: stored_value(value.digest, Value(value.type, value.data))
+        for value in segment.values
     }
-    found: dict[Place, StoredCheckpoint] = {}
+    checkpoints: dict[Place, StoredCheckpoint] = {}
     for row in segment.checkpoints:
-        new = stored.of_segment(row)
-        new.values = [packed[digest] for digest in sorted(referred(row.state, new.delta_base))]
-        found[new.place] = new
+        checkpoint = stored.of_segment(row)
+        checkpoint.values = [
+            packed[digest] for digest in sorted(referred(row.state, checkpoint.delta_base))
+        ]
+        checkpoints[checkpoint.place] = checkpoint
     for write in segment.writes:
         value = stored_value(write.digest, Value(write.type, write.data))
         new_write = stored.of_written(write, 0, value.encoding, value.data)
-        found[write.checkpoint_ns, write.checkpoint_id].writes.append(new_write)
-    return list(found.values())
+        checkpoints[write.checkpoint_ns, write.checkpoint_id].writes.append(new_write)
+    return list(checkpoints.values())

@@ -104,8 +104,10 @@ class SnapshotRows:
             Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
         """
         entropy = self._database.random_bits()
-        asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
-        request = first_answers.request(tenant, request_id, CREATE, *asked, draft.metadata.hex())
+        arguments = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
+        request = first_answers.request(
+            tenant, request_id, CREATE, *arguments, draft.metadata.hex()
+        )
         for thread_id in draft.thread_ids:
             head = CheckpointKey(thread_id, "", "")
             await self._database.query(partial(copies.check, tenant=tenant, key=head))
@@ -113,8 +115,8 @@ class SnapshotRows:
             lambda batch: request.once(
                 batch,
                 lambda batch: _create(batch, tenant, draft, supplied, entropy),
-                lambda created: created.snapshot_id.encode(),
-                lambda first: _found(batch.connection, tenant, first.decode()),
+                lambda snapshot: snapshot.snapshot_id.encode(),
+                lambda answer: _found(batch.connection, tenant, answer.decode()),
             ),
             len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES,
         )
@@ -127,18 +129,18 @@ class SnapshotRows:
         self, tenant: str, query: SnapshotQuery, below: str, limit: int
     ) -> list[Snapshot]:
         """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
-        wanted: dict[str, object] = {k: sought for k, sought in asdict(query).items() if sought}
+        filters: dict[str, object] = {k: sought for k, sought in asdict(query).items() if sought}
         end = kept.thread_of(below) if below else kept.MEMBER_THREADS
 
         def look(connection: Connection) -> list[Snapshot]:
             rows = _BELOW.run(connection, of_tenant=tenant, below=end)
-            found: list[Snapshot] = []
-            while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
-                for thread_id, metadata in some:
-                    if len(found) < limit and matches(metadata, wanted):
-                        one = _read(connection, tenant, thread_id.removeprefix(SNAPSHOTS))
-                        found += [one] if one is not None else []
-            return found
+            snapshots: list[Snapshot] = []
+            while len(snapshots) < limit and (chunk := rows.fetchmany(_LISTED_AT_ONCE)):
+                for thread_id, metadata in chunk:
+                    if len(snapshots) < limit and matches(metadata, filters):
+                        snapshot = _read(connection, tenant, thread_id.removeprefix(SNAPSHOTS))
+                        snapshots += [snapshot] if snapshot is not None else []
+            return snapshots
 
         return await self._database.query(look)
 
@@ -173,8 +175,10 @@ class SnapshotRows:
                     if rollback
                     else _restore(batch, tenant, snapshot_id, supplied, bits)
                 ),
-                lambda made: json.dumps([encode_saved(one).decode() for one in made]).encode(),
-                lambda first: tuple(decode_saved(one.encode()) for one in json.loads(first)),
+                lambda outcomes: json.dumps(
+                    [encode_saved(saved).decode() for saved in outcomes]
+                ).encode(),
+                lambda answer: tuple(decode_saved(text.encode()) for text in json.loads(answer)),
             ),
             size,
         )
@@ -208,13 +212,13 @@ def _create(
         sources.append((origin, numbers))
     captured = copies.prepare(connection, sources, supplied)
     for (origin, _), copied in zip(sources, captured, strict=True):
-        if ("", origin.head_id) not in {one.place for one in copied}:
+        if ("", origin.head_id) not in {checkpoint.place for checkpoint in copied}:
             raise journal_damaged(origin.thread_id, "", origin.head_id)  # its row was deleted
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
     members = [
-        kept.SnapshotMember(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
-        for one, _ in sources
+        kept.SnapshotMember(thread.thread_id, thread.head_id, thread.agent_id, thread.unsearchable)
+        for thread, _ in sources
     ]
     snapshot = Snapshot(
         snapshot_id=mint_checkpoint_id(batch.now_us, entropy, newest),
@@ -229,45 +233,46 @@ def _create(
         name = kept.member_thread_of(snapshot.snapshot_id, number)
         log = stored.begin_from(batch, tenant, name, origin)
         stored.fill(batch, log, captured[number], ("", member.checkpoint_id))
-    metadata, frame, held = kept.encode(snapshot)
-    values = [stored_value(value_digest(value), value) for value in held.values()]
+    metadata, frame, contents = kept.encode(snapshot)
+    values = [stored_value(value_digest(value), value) for value in contents.values()]
     channels = [
-        Channel(name, 1, value.digest, value.size) for name, value in zip(held, values, strict=True)
+        Channel(name, 1, value.digest, value.size)
+        for name, value in zip(contents, values, strict=True)
     ]
     state = encode_state(frame, channels)
     summary = f"Snapshot of {len(members)} thread{'s' if len(members) != 1 else ''}."
     place = ("", snapshot.snapshot_id)
-    new = of_segment(SegmentCheckpoint(*place, 0, "", state, metadata, 0, "", summary))
-    new.values = values
+    description = of_segment(SegmentCheckpoint(*place, 0, "", state, metadata, 0, "", summary))
+    description.values = values
     log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
-    stored.fill(batch, log, [new], place)
+    stored.fill(batch, log, [description], place)
     return snapshot
 
 
 def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | None:
     """Return a snapshot, or `None`."""
     key = CheckpointKey(kept.thread_of(snapshot_id), "", snapshot_id)
-    found = load(connection, tenant, key, View.FULL)
-    if found is None or found.state is None:
+    checkpoint = load(connection, tenant, key, View.FULL)
+    if checkpoint is None or checkpoint.state is None:
         return None
-    copies.refuse_damaged(key, (one.value for one in found.state.channels))
-    values = {channel.name: channel.value for channel in found.state.channels if channel.value}
-    return kept.decode(snapshot_id, found.entry.created_us, found.entry.metadata, values)
+    copies.refuse_damaged(key, (channel.value for channel in checkpoint.state.channels))
+    values = {channel.name: channel.value for channel in checkpoint.state.channels if channel.value}
+    return kept.decode(snapshot_id, checkpoint.entry.created_us, checkpoint.entry.metadata, values)
 
 
 def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
     """Compare the captured values of a snapshot with their digests, if there is such a snapshot."""
-    found = _read(connection, tenant, snapshot_id)
-    for number in range(len(found.members) if found is not None else 0):
+    snapshot = _read(connection, tenant, snapshot_id)
+    for number in range(len(snapshot.members) if snapshot is not None else 0):
         captured = CheckpointKey(kept.member_thread_of(snapshot_id, number), "", "")
         copies.check(connection, tenant, captured, whole=True)
 
 
 def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
-    found = _read(connection, tenant, snapshot_id)
-    if found is None:
+    snapshot = _read(connection, tenant, snapshot_id)
+    if snapshot is None:
         raise snapshot_not_found(snapshot_id)
-    return found
+    return snapshot
 
 
 def _locked(
@@ -279,13 +284,13 @@ def _locked(
     numbers = range(len(members))
     batch.lock((tenant, kept.member_thread_of(snapshot_id, number)) for number in numbers)
     batch.lock((tenant, member.thread_id) for member in members)
-    held: list[ThreadRow] = []
+    member_threads: list[ThreadRow] = []
     for number in numbers:
-        at = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
-        if at is None:
+        thread = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
+        if thread is None:
             raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
-        held.append(at)
-    return list(zip(members, held, strict=True))
+        member_threads.append(thread)
+    return list(zip(members, member_threads, strict=True))
 
 
 def _roll_back(
@@ -298,11 +303,11 @@ def _roll_back(
     skips: bool,
 ) -> tuple[Saved, ...]:
     restored: list[Saved] = []
-    for member, at in _locked(batch, tenant, snapshot_id):
+    for member, thread in _locked(batch, tenant, snapshot_id):
         log = batch.find(tenant, member.thread_id)
         if log is not None and not log.row.deleted:
             place = ("", member.checkpoint_id)
-            restored.append(roll_back(batch, log, at, place, supplied, entropy))
+            restored.append(roll_back(batch, log, thread, place, supplied, entropy))
         elif not skips:
             raise Refusal(
                 Reason.THREAD_NOT_FOUND,
@@ -318,14 +323,16 @@ def _restore(
     connection = batch.connection
     locked = _locked(batch, tenant, snapshot_id)
     restored: list[Saved] = []
-    sources = [(at, all_numbers(connection, at.number)) for _, at in locked]
+    sources = [(thread, all_numbers(connection, thread.number)) for _, thread in locked]
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
-    names = "".join(f"{one:016x}" for one in bits)
-    for number, ((member, at), new) in enumerate(zip(locked, captured, strict=True)):
-        own = live(connection, tenant, member.thread_id)
-        hidden = member.unsearchable or (own is not None and own.unsearchable)
+    names = "".join(f"{value:016x}" for value in bits)
+    for number, ((member, thread), member_checkpoints) in enumerate(
+        zip(locked, captured, strict=True)
+    ):
+        origin = live(connection, tenant, member.thread_id)
+        hidden = member.unsearchable or (origin is not None and origin.unsearchable)
         name = f"{names}-{number}"
-        log = stored.begin(batch, tenant, name, at.family, member.agent_id, unsearchable=hidden)
+        log = stored.begin(batch, tenant, name, thread.family, member.agent_id, unsearchable=hidden)
         place, lineage = ("", member.checkpoint_id), Lineage(forked_from=str(member.key))
-        restored.append(stored.fill(batch, log, new, place, lineage))
+        restored.append(stored.fill(batch, log, member_checkpoints, place, lineage))
     return tuple(restored)

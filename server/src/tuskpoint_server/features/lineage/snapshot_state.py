@@ -79,8 +79,8 @@ def encode(snapshot: Snapshot) -> tuple[bytes, bytes, dict[str, Value]]:
     metadata = dump({name: getattr(snapshot, name) for name in _NAMES})
     frame = checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString()
     members = dump([asdict(member) for member in snapshot.members])
-    held = {MEMBERS: members, METADATA: snapshot.metadata}
-    return metadata, frame, {name: Value("json", data) for name, data in held.items()}
+    contents = {MEMBERS: members, METADATA: snapshot.metadata}
+    return metadata, frame, {name: Value("json", data) for name, data in contents.items()}
 
 
 def decode(
@@ -92,9 +92,9 @@ def decode(
         Refusal: `BLOB_MALFORMED` if it describes none: it was recovered from a foreign catalog.
     """
     try:
-        named = json.loads(metadata)
-        session_id, hostname, folder = (_text(named, name) for name in _NAMES)
-        members = tuple(_member(one) for one in json.loads(values[MEMBERS].data))
+        fields = json.loads(metadata)
+        session_id, hostname, folder = (_text(fields, name) for name in _NAMES)
+        members = tuple(_member(member) for member in json.loads(values[MEMBERS].data))
         raw = values[METADATA].data
         return Snapshot(snapshot_id, session_id, hostname, folder, raw, members, created_us)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:

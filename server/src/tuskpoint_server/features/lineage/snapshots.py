@@ -28,31 +28,31 @@ class Snapshots:
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
         """Return a snapshot."""
         read = partial(self._journal.snapshot, tenant, snapshot_id)
-        found = await self._completer.mended(tenant, read)
-        if found is None:
+        snapshot = await self._completer.mended(tenant, read)
+        if snapshot is None:
             raise snapshot_not_found(snapshot_id)
-        return found
+        return snapshot
 
     async def latest(self, tenant: str, query: SnapshotQuery) -> Snapshot:
         """Return the newest snapshot that matches."""
         read = partial(self._journal.list_snapshots, tenant, query, "", 1)
-        found = await self._completer.mended(tenant, read)
-        if not found:
+        snapshots = await self._completer.mended(tenant, read)
+        if not snapshots:
             raise no_snapshot(*astuple(query))
-        return found[0]
+        return snapshots[0]
 
     async def list(
         self, tenant: str, query: SnapshotQuery, size: int, token: str
     ) -> tuple[Sequence[Snapshot], str]:
         """Return a page of snapshots, newest first, and the token of the next."""
-        asked = (query.session_id, query.hostname, query.working_directory)
+        filters = (query.session_id, query.hostname, query.working_directory)
 
         async def read(after: str, limit: int) -> list[Snapshot]:
             look = partial(self._journal.list_snapshots, tenant, query, after, limit)
             return await self._completer.mended(tenant, look)
 
-        listing = ("snapshots", self._journal_id, tenant, *asked)
-        return await page(listing, size, token, read, lambda one: (one.snapshot_id,))
+        listing = ("snapshots", self._journal_id, tenant, *filters)
+        return await page(listing, size, token, read, lambda snapshot: (snapshot.snapshot_id,))
 
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
@@ -60,9 +60,9 @@ class Snapshots:
         """Capture the heads of threads at one instant."""
         self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
-        created = await self._completer.supplied(tenant, create)
-        await reach(self._archive, tenant, wanted, _threads_of(created.snapshot_id))
-        return created
+        snapshot = await self._completer.supplied(tenant, create)
+        await reach(self._archive, tenant, wanted, _threads_of(snapshot.snapshot_id))
+        return snapshot
 
     async def restore(
         self,
@@ -76,14 +76,14 @@ class Snapshots:
     ) -> tuple[CheckpointKey, ...]:
         """Restore all members, or none; return the restored checkpoints, in their order."""
         self._archive.backlog(tenant).admit()
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "rollback": rollback,
             "skip_deleted": skip_deleted,
             "request_id": request_id,
         }
-        restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
+        restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **options)
         saved = await self._completer.supplied(tenant, restore)
-        restored = tuple(one.key for one in saved)
+        restored = tuple(outcome.key for outcome in saved)
         targets = {key.thread_id for key in restored}
         await reach(self._archive, tenant, wanted, targets.__contains__)
         return restored

@@ -80,7 +80,7 @@ def tied(connection: Connection, number: int, place: Place) -> set[Place]:
     """Return the current checkpoints of the subgraphs tied to a checkpoint."""
     calls: dict[str, str] = {}
     if place[0]:  # of a subgraph: the calls that ran under it, the greatest of each namespace
-        for namespace, one, metadata in _BELOW.run(
+        for namespace, checkpoint_id, metadata in _BELOW.run(
             connection,
             of_thread=number,
             from_ns=place[0] + NAMESPACE_SEPARATOR,
@@ -88,23 +88,26 @@ def tied(connection: Connection, number: int, place: Place) -> set[Place]:
         ).fetchall():
             parents = json.loads(metadata).get("parents")
             if isinstance(parents, dict) and parents.get(place[0]) == place[1]:
-                calls[namespace] = one
+                calls[namespace] = checkpoint_id
         return set(calls.items())
     root_id = place[1]
-    for namespace, one in _TIED_TO_ROOT.run(
+    for namespace, checkpoint_id in _TIED_TO_ROOT.run(
         connection, of_thread=number, of_root=root_id
     ).fetchall():
-        calls[namespace] = max(calls.get(namespace, ""), one)
+        calls[namespace] = max(calls.get(namespace, ""), checkpoint_id)
     paths = [(RootPath(connection, number, root_id), "")]
     row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
     if row and row[0]:  # the subgraph's checkpoint before: it begins there if tasks run again
         paths.append((RootPath(connection, number, row[0]), root_id))
-    left = {
+    places = {
         (namespace, path.left_at(namespace, child=child))
         for namespace in stateful_namespaces(connection, number)
         for path, child in paths
     }
-    return {*calls.items(), *((namespace, one) for namespace, one in left if one)}
+    return {
+        *calls.items(),
+        *((namespace, checkpoint_id) for namespace, checkpoint_id in places if checkpoint_id),
+    }
 
 
 def stateful_namespaces(connection: Connection, number: int) -> list[str]:
@@ -113,20 +116,22 @@ def stateful_namespaces(connection: Connection, number: int) -> list[str]:
     Goes from name to name, and past all calls of a node at once: a long thread has many
     checkpoints and many calls, and few names.
     """
-    of = {"of_thread": number}
-    if _SUBGRAPH.run(connection, **of).fetchone() is None:
+    parameters = {"of_thread": number}
+    if _SUBGRAPH.run(connection, **parameters).fetchone() is None:
         return []
-    found: list[str] = []
+    namespaces: list[str] = []
     from_ns = _LEAST
-    while (row := _NEXT_NAMESPACE.run(connection, **of, from_ns=from_ns).fetchone()) and row[0]:
+    while (
+        row := _NEXT_NAMESPACE.run(connection, **parameters, from_ns=from_ns).fetchone()
+    ) and row[0]:
         node, call, _ = row[0].partition(SUBGRAPH_CALL)
         if call:
             from_ns = node + chr(ord(SUBGRAPH_CALL) + 1)
         else:
-            if _RAN.run(connection, **of, of_ns=row[0]).fetchone() is not None:
-                found.append(row[0])
+            if _RAN.run(connection, **parameters, of_ns=row[0]).fetchone() is not None:
+                namespaces.append(row[0])
             from_ns = row[0] + _LEAST
-    return found
+    return namespaces
 
 
 class RootPath:
@@ -149,8 +154,8 @@ class RootPath:
         that out otherwise takes a walk to the path's end.
         """
         rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
-        while some := rows.fetchmany(_RUNS_AT_ONCE):
-            for checkpoint_id, ran_under in some:
+        while runs := rows.fetchmany(_RUNS_AT_ONCE):
+            for checkpoint_id, ran_under in runs:
                 if ran_under != child and self._leads_to(ran_under):
                     return str(checkpoint_id)
         return ""
@@ -163,8 +168,8 @@ class RootPath:
                 # One that is gone may have been above where the path is known. It cannot be
                 # distinguished from an abandoned branch that was pruned; LangGraph does not
                 # either, which looks for the latest before a checkpoint.
-                gone = not numbers_of(self._connection, self._number, [("", root_id)])
-                return root_id <= self._next and gone
+                is_gone = not numbers_of(self._connection, self._number, [("", root_id)])
+                return root_id <= self._next and is_gone
             self._known.add(row[0])
             self._next = row[1]
         return True

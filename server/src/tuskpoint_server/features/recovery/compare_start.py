@@ -48,8 +48,8 @@ class Left:
     @property
     def needed(self) -> list[str]:
         """Blob IDs of the catalogs that the blob store must have."""
-        known = {tenant: one.location.blob_id for tenant, one in self.known.items()}
-        return sorted({*({**self.named, **self.damaged, **known}).values()} - {""})
+        known_ids = {tenant: catalog.location.blob_id for tenant, catalog in self.known.items()}
+        return sorted({*({**self.named, **self.damaged, **known_ids}).values()} - {""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,15 @@ async def left(pointer: Pointer, journal: Database) -> Left:
     damaged: dict[str, str] = {}
     for tenant in tenants:
         try:
-            found = await journal.query(partial(status.catalog, tenant=tenant))
+            catalog = await journal.query(partial(status.catalog, tenant=tenant))
         except Refusal as refusal:
             if refusal.reason is not Reason.JOURNAL_DAMAGED:
                 raise
             place = await journal.query(partial(status.catalog_place, tenant=tenant))
             damaged[tenant] = place.location.blob_id if place is not None else ""
             continue
-        if found is not None:
-            known[tenant] = found
+        if catalog is not None:
+            known[tenant] = catalog
     return Left(named, known, damaged, pointer.given_up(DEFAULT_TENANT))
 
 
@@ -95,22 +95,22 @@ async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
 
     Where blobs expire, a young one may not be served yet.
     """
-    lacking: dict[str, str] = {}
+    missing_catalogs: dict[str, str] = {}
     for tenant, known in found.known.items():
         try:
             await require_catalog(blobs, tenant, known.location)
-        except StoreLostError as lost:
+        except StoreLostError as error:
             if blobs.epoch_s is not None and now_us - known.certified_us < YOUNG_US:
-                _log.warning("tenant %s: %s", tenant, lost)
+                _log.warning("tenant %s: %s", tenant, error)
             else:
-                lacking[known.location.blob_id] = tenant
+                missing_catalogs[known.location.blob_id] = tenant
         except Refusal as refusal:
             _log.warning(
                 "whether the blob store has the newest catalog of tenant %s is not known yet: %s",
                 tenant,
                 refusal,
             )
-    return lacking
+    return missing_catalogs
 
 
 async def newer(
@@ -123,7 +123,7 @@ async def newer(
     the store lacks, too: a server that was stopped for long has an old file, whose catalog was
     collected.
     """
-    given: list[Given] = []
+    newer_catalogs: list[Given] = []
     unclear: list[str] = []
     for tenant, blob_id in found.named.items():
         known = found.known.get(tenant)
@@ -150,10 +150,10 @@ async def newer(
                 continue
         if source is None and known is None and tenant != DEFAULT_TENANT:
             continue  # a file beside the pointer, of which nothing says that it is a tenant's
-        if why := _why(known, source):
+        if problem := _why(known, source):
             generation = source.content.generation if source is not None else 0
-            given.append(Given(tenant, blob_id, generation, why))
-    return given, unclear
+            newer_catalogs.append(Given(tenant, blob_id, generation, problem))
+    return newer_catalogs, unclear
 
 
 async def again(
@@ -163,19 +163,19 @@ async def again(
 
     The journal that was accepted in their place has a generation above theirs.
     """
-    given: list[Given] = []
+    catalogs: list[Given] = []
     for blob_id in found.given_up:
         try:
             source = await _read(blobs, blob_id, DEFAULT_TENANT, keys)
         except Refusal:
             continue  # it was collected, or the store does not answer
         if source is not None and generation <= source.content.generation:
-            why = (
+            problem = (
                 f"the journal is of generation {generation}, and that catalog, of generation "
                 f"{source.content.generation}, was given up for a later one"
             )
-            given.append(Given(DEFAULT_TENANT, blob_id, source.content.generation, why))
-    return given
+            catalogs.append(Given(DEFAULT_TENANT, blob_id, source.content.generation, problem))
+    return catalogs
 
 
 def _own(known: KnownCatalog) -> tuple[str, ...]:
@@ -201,17 +201,17 @@ def _why(known: KnownCatalog | None, source: RecoverySource | None) -> str:
     """Return how a journal is behind a catalog; empty if it is not."""
     if known is None:
         return "the journal has certified nothing of that tenant"
-    ours = known.catalog
-    here = f"the journal ends with number {ours.number} of generation {ours.generation}"
+    newest = known.catalog
+    journal_end = f"the journal ends with number {newest.number} of generation {newest.generation}"
     if source is None:
-        return f"{here}, and the blob store does not have that catalog, which may be newer"
+        return f"{journal_end}, and the blob store does not have that catalog, which may be newer"
     if source.location.sha256 == known.location.sha256:
         return ""  # stored once more, as another blob
-    theirs = source.content
-    assert isinstance(theirs, Catalog)  # noqa: S101 - of `_read`
-    if ours.generation == theirs.generation and ours.journal_id != theirs.journal_id:
+    catalog = source.content
+    assert isinstance(catalog, Catalog)  # noqa: S101 - of `_read`
+    if newest.generation == catalog.generation and newest.journal_id != catalog.journal_id:
         return "the journal is another one than that which certified it"
-    if (theirs.generation, theirs.number) < (ours.generation, ours.number):
+    if (catalog.generation, catalog.number) < (newest.generation, newest.number):
         return ""
-    there = f"number {theirs.number} of generation {theirs.generation}"
-    return f"{here}, and that catalog is {there}"
+    catalog_end = f"number {catalog.number} of generation {catalog.generation}"
+    return f"{journal_end}, and that catalog is {catalog_end}"

@@ -57,13 +57,16 @@ class ThreadReading:
         self.lost_segments[sha256] = reason
         places = [_place(record) for record in self._checkpoints.get(sha256, ())]
         self.lost.update(dict.fromkeys(places))
-        written = [_place(writes) for writes in self._writes.get(sha256, ())]
-        return [*map(self.named, places), *("writes of " + self.named(one) for one in written)]
+        write_places = [_place(writes) for writes in self._writes.get(sha256, ())]
+        return [
+            *map(self.named, places),
+            *("writes of " + self.named(place) for place in write_places),
+        ]
 
     def named(self, place: Key) -> str:
         """Return the name of a checkpoint for people."""
-        where = f" in namespace '{place[0]}'" if place[0] else ""
-        return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
+        suffix = f" in namespace '{place[0]}'" if place[0] else ""
+        return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{suffix}"
 
     def take(self, stored: StoredSegment) -> RecoveredRows:
         """Return the rows that a segment holds of the thread.
@@ -73,15 +76,15 @@ class ThreadReading:
         """
         segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
         log = (segment.thread_id, segment.incarnation)
-        own = log == (manifest.thread_id, manifest.incarnation)
-        members = self._members(stored, own=own and not self._anew)
+        is_own = log == (manifest.thread_id, manifest.incarnation)
+        members = self._members(stored, own=is_own and not self._anew)
         for digest, value in stored.values.items():
-            whole = not value.keyframe or value.keyframe in stored.values
-            if digest not in self._held or (whole and digest not in self._whole):
+            is_whole = not value.keyframe or value.keyframe in stored.values
+            if digest not in self._held or (is_whole and digest not in self._whole):
                 seq = members[0].last_seq or self.seq
-                held = RecoveredValue(digest, value.type, value.size, 0, None, seq, sha256)
-                self._held[digest] = held
-            if whole:
+                entry = RecoveredValue(digest, value.type, value.size, 0, None, seq, sha256)
+                self._held[digest] = entry
+            if is_whole:
                 self._whole.add(digest)
         return RecoveredRows(
             manifest.thread_id,
@@ -90,34 +93,40 @@ class ThreadReading:
             [
                 write
                 for record in self._writes.get(sha256, ())
-                for write in self._new_writes(record, stored, own=own)
+                for write in self._new_writes(record, stored, own=is_own)
             ],
         )
 
     def incomplete(self) -> list[tuple[Key, bytes]]:
         """Return checkpoints that need a value which no segment holds, and the value."""
         return [
-            (place, missing)
+            (place, missing_digest)
             for place, digests in self._needs.items()
             if place not in self.lost
-            and (missing := next((one for one in digests if one not in self._held), None))
+            and (
+                missing_digest := next(
+                    (digest for digest in digests if digest not in self._held), None
+                )
+            )
         ]
 
     def head_values(self) -> dict[Key, dict[BlobLocation, list[bytes]]]:
         """Return by latest checkpoint of a namespace the locations of its values."""
-        found: dict[Key, dict[BlobLocation, list[bytes]]] = {}
+        by_place: dict[Key, dict[BlobLocation, list[bytes]]] = {}
         for place in sorted(self._heads - self.lost.keys()):
-            where: dict[BlobLocation, list[bytes]] = defaultdict(list)
+            by_location: dict[BlobLocation, list[bytes]] = defaultdict(list)
             for digest in self._needs[place]:
                 location = self.segments[self._held[digest].segment]
                 if location is not None:
-                    where[location].append(digest)
-            found[place] = where
-        return found
+                    by_location[location].append(digest)
+            by_place[place] = by_location
+        return by_place
 
     def head_bytes(self, place: Key) -> int:
         """Return how many bytes the values of a latest checkpoint have that are not kept yet."""
-        return sum(self._held[one].size for one in self._needs[place] if not self.keeps(one))
+        return sum(
+            self._held[digest].size for digest in self._needs[place] if not self.keeps(digest)
+        )
 
     def keeps(self, digest: bytes) -> bool:
         """Return whether a value is kept."""
@@ -126,8 +135,8 @@ class ThreadReading:
     def keep(self, values: Mapping[bytes, Value]) -> None:
         """Keep values of a latest checkpoint, packed."""
         for digest, value in values.items():
-            held = self._held[digest]
-            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *held[-2:])
+            entry = self._held[digest]
+            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *entry[-2:])
 
     def end(self) -> ThreadEnd:
         """Return the rows that complete the thread."""
@@ -135,22 +144,24 @@ class ThreadReading:
         places = [place for place in manifest.entries if place not in self.lost]
         rooted = [] if items.keeps_items(manifest.thread_id) else places
         root_id = max((name for checkpoint_ns, name in rooted if not checkpoint_ns), default="")
-        needed = sorted({digest for place in places for digest in self._needs[place]})
+        digests = sorted({digest for place in places for digest in self._needs[place]})
         pinned = {pin.segment for pin in manifest.pins}
         bundles: list[StoredMember] = []
-        for record in (manifest.members[one] for one in pinned if one in manifest.members):
+        for record in (manifest.members[sha256] for sha256 in pinned if sha256 in manifest.members):
             parts = b"".join(record.needs)
             bundles.append(StoredMember(record.location, record.holds, parts=parts))
             bundles += _parts(manifest.members, record.needs)
         return ThreadEnd(
             manifest=manifest,
             count=len(places),
-            added_bytes=self._size + sum(self._held[digest].size for digest in needed),
+            added_bytes=self._size + sum(self._held[digest].size for digest in digests),
             head_id=root_id,
             # Writes are only known of the checkpoint that was the head when it was stored.
             state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
-            values=[self._held[digest] for digest in needed],
-            used=[one for one in self.segments if one not in {*self.lost_segments, *pinned}],
+            values=[self._held[digest] for digest in digests],
+            used=[
+                sha256 for sha256 in self.segments if sha256 not in {*self.lost_segments, *pinned}
+            ],
             bundles=bundles,
             lost=list(self.lost),
             lost_segments=self.lost_segments,
@@ -195,26 +206,26 @@ class ThreadReading:
             lineage=record.lineage,
         )
         try:
-            found = rows.of_segment(recorded, "metadata")
+            checkpoint = rows.of_segment(recorded, "metadata")
             if items.keeps_items(self.manifest.thread_id) and not place[0]:
-                items.check(found.known.metadata)
+                items.check(checkpoint.known.metadata)
         except (Refusal, ValueError) as problem:
             raise malformed(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
-            seq = max(seq, *(one.seq for one in writes), 0)
-        written = dict.fromkeys(one.segment for one in writes)
-        segments = tuple(dict.fromkeys([record.segment, *written]))
-        state_only = bool(written) and record.segment not in written
-        found.held = encode_held(ForeignSegments(seq, segments, state_only))
-        return found
+            seq = max(seq, *(write.seq for write in writes), 0)
+        write_segments = dict.fromkeys(write.segment for write in writes)
+        segments = tuple(dict.fromkeys([record.segment, *write_segments]))
+        state_only = bool(write_segments) and record.segment not in write_segments
+        checkpoint.held = encode_held(ForeignSegments(seq, segments, state_only))
+        return checkpoint
 
     def _new_writes(
         self, record: WritesRecord, stored: StoredSegment, *, own: bool
     ) -> Iterator[tuple[Key, StoredWrite]]:
         """Yield the writes of a record that count; those of heads keep their values."""
         place = _place(record)
-        kept = place in self._heads
+        is_head = place in self._heads
         # A write that was recorded anew in a later generation, or copied, has the record's number.
         as_numbered = own and stored.segment.generation == record.generation
         for write in stored.writes.get(_held_place(record), ()):
@@ -227,19 +238,19 @@ class ThreadReading:
             if self._anew:
                 seq = self._seqs[place]
             self._size += len(write.data)
-            if kept:
+            if is_head:
                 whole_value(write, None, stored.location.blob_id)
-            if kept and not place[0]:
+            if is_head and not place[0]:
                 self._pending[write.task_id, write.idx] = (write.task_id, write.channel, seq)
-            data = write.data if kept else None
+            data = write.data if is_head else None
             yield place, rows.of_written(write, seq, write.encoding, data)
 
 
 def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
     """Return the locations of the segments that the checkpoints of a manifest need."""
-    parts = {one.sha256 for one in manifest.members.values() if one.holds is Kind.PART}
-    needed = replace(manifest, pins=()).needed() - parts
-    return {sha256: manifest.location(sha256) for sha256 in sorted(needed)}
+    parts = {member.sha256 for member in manifest.members.values() if member.holds is Kind.PART}
+    hashes = replace(manifest, pins=()).needed() - parts
+    return {sha256: manifest.location(sha256) for sha256 in sorted(hashes)}
 
 
 def _place(record: CheckpointRecord | WritesRecord) -> Key:

@@ -72,10 +72,19 @@ def _put_member() -> ClauseElement:
     """Insert a member; only the thread whose log it holds sets the columns of that log."""
     statement = inserting(members)
     new, old = statement.excluded, members.c
-    own = ("thread", "incarnation", "first_seq", "last_seq", "parts", "needs", "digests", "patched")
+    columns = (
+        "thread",
+        "incarnation",
+        "first_seq",
+        "last_seq",
+        "parts",
+        "needs",
+        "digests",
+        "patched",
+    )
     return statement.on_conflict_do_update(
         index_elements=["tenant", "sha256"],
-        set_={name: func.coalesce(new[name], old[name]) for name in own},
+        set_={name: func.coalesce(new[name], old[name]) for name in columns},
     )
 
 
@@ -94,7 +103,7 @@ def add_members(
     batch: UnitOfWork, tenant: str, found: Iterable[StoredMember], thread: int | None = None
 ) -> None:
     """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
-    rows = [one.row(tenant, one.location) for one in found]
+    rows = [member.row(tenant, member.location) for member in found]
     for row in rows:
         row["thread"] = None if row["incarnation"] is None else thread
     _PUT_MEMBER.run_many(batch.connection, rows)
@@ -128,8 +137,8 @@ def begin_thread(
     for place in manifest.entries if anew else ():
         batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
     if anew and manifest.ended:
-        ended = batch.change(log, EventKind.THREAD_DELETED)
-        deletion.record(batch, log, ended, [("", "")])
+        end_seq = batch.change(log, EventKind.THREAD_DELETED)
+        deletion.record(batch, log, end_seq, [("", "")])
     elif anew:
         row.settings_seq = batch.change(log, EventKind.PROGRESS)
     # When a thread with retention last changed is not stored, and it must not go too early.
@@ -141,12 +150,16 @@ def add_rows(batch: UnitOfWork, tenant: str, rows: RecoveredRows) -> None:
     """Insert the checkpoints and pending writes that a segment holds of a thread."""
     log = _log(batch, tenant, rows.thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
-    for one in rows.checkpoints:
-        one.put(batch, log)
+    for checkpoint in rows.checkpoints:
+        checkpoint.put(batch, log)
     if keeps_items(rows.thread_id):
-        own = (one for one in rows.checkpoints if not one.place[0])
-        found = ((one.place[1], one.known.metadata) for one in own)
-        items.recover(batch, log, found)
+        item_checkpoints = (
+            checkpoint for checkpoint in rows.checkpoints if not checkpoint.place[0]
+        )
+        contents = (
+            (checkpoint.place[1], checkpoint.known.metadata) for checkpoint in item_checkpoints
+        )
+        items.recover(batch, log, contents)
     for place, write in rows.writes:
         batch.put_write(log, place, write, write.seq)
     batch.store(log)
@@ -160,9 +173,9 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
     manifest = end.manifest
     log = _log(batch, tenant, manifest.thread_id)
     row, connection = log.row, batch.connection
-    for one in end.values:
-        segment = one.segment if one.data is None else None
-        batch.put_content(log, one.seq, one, segment=segment)
+    for value in end.values:
+        segment = value.segment if value.data is None else None
+        batch.put_content(log, value.seq, value, segment=segment)
     add_members(batch, tenant, end.bundles)
     add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
@@ -178,9 +191,9 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
             # The change as of which it was made is not stored.
             pinned_bundles.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [
-        PlannedGap(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
-        for one in manifest.gaps
-        if one.checkpoint_id
+        PlannedGap(row.number, gap.checkpoint_ns, gap.checkpoint_id, gap.seq, gap.reason, 0)
+        for gap in manifest.gaps
+        if gap.checkpoint_id
     ]
     gaps.record(connection, tenant, unstored, batch.now_us)
     for sha256, reason in end.lost_segments.items():

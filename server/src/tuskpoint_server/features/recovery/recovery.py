@@ -64,12 +64,12 @@ def parse_reference(text: str) -> BlobLocation:
     Raises:
         UnclearReferenceError: It is none of these.
     """
-    given = text.strip()
-    separator = "/" if "/" in given else ":"
-    blob_id, separated, spelled = given.partition(separator)
+    reference = text.strip()
+    separator = "/" if "/" in reference else ":"
+    blob_id, separated, spelled = reference.partition(separator)
     if not blob_id or (separated and not _SHA256.fullmatch(spelled)):
-        wanted = "BLOB_ID/IDENTIFIER" if separator == "/" else "BLOB_ID:SHA256HEX"
-        raise UnclearReferenceError(f"'{text}' is not BLOB_ID or {wanted}")
+        expected_form = "BLOB_ID/IDENTIFIER" if separator == "/" else "BLOB_ID:SHA256HEX"
+        raise UnclearReferenceError(f"'{text}' is not BLOB_ID or {expected_form}")
     sha256 = bytes.fromhex(spelled)
     return BlobLocation(sha256, 0, blob_id, sha256.hex() if separator == "/" else "")
 
@@ -84,31 +84,31 @@ async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLoc
     blob_id, sha256 = reference.blob_id, reference.sha256
     if reference.identifier:
         return reference
-    listed = await blobs.list_blob(blob_id)
+    members = await blobs.list_blob(blob_id)
     if sha256:
-        found = [one.location for one in listed if one.location.sha256 == sha256]
-        if not found:
-            actual = _shortened([one.location.sha256.hex() for one in listed])
+        locations = [member.location for member in members if member.location.sha256 == sha256]
+        if not locations:
+            actual = _shortened([member.location.sha256.hex() for member in members])
             raise Refusal(
                 Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
             )
-        return found[0]
+        return locations[0]
     # For a blob that is no quilt, a store lists the hash of its bytes, and no kind.
-    found = [one.location for one in listed if one.kind in (kind, "")]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    locations = [member.location for member in members if member.kind in (kind, "")]
+    if len(locations) == 1:
+        return locations[0]
+    if not locations:
         raise UnclearReferenceError(f"blob {blob_id} holds no {kind}")
-    named = _shortened([one.identifier for one in found])
+    names = _shortened([location.identifier for location in locations])
     raise UnclearReferenceError(
-        f"blob {blob_id} holds more than one {kind}; name one as {blob_id}/IDENTIFIER: {named}"
+        f"blob {blob_id} holds more than one {kind}; name one as {blob_id}/IDENTIFIER: {names}"
     )
 
 
 def _shortened(items: list[str]) -> str:
-    more = len(items) - _NAMED_AT_MOST
+    rest = len(items) - _NAMED_AT_MOST
     text = ", ".join(items[:_NAMED_AT_MOST])
-    return f"{text} and {more} more" if more > 0 else text
+    return f"{text} and {rest} more" if rest > 0 else text
 
 
 class RecoverySource(NamedTuple):
@@ -146,19 +146,21 @@ async def read_source(
             the key provider refuses.
     """
     data = await blobs.get(location)
-    found, name = replace(location, size=len(data)), location.blob_id
+    source_location, name = replace(location, size=len(data)), location.blob_id
     if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
-        listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        if 2 * listed.size > memory_bytes:
-            raise too_large(f"blob {name} of {listed.size} bytes", memory_bytes)
-        parts = {part: await blobs.get(part) for part in dict.fromkeys(listed.parts)}
-        data = join_parts(listed, [parts[part] for part in listed.parts], name)
+        part_list = decode_parts(data, location, MAX_SEGMENT_BYTES)
+        if 2 * part_list.size > memory_bytes:
+            raise too_large(f"blob {name} of {part_list.size} bytes", memory_bytes)
+        parts = {part: await blobs.get(part) for part in dict.fromkeys(part_list.parts)}
+        data = join_parts(part_list, [parts[part] for part in part_list.parts], name)
     if keys is not None and not is_sealed(data):
         problem = "it is not sealed; to recover from unsealed blobs, give no key provider"
         raise malformed(name, problem)
-    found = await with_root_key(keys, tenant, data, found)
+    source_location = await with_root_key(keys, tenant, data, source_location)
     decode = decode_catalog if kind is Kind.CATALOG else decode_manifest
-    return RecoverySource(found, decode(opened(data, found), name), wrapped_key(data, name))
+    return RecoverySource(
+        source_location, decode(opened(data, source_location), name), wrapped_key(data, name)
+    )
 
 
 @dataclass(slots=True)
@@ -215,7 +217,7 @@ class Recovery:
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:
         if self.skip_damaged:  # merges begin anew
             levels = [
-                tuple([one for ref in level for one in await self._readable(ref)])
+                tuple([part for ref in level for part in await self._readable(ref)])
                 for level in catalog.runs.levels
             ]
             catalog = replace(catalog, runs=LiveRuns(tuple(levels)))
@@ -255,11 +257,11 @@ class Recovery:
             for page in run.pages:
                 page_lines(data, page, ref.location.blob_id)
         except Refusal as refusal:
-            between = f"from thread '{ref.first[0]}' to thread '{ref.last[0]}'"
-            self._leave_out([f"the records {between} of a run"], refusal)
+            span = f"from thread '{ref.first[0]}' to thread '{ref.last[0]}'"
+            self._leave_out([f"the records {span} of a run"], refusal)
             return []
-        kept = [one for child in run.runs for one in await self._readable(child)]
-        return [ref] if tuple(kept) == run.runs else kept
+        parts = [part for child in run.runs for part in await self._readable(child)]
+        return [ref] if tuple(parts) == run.runs else parts
 
     async def _keep_whole_snapshots(self) -> None:
         """Delete each snapshot that is not complete here.
@@ -272,12 +274,12 @@ class Recovery:
         names = (name.removeprefix(MEMBER_THREADS).removeprefix(SNAPSHOTS) for name in heads)
         for snapshot_id in sorted({name.partition("/")[0] for name in names}):
             try:
-                found = await self._snapshots.snapshot(self._tenant, snapshot_id)
+                snapshot = await self._snapshots.snapshot(self._tenant, snapshot_id)
             except (KeyError, TypeError, ValueError):  # its description is not one
-                found = None
-            if found is not None and all(
+                snapshot = None
+            if snapshot is not None and all(
                 heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
-                for number, member in enumerate(found.members)
+                for number, member in enumerate(snapshot.members)
             ):
                 self._done.snapshots += 1
             else:
@@ -286,25 +288,27 @@ class Recovery:
     async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
         self._places = {
             sha256: record.location
-            for one in group
-            for sha256, record in one.manifest.members.items()
+            for reading in group
+            for sha256, record in reading.manifest.members.items()
         }
         begin = partial(filling.begin_thread, tenant=self._tenant, anew=anew)
-        await self._insert([partial(begin, manifest=one.manifest, seq=one.seq) for one in group])
+        await self._insert(
+            [partial(begin, manifest=reading.manifest, seq=reading.seq) for reading in group]
+        )
         batches = list(self._batches(group))
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             works: list[_Work] = []
             size = 0
-            for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
-                for reading, location, data in found:
+            for reads in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
+                for reading, location, data in reads:
                     try:
-                        stored = await self._segments.take(location, data)
-                        rows = reading.take(stored)
+                        segment = await self._segments.take(location, data)
+                        rows = reading.take(segment)
                     except Refusal as refusal:
                         self._lose(reading, location.sha256, refusal)
                         continue
                     works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
-                    size += stored.unpacked
+                    size += segment.unpacked
                     if size >= _INSERT_BYTES:
                         await self._insert(works)
                         works, size = [], 0
@@ -313,7 +317,7 @@ class Recovery:
         for reading in group:
             end = await self._end(reading)
             works.append(partial(filling.end_thread, tenant=self._tenant, end=end))
-            size += sum(200 if one.data is None else len(one.data) for one in end.values)
+            size += sum(200 if value.data is None else len(value.data) for value in end.values)
             if size >= _INSERT_BYTES:
                 await self._insert(works)
                 works, size = [], 0
@@ -321,7 +325,7 @@ class Recovery:
 
     async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
         """Return the locations in the records; segments may name earlier ones."""
-        return [self._places.get(one.sha256, one) for one in locations]
+        return [self._places.get(location.sha256, location) for location in locations]
 
     def _batches(self, group: Iterable[ThreadReading]) -> Iterable[list[_Wanted]]:
         """Cut the segments that threads need into batches, those of a blob together."""
@@ -332,35 +336,35 @@ class Recovery:
                     every.append((reading, location))
                 else:
                     self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
-        every.sort(key=lambda wanted: (wanted[1].blob_id, wanted[1].sha256))
-        return sliced(every, lambda wanted: wanted[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
+        every.sort(key=lambda entry: (entry[1].blob_id, entry[1].sha256))
+        return sliced(every, lambda entry: entry[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
     async def _read(self, batch: Sequence[_Wanted]) -> list[_Read]:
         """Return the stored bytes of segments, or those that are kept; one by one they unpack."""
         try:
-            found = await self._segments.stored([location for _, location in batch])
+            contents = await self._segments.stored([location for _, location in batch])
         except Refusal as refusal:
             if refusal.reason not in DAMAGE:
                 raise
             if len(batch) == 1:
                 self._lose(batch[0][0], batch[0][1].sha256, refusal)
                 return []
-            return [one for wanted in batch for one in await self._read([wanted])]
-        return [(reading, location, found[location.sha256]) for reading, location in batch]
+            return [read for entry in batch for read in await self._read([entry])]
+        return [(reading, location, contents[location.sha256]) for reading, location in batch]
 
     async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
         """Return the rows that complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
             self._lose_place(reading, place, malformed("", problem))
-        for place, where in reading.head_values().items():
+        for place, by_location in reading.head_values().items():
             try:
                 size = reading.head_bytes(place)
                 if size > self.memory_bytes:
                     raise too_large(f"{reading.named(place)} with {size} bytes", self.memory_bytes)
-                for location, digests in where.items():
-                    wanted = [digest for digest in digests if not reading.keeps(digest)]
-                    reading.keep(await self._segments.values_at([location], wanted))
+                for location, digests in by_location.items():
+                    new_digests = [digest for digest in digests if not reading.keeps(digest)]
+                    reading.keep(await self._segments.values_at([location], new_digests))
             except Refusal as refusal:
                 self._lose_place(reading, place, refusal)
         end = reading.end()
@@ -371,7 +375,7 @@ class Recovery:
             self._done.threads += not end.manifest.ended
         return end
 
-    def _leave_out(self, what: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
+    def _leave_out(self, names: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
         """Note content that is left out; content that the records call lost always is.
 
         Raises:
@@ -379,11 +383,11 @@ class Recovery:
         """
         if refusal.reason not in _LEFT_OUT or not (known or self.skip_damaged):
             raise refusal
-        self._done.left_out += (f"{one}: {refusal}" for one in what)
+        self._done.left_out += (f"{name}: {refusal}" for name in names)
 
     def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
-        what = reading.lose(sha256, str(refusal))
-        self._leave_out(what, refusal, known=sha256 in reading.known_lost)
+        names = reading.lose(sha256, str(refusal))
+        self._leave_out(names, refusal, known=sha256 in reading.known_lost)
 
     def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
         self._leave_out([reading.named(place)], refusal, known=bool(reading.lost_segments))

@@ -43,11 +43,11 @@ class Erasure:
         for family in families:
             await garbage_collection.remove_unneeded(self._database, family)
         await IndexRows(self._database).sweep()
-        more = await self._database.transact(
+        has_more = await self._database.transact(
             lambda batch: full_text.merge(batch.connection, begins=True)
         )
-        while more:
-            more = await self._database.transact(
+        while has_more:
+            has_more = await self._database.transact(
                 lambda batch: full_text.merge(batch.connection, begins=False)
             )
 

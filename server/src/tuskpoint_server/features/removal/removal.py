@@ -29,9 +29,9 @@ class Removal:
 
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> int:
         """Delete a thread."""
-        removed = await self._journal.delete_thread(tenant, thread_id)
+        count = await self._journal.delete_thread(tenant, thread_id)
         await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
-        return removed
+        return count
 
     async def set_retention(
         self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
@@ -54,9 +54,9 @@ class Removal:
         stay as they are.
         """
         count = damaged = 0
-        while found := await self._journal.past_retention(_SWEPT_AT_ONCE, damaged):
-            before = count, damaged
-            for tenant, thread_id in found:
+        while threads := await self._journal.past_retention(_SWEPT_AT_ONCE, damaged):
+            counts = count, damaged
+            for tenant, thread_id in threads:
                 try:
                     count += await self._journal.delete_if_past(tenant, thread_id) is not None
                 except Refusal as refusal:
@@ -64,7 +64,7 @@ class Removal:
                         raise
                     damaged += 1
                     _log.error("not deleted past its retention: %s", refusal)
-            if (count, damaged) == before:
+            if (count, damaged) == counts:
                 break
         return count
 
@@ -76,15 +76,15 @@ class Removal:
         wanted: Durability,
     ) -> int:
         """Prune threads, each in a transaction of its own; return how many checkpoints went."""
-        deleted = 0
+        count = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
-            deleted += await self._journal.prune_thread(tenant, thread_id, strategy)
+            count += await self._journal.prune_thread(tenant, thread_id, strategy)
         await reach(self._archive, tenant, wanted, pruned.__contains__)
-        return deleted
+        return count
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:
         """Delete the checkpoints of runs."""
-        deleted = await self._journal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
+        count = await self._journal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
         await reach(self._archive, tenant, wanted, lambda thread_id: True)
-        return deleted
+        return count

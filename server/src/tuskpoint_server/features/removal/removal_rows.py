@@ -99,7 +99,7 @@ class RemovalRows:
             Refusal: `JOURNAL_DAMAGED`: a thread is damaged; nothing of it was deleted.
         """
         runs = frozenset(run_ids) - {""}  # an empty ID means no run
-        found = await self._database.query(
+        thread_ids = await self._database.query(
             lambda connection: {
                 row[0] for row in _OF_RUNS.run_listed(connection, runs, of_tenant=tenant)
             }
@@ -110,7 +110,7 @@ class RemovalRows:
 
         remove = partial(remove_checkpoints, tenant=tenant, choose=of_runs)
         count, damaged = 0, list[Refusal]()
-        for thread_id in sorted(found):
+        for thread_id in sorted(thread_ids):
             try:
                 count += await self._database.transact(partial(remove, thread_id=thread_id))
             except Refusal as refusal:
@@ -153,8 +153,8 @@ class RemovalRows:
 
         `skipped`: how many of the first ones are left out.
         """
-        of = {"now_us": self._database.now_us(), "max_rows": limit, "skipped": skipped}
-        return list(await self._database.rows(_PAST, **of))
+        parameters = {"now_us": self._database.now_us(), "max_rows": limit, "skipped": skipped}
+        return list(await self._database.rows(_PAST, **parameters))
 
     async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""

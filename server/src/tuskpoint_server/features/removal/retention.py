@@ -96,27 +96,27 @@ class Retention:
 
     async def preview(self, tenant: str, rules: Sequence[RetentionRule]) -> RetentionPreview:
         """Return what rules would delete now, or without any those in force."""
-        own = rules or [rule for rule in self._rules if rule.tenant in (tenant, EVERY_TENANT)]
-        found = RetentionPreview(own)
-        if own:
-            async for effect in self._retention.effects(tenant, own):
-                found.add(effect)
-        return found
+        own_rules = rules or [rule for rule in self._rules if rule.tenant in (tenant, EVERY_TENANT)]
+        preview = RetentionPreview(own_rules)
+        if own_rules:
+            async for effect in self._retention.effects(tenant, own_rules):
+                preview.add(effect)
+        return preview
 
     async def erase(self, tenant: str, thread_ids: Sequence[str]) -> ErasureReceipt:
         """Delete threads, wait until that is certified, and return the receipt."""
-        wanted = dict.fromkeys(thread_ids)
-        left = await self._left(tenant, wanted)
-        families = await self._erasure.families(tenant, wanted)
+        names = dict.fromkeys(thread_ids)
+        copies = await self._left(tenant, names)
+        families = await self._erasure.families(tenant, names)
         # Nothing is deleted if one of them is damaged.
-        details = {name: await self._journal.thread(tenant, name) for name in wanted}
+        details = {name: await self._journal.thread(tenant, name) for name in names}
         erased = []
         for name, detail in details.items():
             incarnation = detail.thread.incarnation if detail is not None else None
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})
         await self._erasure.purge(families)
-        await self._archive.certify_all(tenant, wanted.__contains__)
+        await self._archive.certify_all(tenant, names.__contains__)
         await self._archive.clear_cache()
         emptied = await self._erasure.empty_log()
         has_free_pages = await self._erasure.may_keep_removed()
@@ -130,29 +130,29 @@ class Retention:
             "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "threads": erased,
             "catalog": catalog and {"blob_id": catalog.blob_id, "sha256": catalog.sha256.hex()},
-            "left": left,
+            "left": copies,
             "unreached": [
                 {"name": name, "reason": _UNREACHED[name]}
                 for name in self._unreached(emptied, has_free_pages=has_free_pages)
             ],
         }
-        encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-        return ErasureReceipt(encoded, *self._signer.receipt(encoded))
+        data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        return ErasureReceipt(data, *self._signer.receipt(data))
 
     def _unreached(self, log_is_empty: bool, *, has_free_pages: bool) -> list[str]:
         """Return the names of places that may still have content of erased threads."""
-        found = ["walrus" if self._archive.backend == "walrus" else "blob-store"]
+        places = ["walrus" if self._archive.backend == "walrus" else "blob-store"]
         if self._archive.backend not in ("walrus", "directory"):
-            found.append("object-versions")
+            places.append("object-versions")
         if self._erasure.is_shared:
-            found += ["postgresql", "other-servers"]
+            places += ["postgresql", "other-servers"]
         if not log_is_empty:
-            found.append("journal-log")
+            places.append("journal-log")
         if has_free_pages:
-            found.append("journal-free-pages")
+            places.append("journal-free-pages")
         if self._has_memories:
-            found.append("memwal")
-        return [*found, "handoffs", "backups", "disks"]
+            places.append("memwal")
+        return [*places, "handoffs", "backups", "disks"]
 
     async def _left(self, tenant: str, erased: dict[str, None]) -> dict[str, list[str]]:
         """Return the threads and snapshots that have copies of what is about to be deleted."""
@@ -162,17 +162,20 @@ class Retention:
             steps = tree.descendants if tree is not None else ()
             copies |= dict.fromkeys(step.key.thread_id for step in steps)
         snapshots: list[str] = []
-        below = ""
+        last_id = ""
         while True:
             page = await self._snapshots.list_snapshots(
-                tenant, SnapshotQuery(), below, _SNAPSHOTS_AT_ONCE
+                tenant, SnapshotQuery(), last_id, _SNAPSHOTS_AT_ONCE
             )
             snapshots += [
-                one.snapshot_id
-                for one in page
-                if any(member.thread_id in erased for member in one.members)
+                snapshot.snapshot_id
+                for snapshot in page
+                if any(member.thread_id in erased for member in snapshot.members)
             ]
             if len(page) < _SNAPSHOTS_AT_ONCE:
                 break
-            below = page[-1].snapshot_id
-        return {"threads": [one for one in copies if one not in erased], "snapshots": snapshots}
+            last_id = page[-1].snapshot_id
+        return {
+            "threads": [thread_id for thread_id in copies if thread_id not in erased],
+            "snapshots": snapshots,
+        }

@@ -118,31 +118,33 @@ class RetentionRows:
 
     async def apply(self, rules: Sequence[RetentionRule]) -> tuple[int, int]:
         """Apply rules to all tenants; return how many threads and checkpoints were deleted."""
-        deleted, removed = 0, 0
+        thread_count, checkpoint_count = 0, 0
         tenants = [row[0] for row in await self._database.rows(_TENANTS)] if rules else []
         for tenant in tenants:
-            own = [rule for rule in rules if rule.tenant in (tenant, EVERY_TENANT)]
-            if not own:
+            tenant_rules = [rule for rule in rules if rule.tenant in (tenant, EVERY_TENANT)]
+            if not tenant_rules:
                 continue
-            async for effect in self.effects(tenant, own, sized=False):
-                change = partial(_apply, tenant=tenant, name=effect.thread_id, rules=own)
+            async for effect in self.effects(tenant, tenant_rules, sized=False):
+                change = partial(_apply, tenant=tenant, name=effect.thread_id, rules=tenant_rules)
                 try:
-                    done = await self._database.transact(change)
+                    outcome = await self._database.transact(change)
                 except Refusal as refusal:
                     _skip_damaged(refusal)
                     continue
-                deleted += done.thread_deleted
-                removed += done.checkpoints
-        return deleted, removed
+                thread_count += outcome.thread_deleted
+                checkpoint_count += outcome.checkpoints
+        return thread_count, checkpoint_count
 
     async def effects(
         self, tenant: str, rules: Sequence[RetentionRule], *, sized: bool = True
     ) -> AsyncIterator[RetentionEffect]:
         """Yield what rules would delete now, by thread; with bytes if `sized`."""
-        after: str | None = ""
-        while after is not None:
-            look = partial(_effects, tenant=tenant, rules=rules, after=after, sized=sized)
-            page, after = await self._database.query(partial(look, now_us=self._database.now_us()))
+        last_name: str | None = ""
+        while last_name is not None:
+            look = partial(_effects, tenant=tenant, rules=rules, after=last_name, sized=sized)
+            page, last_name = await self._database.query(
+                partial(look, now_us=self._database.now_us())
+            )
             for effect in page:
                 yield effect
 
@@ -192,13 +194,13 @@ def doomed(
         by_namespace[namespace].append(checkpoint_id)
     kept: set[Place] = set()
     for namespace, names in by_namespace.items():
-        last = set(sorted(names, reverse=True)[: max(rule.keep_last, 1)])
+        last_names = set(sorted(names, reverse=True)[: max(rule.keep_last, 1)])
         for name in names:
             node = nodes[namespace, name]
             if node.root_id:
-                if SUBGRAPH_CALL not in namespace and name == max(last):
+                if SUBGRAPH_CALL not in namespace and name == max(last_names):
                     kept.add(node.place)
-            elif name in last or (rule.keep_for_s and node.created_us > young_us):
+            elif name in last_names or (rule.keep_for_s and node.created_us > young_us):
                 kept.add(node.place)
     kept |= spared & nodes.keys()
     roots = {name for namespace, name in kept if not namespace}
@@ -227,7 +229,7 @@ def _effects(
 ) -> tuple[list[RetentionEffect], str | None]:
     """Return what rules delete of the next threads, and the last name; `None`: no more."""
     rows = _THREADS.run(connection, of_tenant=tenant, after=after).fetchall()
-    found: list[tuple[_Thread, bool, set[Place]]] = []
+    deletions: list[tuple[_Thread, bool, set[Place]]] = []
     for thread in map(_Thread._make, rows):
         rule = rule_for(rules, thread.agent_id, thread.thread_id)
         if rule is None:
@@ -235,78 +237,86 @@ def _effects(
         try:
             if _is_past(rule, thread.updated_us, now_us):
                 places = set(read_nodes(connection, thread.ref)) if sized else set[Place]()
-                found.append((thread, True, places))
+                deletions.append((thread, True, places))
             elif rule.prunes and (places := _chosen(connection, thread, rule, now_us)):
-                found.append((thread, False, places))
+                deletions.append((thread, False, places))
         except Refusal as refusal:
             _skip_damaged(refusal)
-    sizes = _journal_bytes(connection, found) if sized else {}
+    sizes = _journal_bytes(connection, deletions) if sized else {}
     effects = []
-    for thread, whole, places in found:
-        stored = 0
-        if whole and sized:
-            [(stored,)] = _STORED.run(connection, of_thread=thread.number).fetchall()
-        of = (thread.thread_id, whole, len(places), sizes.get(thread.number, 0), int(stored))
-        effects.append(RetentionEffect(*of))
+    for thread, is_whole, places in deletions:
+        stored_bytes = 0
+        if is_whole and sized:
+            [(stored_bytes,)] = _STORED.run(connection, of_thread=thread.number).fetchall()
+        fields = (
+            thread.thread_id,
+            is_whole,
+            len(places),
+            sizes.get(thread.number, 0),
+            int(stored_bytes),
+        )
+        effects.append(RetentionEffect(*fields))
     return effects, rows[-1][2] if len(rows) == THREADS_AT_ONCE else None
 
 
 def _chosen(
     connection: Connection, thread: _Thread, rule: RetentionRule, now_us: int
 ) -> set[Place]:
-    [(many,)] = _LARGEST.run(connection, of_thread=thread.number).fetchall()
-    if many <= max(rule.keep_last, 1):
+    [(count,)] = _LARGEST.run(connection, of_thread=thread.number).fetchall()
+    if count <= max(rule.keep_last, 1):
         return set()
     nodes = read_nodes(connection, thread.ref)
     return doomed(connection, thread.number, nodes, rule, now_us)
 
 
 def _journal_bytes(
-    connection: Connection, found: Sequence[tuple[_Thread, bool, AbstractSet[Place]]]
+    connection: Connection, deletions: Sequence[tuple[_Thread, bool, AbstractSet[Place]]]
 ) -> dict[int, int]:
     """Return the bytes that the journal can drop, by thread; a shared value counts for the first.
 
     Values that another thread of the family needs stay.
     """
-    gone = {thread.number: places for thread, _, places in found}
+    doomed_places = {thread.number: places for thread, _, places in deletions}
     families: dict[int, list[int]] = defaultdict(list)
-    for thread, _, _ in found:
+    for thread, _, _ in deletions:
         families[thread.family].append(thread.number)
     sizes: dict[int, int] = defaultdict(int)
     for family, numbers in families.items():
-        needed: set[bytes] = set()
-        dropped: dict[int, set[bytes]] = {}
+        needed_digests: set[bytes] = set()
+        dropped_digests: dict[int, set[bytes]] = {}
         for number, _, _ in garbage_collection.threads_of(connection, family):
             names: set[bytes] = set()
             for namespace, name, state, base, length in _STATES.run(
                 connection, of_thread=number
             ).fetchall():
-                if (namespace, name) in gone.get(number, ()):
+                if (namespace, name) in doomed_places.get(number, ()):
                     names |= referred(state, base)
                     sizes[number] += len(state) + (length or 0)
                 else:
-                    needed |= referred(state, base)
-            dropped[number] = names
+                    needed_digests |= referred(state, base)
+            dropped_digests[number] = names
         values = _values(connection, family)
-        for names in dropped.values():
-            names |= {frame for one in names if (frame := values.get(one, (None, 0))[0])}
-        needed |= {
-            frame for digest in needed if (frame := values.get(digest, (None, 0))[0]) is not None
+        for names in dropped_digests.values():
+            names |= {frame for digest in names if (frame := values.get(digest, (None, 0))[0])}
+        needed_digests |= {
+            frame
+            for digest in needed_digests
+            if (frame := values.get(digest, (None, 0))[0]) is not None
         }
         for number in numbers:
-            for digest in dropped[number] - needed:
+            for digest in dropped_digests[number] - needed_digests:
                 sizes[number] += values.get(digest, (None, 0))[1]
-                needed.add(digest)
+                needed_digests.add(digest)
             for namespace, name, length in _WRITES.run(connection, of_thread=number).fetchall():
-                sizes[number] += int(length) if (namespace, name) in gone[number] else 0
+                sizes[number] += int(length) if (namespace, name) in doomed_places[number] else 0
     return sizes
 
 
 def _values(connection: Connection, family: int) -> dict[bytes, tuple[bytes | None, int]]:
     """Return the keyframe and the stored bytes of each value of a family."""
-    found: dict[bytes, tuple[bytes | None, int]] = {}
-    after: bytes | None = b""
-    while after is not None:
-        page, after = garbage_collection.scan(connection, family, after)
-        found.update((value.digest, (value.keyframe, value.size)) for value in page)
-    return found
+    values: dict[bytes, tuple[bytes | None, int]] = {}
+    last_digest: bytes | None = b""
+    while last_digest is not None:
+        page, last_digest = garbage_collection.scan(connection, family, last_digest)
+        values.update((value.digest, (value.keyframe, value.size)) for value in page)
+    return values

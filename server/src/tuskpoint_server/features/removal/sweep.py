@@ -100,31 +100,36 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
     on. The rest of a log has no gap: a change goes only with all before it. After a clock was set
     back, a change may stay until those before it are old enough.
     """
-    of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE, "after": 0}
+    parameters = {
+        "before_us": before_us,
+        "indexing": indexing,
+        "max_rows": THREADS_AT_ONCE,
+        "after": 0,
+    }
     count = 0
     while True:
-        rows = await database.rows(_THREADS, **of)
+        rows = await database.rows(_THREADS, **parameters)
         for some in _at_once(rows):
             count += await database.transact(partial(_drop_changes, some=some))
         if len(rows) < THREADS_AT_ONCE:
             return count
-        of["after"] = rows[-1][0]
+        parameters["after"] = rows[-1][0]
 
 
 def _at_once(rows: Iterable[SqlRow]) -> Iterator[list[SqlRow]]:
     """Yield number, tenant and name of threads, and up to where one transaction drops changes."""
-    some: list[SqlRow] = []
+    chunk: list[SqlRow] = []
     room = ROWS_AT_ONCE
     for *thread, compacted_seq, through in rows:
         while compacted_seq < through:
-            dropped = min(room, through - compacted_seq)
-            compacted_seq, room = compacted_seq + dropped, room - dropped
-            some.append((*thread, compacted_seq))
+            count = min(room, through - compacted_seq)
+            compacted_seq, room = compacted_seq + count, room - count
+            chunk.append((*thread, compacted_seq))
             if not room:
-                yield some
-                some, room = [], ROWS_AT_ONCE
-    if some:
-        yield some
+                yield chunk
+                chunk, room = [], ROWS_AT_ONCE
+    if chunk:
+        yield chunk
 
 
 def _drop_changes(batch: UnitOfWork, some: Sequence[SqlRow]) -> int:
@@ -141,14 +146,14 @@ def _drop_changes(batch: UnitOfWork, some: Sequence[SqlRow]) -> int:
 
 
 def _drop_early(batch: UnitOfWork, before_us: int) -> int:
-    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
-    rows = _EARLY.run(batch.connection, **of).fetchall()
+    parameters = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+    rows = _EARLY.run(batch.connection, **parameters).fetchall()
     batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
     for number, tenant, thread_id in rows:
         log = batch.find_any(tenant, thread_id)
-        gone = _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
+        mac_rows = _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
         if log is not None and log.damage is None:
-            batch.forget_rows(log, (mac for (mac,) in gone))
+            batch.forget_rows(log, (mac for (mac,) in mac_rows))
             log.forget_checkpoints()  # known ones may have had them
     return len(rows)
 
@@ -160,16 +165,16 @@ async def drop_early_writes(database: Database, before_us: int) -> int:
 
 async def drop_answers(database: Database, before_us: int) -> int:
     """Remove the first answers to requests from before a time; return how many."""
-    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+    parameters = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
 
     def work(batch: UnitOfWork) -> int:
-        return int(_DROP_ANSWERS.run(batch.connection, **of).rowcount)
+        return int(_DROP_ANSWERS.run(batch.connection, **parameters).rowcount)
 
     return await _repeated(database, work)
 
 
 async def _repeated(database: Database, work: Callable[[UnitOfWork], int]) -> int:
     count = 0
-    while gone := await database.transact(work):
-        count += gone
+    while dropped_count := await database.transact(work):
+        count += dropped_count
     return count

@@ -73,17 +73,17 @@ class Trail:
             await self._append()
 
     async def _append(self) -> None:
-        taken, self._counts = self._counts, {}
-        for tenant, counts in taken.items():
-            left = list(counts.items())
+        counts_by_tenant, self._counts = self._counts, {}
+        for tenant, counts in counts_by_tenant.items():
+            pairs = list(counts.items())
             try:
-                while left:
-                    entries = [_entry(*one) for one in left[:ENTRIES_AT_ONCE]]
+                while pairs:
+                    entries = [_entry(*pair) for pair in pairs[:ENTRIES_AT_ONCE]]
                     await self._journal.append(tenant, entries)
-                    del left[:ENTRIES_AT_ONCE]
+                    del pairs[:ENTRIES_AT_ONCE]
             except Refusal as refusal:
                 _log.error("the trail of tenant %s cannot be written: %s", tenant, refusal)
-                self._count_again(tenant, dict(left))
+                self._count_again(tenant, dict(pairs))
 
     def _count_again(self, tenant: str, counts: dict[_Kind, _Count]) -> None:
         for kind, count in self._counts.get(tenant, {}).items():
@@ -101,9 +101,9 @@ class Trail:
 
 
 def _entry(kind: _Kind, count: _Count) -> dict[str, object]:
-    who, method, thread_id, code = kind
+    caller, method, thread_id, code = kind
     return {
-        "who": who,
+        "who": caller,
         "method": method,
         "thread_id": thread_id,
         "status": code,

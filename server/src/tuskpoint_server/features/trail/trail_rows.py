@@ -95,7 +95,7 @@ def _append(
     seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size)
     if head is None:
         log.row.settings_seq = seq
-    named = (seq, head_id, _STATE, metadata, "", "", encode_names(()), "", "", batch.now_us)
-    batch.put_checkpoint(log, place, CachedCheckpoint(*named))
+    fields = (seq, head_id, _STATE, metadata, "", "", encode_names(()), "", "", batch.now_us)
+    batch.put_checkpoint(log, place, CachedCheckpoint(*fields))
     log.row.head_id = place[1]
     log.row.checkpoint_count += 1
