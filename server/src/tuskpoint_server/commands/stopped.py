@@ -99,12 +99,12 @@ def say(text: str) -> None:
 
 def progress() -> Callable[[str], None]:
     """Return a `say` for how far a command is, which leaves out what comes too often."""
-    said = time.monotonic()
+    last_time = time.monotonic()
 
     def tell(text: str) -> None:
-        nonlocal said
-        if time.monotonic() >= said + _PROGRESS_SECONDS:
-            said = time.monotonic()
+        nonlocal last_time
+        if time.monotonic() >= last_time + _PROGRESS_SECONDS:
+            last_time = time.monotonic()
             say(text)
 
     return tell

@@ -428,7 +428,7 @@ def _store(
     place: Place,
     checkpoint: CachedCheckpoint,
     new_values: Mapping[str, tuple[str, Prepared]],
-    before: CachedCheckpoint | None,
+    previous: CachedCheckpoint | None,
     *,
     orphan: bool,
 ) -> None:
@@ -440,7 +440,7 @@ def _store(
         batch.put_content(log, checkpoint.seq, value, packed.keyframe, patches, size)
     if orphan and checkpoint.parent_id and checkpoint.delta_channels != b"[]":
         checkpoint.delta_base = batch.sibling_base(log, place[0], checkpoint.parent_id)
-    batch.put_checkpoint(log, place, checkpoint, before=before)
+    batch.put_checkpoint(log, place, checkpoint, before=previous)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
 

@@ -166,13 +166,13 @@ class Keyframes:
             group.untried += 1
             return group.untried >= TRIED_AFTER_FAILURES
 
-    def _begin(self, key: _Key, value: bytes, digest: bytes, before: _Group | None) -> Prepared:
+    def _begin(self, key: _Key, value: bytes, digest: bytes, previous: _Group | None) -> Prepared:
         """Make a value the keyframe of a group; failures are counted on."""
         whole = compress(value)
         group = _Group(digest, len(value), whole)
         with self._lock:
-            if before is not None:
-                group.failures, group.untried = before.failures, before.untried
+            if previous is not None:
+                group.failures, group.untried = previous.failures, previous.untried
             self._keep(key, group)
         return Prepared(value, _whole=whole)
 

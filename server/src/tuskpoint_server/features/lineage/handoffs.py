@@ -218,9 +218,9 @@ class Handoffs:
         return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)
 
     async def _adopted(
-        self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0
+        self, tenant: str, saved: model.Saved, durability: model.Durability, size: int = 0
     ) -> Step:
-        await reach(self._archive, tenant, wanted, saved)
+        await reach(self._archive, tenant, durability, saved)
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""

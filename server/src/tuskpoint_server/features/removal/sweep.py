@@ -109,8 +109,8 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
     count = 0
     while True:
         rows = await database.rows(_THREADS, **parameters)
-        for some in _at_once(rows):
-            count += await database.transact(partial(_drop_changes, some=some))
+        for chunk in _at_once(rows):
+            count += await database.transact(partial(_drop_changes, rows=chunk))
         if len(rows) < THREADS_AT_ONCE:
             return count
         parameters["after"] = rows[-1][0]
@@ -132,10 +132,10 @@ def _at_once(rows: Iterable[SqlRow]) -> Iterator[list[SqlRow]]:
         yield chunk
 
 
-def _drop_changes(batch: UnitOfWork, some: Sequence[SqlRow]) -> int:
-    batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in some)
+def _drop_changes(batch: UnitOfWork, rows: Sequence[SqlRow]) -> int:
+    batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in rows)
     keys = []
-    for number, tenant, thread_id, through in some:
+    for number, tenant, thread_id, through in rows:
         log = batch.find_any(tenant, thread_id)
         if log is None or log.damage is not None:
             continue  # what is damaged stays as it is, for who looks into it
