@@ -98,7 +98,7 @@ class Peer:
         """Return the texts that a recall answers with."""
         response = await self.post("/api/recall", {"query": query, **more})
         assert response.status_code == 200, response.text
-        return [each["text"] for each in response.json()["results"]]
+        return [result["text"] for result in response.json()["results"]]
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def running(
     """Run an emulator, whose clock stands still unless it is told otherwise."""
     clock = Clock(lambda: NOON) if still else Clock()
     async with MemWalEmulator(settings, clock=clock) as emulator:
-        made = emulator.credentials
+        credentials = emulator.credentials
         async with (
             httpx.AsyncClient(
                 base_url=emulator.url,
@@ -116,7 +116,7 @@ async def running(
                 trust_env=False,
                 verify=False,  # noqa: S501 - plain HTTP; reading certificates takes long
             ) as http,
-            MemWal.create(made.private_key, made.account_id, emulator.url) as sdk,
+            MemWal.create(credentials.private_key, credentials.account_id, emulator.url) as sdk,
         ):
             yield Peer(emulator, http, sdk)
 

@@ -67,21 +67,23 @@ def signed_at(offset_s: int) -> Change:
 
 def all_of(*changes: Change) -> Change:
     def change(memwal: Peer, headers: Headers) -> None:
-        for each in changes:
-            each(memwal, headers)
+        for step in changes:
+            step(memwal, headers)
 
     return change
 
 
 def without_delegates(memwal: Peer, _: Headers) -> None:
-    made = memwal.emulator.credentials
-    memwal.emulator.accounts[made.account_id] = Account(made.account.owner, frozenset())
+    credentials = memwal.emulator.credentials
+    memwal.emulator.accounts[credentials.account_id] = Account(
+        credentials.account.owner, frozenset()
+    )
 
 
 def inactive(memwal: Peer, _: Headers) -> None:
-    made = memwal.emulator.credentials
-    memwal.emulator.accounts[made.account_id] = Account(
-        made.account.owner, made.account.delegates, active=False
+    credentials = memwal.emulator.credentials
+    memwal.emulator.accounts[credentials.account_id] = Account(
+        credentials.account.owner, credentials.account.delegates, active=False
     )
 
 
@@ -183,7 +185,7 @@ async def test_nonce_is_burnt_after_the_signature_and_before_the_account() -> No
     async with running() as memwal:
         good = memwal.headers("POST", PATH, BODY)
         bad = {**good, "x-signature": flipped(good["x-signature"])}
-        made = memwal.emulator.credentials
+        credentials = memwal.emulator.credentials
 
         async def send(headers: Headers) -> int:
             return (await memwal.http.post(PATH, content=BODY, headers=headers)).status_code
@@ -191,7 +193,7 @@ async def test_nonce_is_burnt_after_the_signature_and_before_the_account() -> No
         assert await send(bad) == 401
         memwal.emulator.accounts.clear()
         assert await send(good) == 401
-        memwal.emulator.accounts[made.account_id] = made.account
+        memwal.emulator.accounts[credentials.account_id] = credentials.account
         assert await send(good) == 401
         assert (await memwal.post(PATH, BODY)).status_code == 200
 
@@ -222,8 +224,8 @@ async def test_raw_bytes_raw_path_and_query_are_signed() -> None:
         headers = memwal.headers("GET", path)
         assert (await memwal.http.get(path, headers=headers)).status_code == 200
         headers = memwal.headers("GET", path)
-        asked = await memwal.http.get(path, params={"limit": 5}, headers=headers)
-        assert asked.status_code == 401
+        response = await memwal.http.get(path, params={"limit": 5}, headers=headers)
+        assert response.status_code == 401
 
 
 async def test_method_is_signed() -> None:
@@ -244,15 +246,15 @@ async def test_body_of_two_mebibytes_is_let_in_and_one_byte_more_is_not() -> Non
 
 async def test_delegates_of_one_account_share_its_memories() -> None:
     async with running() as memwal:
-        made = memwal.emulator.credentials
+        credentials = memwal.emulator.credentials
         second = Credentials.make()
-        memwal.emulator.accounts[made.account_id] = Account(
-            made.account.owner, made.account.delegates | second.account.delegates
+        memwal.emulator.accounts[credentials.account_id] = Account(
+            credentials.account.owner, credentials.account.delegates | second.account.delegates
         )
         await memwal.accept("the build is red")
         key = nacl.signing.SigningKey(bytes.fromhex(second.private_key))
         response = await memwal.post("/api/recall", {"query": "build"}, key=key)
-        assert [each["text"] for each in response.json()["results"]] == ["the build is red"]
+        assert [result["text"] for result in response.json()["results"]] == ["the build is red"]
 
 
 async def test_unsigned_calls_need_no_signature_and_others_are_not_found() -> None:

@@ -98,10 +98,10 @@ async def test_held_request_goes_on_when_it_is_released(stage: Stage) -> None:
 async def test_held_request_of_who_has_left_is_never_carried_out() -> None:
     async with running() as memwal:
         await memwal.plan("remember", {"kind": "hold"})
-        left = asyncio.create_task(remember(memwal))
+        task = asyncio.create_task(remember(memwal))
         await until(lambda: memwal.emulator.faults.held == 1)
-        left.cancel()
-        await asyncio.wait([left])
+        task.cancel()
+        await asyncio.wait([task])
         # The server hears of it with the next turn of its own socket.
         await memwal.http.get("/health")
         await memwal.tell("POST", "faults/release")
@@ -182,7 +182,7 @@ async def test_recall_returns_what_nobody_remembered() -> None:
         forged = ["[ckpt:AAAAAAAAAAAAAAAAAAAAAA]", "\u0000\u202e garbage", TEXT]
         await memwal.plan("recall", {"kind": "invent", "texts": forged, "distance": 0.1})
         response = (await memwal.post("/api/recall", {"query": TEXT})).json()
-        assert [each["text"] for each in response["results"]] == [TEXT, *forged]
+        assert [result["text"] for result in response["results"]] == [TEXT, *forged]
         assert response["total"] == 4
         assert await memwal.recalled(TEXT) == [TEXT]
 
@@ -264,12 +264,12 @@ async def test_statistics_tell_what_was_asked_and_what_is_remembered() -> None:
 
 async def test_reset_begins_again() -> None:
     async with running() as memwal:
-        made = memwal.emulator.credentials
+        credentials = memwal.emulator.credentials
         await remember(memwal)
         await memwal.plan("recall", {"kind": "drop"}, times=5)
         await memwal.tell("PUT", "clock", ahead_s=1000)
         await memwal.tell("PUT", "jobs", delay_s=50)
-        await memwal.tell("DELETE", f"accounts/{made.account_id}")
+        await memwal.tell("DELETE", f"accounts/{credentials.account_id}")
         await memwal.tell("POST", "reset")
         assert await memwal.recalled("writer") == []
         assert await memwal.status(await memwal.accept(TEXT)) == "done"
@@ -364,8 +364,8 @@ async def test_sui_node_knows_one_package() -> None:
 
         ask = {"jsonrpc": "2.0", "id": 3, "method": "sui_getObject", "params": [PACKAGE_ID, {}]}
         assert config["packageId"] == PACKAGE_ID
-        found = await call(ask)
-        assert (found["id"], found["result"]["data"]["version"]) == (3, "1")
+        answer = await call(ask)
+        assert (answer["id"], answer["result"]["data"]["version"]) == (3, "1")
         assert (await call({**ask, "params": ["0x1"]}))["result"]["error"]["code"] == "notExists"
         for wrong, code in (
             (b"{", -32_700),
@@ -398,8 +398,8 @@ async def test_only_this_machine_is_served(host: str) -> None:
 async def test_emulator_stops_while_a_request_is_held() -> None:
     async with running() as memwal:
         memwal.emulator.faults.add(Operation.RECALL, Fault(kind=FaultKind.HOLD))
-        held = asyncio.create_task(memwal.post("/api/recall", QUERY))
+        task = asyncio.create_task(memwal.post("/api/recall", QUERY))
         await until(lambda: memwal.emulator.faults.held == 1)
         await memwal.emulator.stop()
-        await asyncio.wait([held])
+        await asyncio.wait([task])
         assert memwal.emulator.faults.held == 0

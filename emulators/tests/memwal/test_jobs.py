@@ -70,9 +70,9 @@ async def test_jobs_of_a_batch_are_in_its_order() -> None:
         memwal.emulator.clock.advance(10)
         response = await memwal.post("/api/remember/bulk/status", {"job_ids": job_ids[::-1]})
         results = response.json()["results"]
-        assert [each["job_id"] for each in results] == job_ids[::-1]
-        texts = {each.blob_id: each.text for each in memwal.emulator.ledger.memories()}
-        assert [texts[each["blob_id"]] for each in results] == ["c", "b", "a"]
+        assert [result["job_id"] for result in results] == job_ids[::-1]
+        texts = {memory.blob_id: memory.text for memory in memwal.emulator.ledger.memories()}
+        assert [texts[result["blob_id"]] for result in results] == ["c", "b", "a"]
 
 
 async def test_batch_sent_again_is_stored_again() -> None:
@@ -138,7 +138,7 @@ async def test_stuck_jobs_run_until_they_are_let_go() -> None:
         await memwal.plan("bulk", {"kind": "stick_jobs", "positions": [1]})
         job_ids = await bulk(memwal, "a", "b")
         memwal.emulator.clock.advance(3 * 86_400)
-        assert [await memwal.status(each) for each in job_ids] == ["done", "running"]
+        assert [await memwal.status(job_id) for job_id in job_ids] == ["done", "running"]
         assert (await memwal.tell("POST", "jobs/unstick")) == {"delay_s": 10, "unfinished": 1}
         memwal.emulator.clock.advance(10)
         assert await memwal.status(job_ids[1]) == "done"
@@ -151,7 +151,7 @@ async def test_batch_is_lost_after_it_was_accepted() -> None:
         job_ids = await bulk(memwal, "a", "b")
         response = await memwal.post("/api/remember/bulk/status", {"job_ids": job_ids})
         assert response.json()["results"] == [
-            {"job_id": each, "status": "not_found"} for each in job_ids
+            {"job_id": job_id, "status": "not_found"} for job_id in job_ids
         ]
         assert (await memwal.get(f"/api/remember/{job_ids[0]}")).status_code == 404
         assert await memwal.recalled("a", namespace="team") == []
@@ -172,7 +172,7 @@ async def test_one_job_takes_longer_than_the_others() -> None:
         await memwal.plan("remember", {"kind": "slow_jobs", "delay_s": 600})
         slow, usual = await memwal.accept("slow"), await memwal.accept("usual")
         memwal.emulator.clock.advance(10)
-        assert [await memwal.status(each) for each in (slow, usual)] == ["pending", "done"]
+        assert [await memwal.status(job_id) for job_id in (slow, usual)] == ["pending", "done"]
         memwal.emulator.clock.advance(590)
         assert await memwal.status(slow) == "done"
 
@@ -182,7 +182,7 @@ async def test_delay_is_changed_for_the_jobs_to_come() -> None:
         done = await memwal.accept("before")
         assert await memwal.tell("PUT", "jobs", delay_s=30) == {"delay_s": 30, "unfinished": 0}
         late = await memwal.accept("after")
-        assert [await memwal.status(each) for each in (done, late)] == ["done", "pending"]
+        assert [await memwal.status(job_id) for job_id in (done, late)] == ["done", "pending"]
 
 
 def test_clock_goes_on_only() -> None:

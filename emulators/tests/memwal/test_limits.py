@@ -18,9 +18,9 @@ MIB = 1024 * 1024
 
 def second_key(memwal: Peer) -> SigningKey:
     """Let another key sign for the account, and return it."""
-    made, other = memwal.emulator.credentials, Credentials.make()
-    delegates = made.account.delegates | other.account.delegates
-    memwal.emulator.accounts[made.account_id] = Account(made.account.owner, delegates)
+    credentials, other = memwal.emulator.credentials, Credentials.make()
+    delegates = credentials.account.delegates | other.account.delegates
+    memwal.emulator.accounts[credentials.account_id] = Account(credentials.account.owner, delegates)
     return SigningKey(bytes.fromhex(other.private_key))
 
 
@@ -54,9 +54,13 @@ async def test_key_has_thirty_points_in_any_minute() -> None:
 async def test_account_has_sixty_points_in_any_minute_and_keeps_what_a_key_took() -> None:
     async with running() as memwal:
         second, third = second_key(memwal), Credentials.make()
-        made = memwal.emulator.credentials
-        delegates = memwal.emulator.accounts[made.account_id].delegates | third.account.delegates
-        memwal.emulator.accounts[made.account_id] = Account(made.account.owner, delegates)
+        credentials = memwal.emulator.credentials
+        delegates = (
+            memwal.emulator.accounts[credentials.account_id].delegates | third.account.delegates
+        )
+        memwal.emulator.accounts[credentials.account_id] = Account(
+            credentials.account.owner, delegates
+        )
         body = {"items": [{"text": "text"}]}
         for key in (memwal.key, memwal.key, memwal.key, second, second, second):
             assert (await memwal.post("/api/remember/bulk", body, key=key)).status_code == 202

@@ -76,8 +76,8 @@ async def test_it_prints_what_a_client_needs_serves_it_and_ends_with_zero() -> N
         sdk = MemWal.create(printed["MEMWAL_PRIVATE_KEY"], printed["MEMWAL_ACCOUNT_ID"], url)
         async with sdk:
             await sdk.remember_and_wait("the build is red")
-            (found,) = (await sdk.recall("build")).results
-            assert found.text == "the build is red"
+            (memory,) = (await sdk.recall("build")).results
+            assert memory.text == "the build is red"
         process.send_signal(signal.SIGINT)
         assert await ended(process) == (0, "", "")
 
@@ -97,12 +97,12 @@ async def test_it_knows_the_account_that_it_is_given_and_prints_no_key() -> None
             # It ends although a request waits.
             hold = {"operation": "health", "fault": {"kind": "hold"}}
             assert (await http.post("/emulator/faults", json=hold)).status_code == 200
-            held = asyncio.create_task(http.get("/health"))
+            task = asyncio.create_task(http.get("/health"))
             while not (await http.get("/emulator/faults")).json()["held"]:
                 pass
             process.send_signal(signal.SIGTERM)
             assert await ended(process) == (0, "", "")
-            await asyncio.wait([held])
+            await asyncio.wait([task])
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_bad_input_is_one_line_and_two(
 
 
 def test_taken_port_is_one_line_and_four(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         code, err = fails(capsys, "--listen", f"127.0.0.1:{port}")
     assert code == 4
     assert err.startswith(f"tuskpoint-memwal: cannot listen on 127.0.0.1:{port}: ")

@@ -9,8 +9,8 @@ from emulators.tests.memwal.peer import free, running
 from tuskpoint_emulators.memwal.memory.embedding import DIMENSION, embed, stem
 
 
-def distance(one: str, other: str) -> float:
-    return 1.0 - float(embed(one) @ embed(other))
+def distance(text: str, other: str) -> float:
+    return 1.0 - float(embed(text) @ embed(other))
 
 
 def test_texts_that_share_words_are_near_and_others_are_not() -> None:
@@ -69,10 +69,10 @@ async def test_distances_rise_and_equal_texts_are_at_none() -> None:
         for text in ("the build is red", "the build is green", "cats sleep all day"):
             await memwal.accept(text)
         response = await memwal.post("/api/recall", {"query": "the build is red"})
-        distances = [each["distance"] for each in response.json()["results"]]
+        distances = [result["distance"] for result in response.json()["results"]]
         assert distances == sorted(distances)
         assert distances[0] == pytest.approx(0, abs=1e-6)
-        assert all(0 <= each <= 2 for each in distances)
+        assert all(0 <= value <= 2 for value in distances)
 
 
 async def test_expired_memories_are_dropped_once_and_then_gone() -> None:
@@ -82,7 +82,7 @@ async def test_expired_memories_are_dropped_once_and_then_gone() -> None:
         await memwal.accept("a new text")
         memwal.emulator.clock.advance(40)
         response = (await memwal.post("/api/recall", {"query": "text"})).json()
-        assert [each["text"] for each in response["results"]] == ["a new text"]
+        assert [result["text"] for result in response["results"]] == ["a new text"]
         assert (response["total"], response["dropped_count"]) == (1, 1)
         again = (await memwal.post("/api/recall", {"query": "text"})).json()
         assert "dropped_count" not in again

@@ -41,7 +41,7 @@ def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sdk_is_the_one_that_the_server_asks_for() -> None:
-    assert (0, 1, 12) <= tuple(int(each) for each in version("memwal").split(".")) < (0, 3)
+    assert (0, 1, 12) <= tuple(int(part) for part in version("memwal").split(".")) < (0, 3)
 
 
 async def test_first_call_asks_for_version_package_and_session_once() -> None:
@@ -97,7 +97,7 @@ async def test_remember_and_wait_then_recall() -> None:
         stored = await memwal.sdk.remember_and_wait(WRITER)
         await memwal.sdk.remember_and_wait("cats sleep all day")
         result = await memwal.sdk.recall(RecallParams("when did the writer start?", limit=5))
-        assert [each.text for each in result.results] == [WRITER, "cats sleep all day"]
+        assert [hit.text for hit in result.results] == [WRITER, "cats sleep all day"]
         nearest, other = result.results
         assert nearest.blob_id == stored.blob_id
         assert nearest.distance < 0.5 < other.distance
@@ -105,7 +105,7 @@ async def test_remember_and_wait_then_recall() -> None:
         assert nearest.score is None
         assert (result.total, result.dropped_count) == (2, 0)
         near = await memwal.sdk.recall("when did the writer start?", max_distance=0.5)
-        assert [each.text for each in near.results] == [WRITER]
+        assert [hit.text for hit in near.results] == [WRITER]
 
 
 async def test_equal_texts_are_one_job_by_the_sdks_own_key() -> None:
@@ -124,7 +124,7 @@ async def test_batch_of_twenty_waits_until_all_are_done() -> None:
         memwal.emulator.clock.advance(30)
         result = await waiting
         assert (result.total, result.succeeded, result.failed, result.timed_out) == (20, 20, 0, 0)
-        assert len({each.blob_id for each in result.results}) == 20
+        assert len({outcome.blob_id for outcome in result.results}) == 20
         texts = memwal.emulator.ledger.texts("team")
         assert texts == [item.text for item in items]
 
@@ -137,10 +137,10 @@ async def test_batch_says_which_failed_and_which_nobody_knows() -> None:
         )
         accepted = await memwal.sdk.remember_bulk([RememberBulkItem("a"), RememberBulkItem("b")])
         unknown = "00000000-0000-4000-8000-000000000000"
-        asked = await memwal.sdk.get_remember_bulk_status([*accepted.job_ids, unknown])
-        assert [each.status for each in asked.results] == ["done", "failed", "not_found"]
+        statuses = await memwal.sdk.get_remember_bulk_status([*accepted.job_ids, unknown])
+        assert [job.status for job in statuses.results] == ["done", "failed", "not_found"]
         settled = await memwal.sdk.wait_for_remember_jobs([*accepted.job_ids, unknown], QUICKLY)
-        assert [each.status for each in settled.results] == ["done", "failed", "failed"]
+        assert [job.status for job in settled.results] == ["done", "failed", "failed"]
         assert settled.results[1].error == "upload failed"
 
 
@@ -169,7 +169,7 @@ async def test_scores_come_with_weights() -> None:
         await memwal.sdk.remember_and_wait("the build is green")
         weights = ScoringWeights(semantic=0, recency=1, recency_half_life_days=30, importance=2)
         result = await memwal.sdk.recall(RecallParams("build red", scoring_weights=weights))
-        assert [(each.text, each.score) for each in result.results] == [
+        assert [(hit.text, hit.score) for hit in result.results] == [
             ("the build is green", pytest.approx(2.0)),
             ("the build is red", pytest.approx(1.25)),
         ]
@@ -182,10 +182,10 @@ async def test_manual_calls_use_the_callers_vectors() -> None:
         sealed = base64.b64encode(b"not SEAL's").decode()
         stored = await memwal.sdk.remember_manual(RememberManualOptions(sealed, vector, "team"))
         assert (stored.owner, stored.namespace) == (memwal.emulator.owner, "team")
-        found = await memwal.sdk.recall_manual(
+        answer = await memwal.sdk.recall_manual(
             RecallManualOptions(vector=vector, namespace="team", limit=3)
         )
-        (hit,) = found.results
+        (hit,) = answer.results
         assert (hit.blob_id, hit.importance) == (stored.blob_id, 0.5)
         assert hit.distance == pytest.approx(0, abs=1e-6)
         assert hit.created_at is not None
@@ -209,24 +209,24 @@ async def test_facts_of_a_text_are_its_sentences() -> None:
         ]
         assert result.succeeded == 3
         assert result.owner == memwal.emulator.owner
-        many = await memwal.sdk.analyze(" ".join(f"Fact {number}." for number in range(50)))
-        assert many.fact_count == len(many.facts) == len(many.job_ids) == 20
+        analysis = await memwal.sdk.analyze(" ".join(f"Fact {number}." for number in range(50)))
+        assert analysis.fact_count == len(analysis.facts) == len(analysis.job_ids) == 20
 
 
 async def test_question_is_answered_with_memories() -> None:
     async with running(free()) as memwal:
         for text in (WRITER, "cats sleep all day", "dogs bark at night"):
             await memwal.sdk.remember(text)
-        asked = await memwal.sdk.ask("when did the writer start?", limit=1)
-        assert (asked.answer, asked.memories_used) == (WRITER, 1)
-        assert asked.memories[0].text == WRITER
+        reply = await memwal.sdk.ask("when did the writer start?", limit=1)
+        assert (reply.answer, reply.memories_used) == (WRITER, 1)
+        assert reply.memories[0].text == WRITER
         nothing = await memwal.sdk.ask("anything?", namespace="empty")
         assert (nothing.memories_used, nothing.memories) == (0, [])
 
 
 async def test_forgotten_namespace_comes_back_by_restore() -> None:
     async with running(free()) as memwal:
-        await memwal.sdk.remember_bulk([RememberBulkItem(f"text {each}") for each in range(3)])
+        await memwal.sdk.remember_bulk([RememberBulkItem(f"text {number}") for number in range(3)])
         response = await memwal.post("/api/forget", {"namespace": "default"})
         assert response.json() == {
             "deleted": 3,
@@ -248,14 +248,18 @@ async def test_namespaces_are_listed_page_by_page() -> None:
             await memwal.sdk.remember("text", name)
             memwal.emulator.clock.advance(1)
         first = await memwal.sdk.list_namespaces(limit=2)
-        assert [each.name for each in first.namespaces] == ["b", "a/ß"]
+        assert [namespace.name for namespace in first.namespaces] == ["b", "a/ß"]
         assert first.has_more
         last = await memwal.sdk.list_namespaces(first.next_cursor)
-        assert [(each.name, each.memory_count) for each in last.namespaces] == [("c", 1)]
+        assert [(namespace.name, namespace.memory_count) for namespace in last.namespaces] == [
+            ("c", 1)
+        ]
         assert not last.has_more
         await memwal.sdk.remember("more", "b")
         changed = await memwal.sdk.list_namespaces(last.next_cursor)
-        assert [(each.name, each.storage_used) for each in changed.namespaces] == [("b", 8)]
+        assert [(namespace.name, namespace.storage_used) for namespace in changed.namespaces] == [
+            ("b", 8)
+        ]
         assert memwal.emulator.statistics.calls["stats"] == 1
 
 
@@ -317,10 +321,10 @@ async def test_call_has_no_deadline_of_its_own() -> None:
 
 
 async def test_blocking_sdk_is_served_too() -> None:
-    def talk(url: str, made: Credentials) -> list[str]:
-        with MemWalSync.create(made.private_key, made.account_id, url) as sdk:
+    def talk(url: str, credentials: Credentials) -> list[str]:
+        with MemWalSync.create(credentials.private_key, credentials.account_id, url) as sdk:
             sdk.remember_and_wait(WRITER)
-            return [each.text for each in sdk.recall("the writer").results]
+            return [hit.text for hit in sdk.recall("the writer").results]
 
     async with running() as memwal:
         emulator = memwal.emulator
@@ -330,10 +334,12 @@ async def test_blocking_sdk_is_served_too() -> None:
 async def test_accounts_are_kept_apart() -> None:
     async with running() as memwal:
         emulator = memwal.emulator
-        made = Credentials.make()
-        emulator.accounts[made.account_id] = made.account
+        credentials = Credentials.make()
+        emulator.accounts[credentials.account_id] = credentials.account
         await memwal.sdk.remember_and_wait(WRITER)
-        async with MemWal.create(made.private_key, made.account_id, emulator.url) as stranger:
+        async with MemWal.create(
+            credentials.private_key, credentials.account_id, emulator.url
+        ) as stranger:
             assert (await stranger.recall(WRITER)).results == []
             assert (await stranger.list_namespaces()).namespaces == []
             accepted = await memwal.sdk.remember("mine")

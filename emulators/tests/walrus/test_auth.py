@@ -29,8 +29,8 @@ def guarded(**settings: Any) -> EmulatorSettings:
 def token(*, key: bytes = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
     """Return a token that is good for one store, with claims added; `None` removes one."""
     all_claims = {"jti": str(uuid.uuid4()), "exp": NOW + 60, **claims}
-    kept = {name: value for name, value in all_claims.items() if value is not None}
-    return jwt.encode(kept, key, algorithm=algorithm)
+    payload = {name: value for name, value in all_claims.items() if value is not None}
+    return jwt.encode(payload, key, algorithm=algorithm)
 
 
 async def put(walrus: Peer, bearer: str, data: bytes = b"hello", **query: Any) -> httpx.Response:

@@ -87,9 +87,9 @@ async def test_success_is_kept_beyond_the_end_of_the_blob() -> None:
         assert (await walrus.get(path)).headers["x-cache"] == "MISS"
         walrus.emulator.ledger.advance()
         time.now_s += 99
-        kept = await walrus.get(path)
-        assert (kept.content, kept.headers["x-cache"]) == (b"hello", "HIT")
-        assert kept.headers["etag"]
+        response = await walrus.get(path)
+        assert (response.content, response.headers["x-cache"]) == (b"hello", "HIT")
+        assert response.headers["etag"]
         time.now_s += 1
         assert (await walrus.get(path)).status_code == 404
 

@@ -118,11 +118,11 @@ async def test_answer_is_cut_in_the_middle_of_its_body() -> None:
         await plan(walrus, "get_blob", kind="cut")
         async with walrus.http.stream("GET", path) as response:
             assert response.headers["content-length"] == str(len(DATA))
-            got = bytearray()
+            body = bytearray()
             with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - fails at the cut
                 async for chunk in response.aiter_raw():
-                    got += chunk
-        assert bytes(got) == DATA[: len(DATA) // 2]
+                    body += chunk
+        assert bytes(body) == DATA[: len(DATA) // 2]
         await plan(walrus, "put_blob", kind="cut")
         with pytest.raises(httpx.RemoteProtocolError):
             await walrus.put(b"stored all the same")
@@ -144,7 +144,7 @@ async def test_corrupted_body_differs_in_one_byte() -> None:
         await plan(walrus, "get_patch", kind="corrupt")
         bad = (await walrus.get(path)).content
         assert len(bad) == len(DATA)
-        assert sum(one != other for one, other in zip(bad, DATA, strict=True)) == 1
+        assert sum(byte != original for byte, original in zip(bad, DATA, strict=True)) == 1
         assert (await walrus.get(path)).content == DATA
 
 
@@ -181,23 +181,23 @@ async def test_empty_wallet_is_an_internal_error_before_anything_is_paid() -> No
 async def test_held_request_goes_on_when_it_is_released(stage: Stage) -> None:
     async with running() as walrus:
         await plan(walrus, "put_blob", kind="hold", stage=stage)
-        held = asyncio.create_task(walrus.put(DATA))
+        task = asyncio.create_task(walrus.put(DATA))
         await until(lambda: walrus.emulator.faults.held == 1)
         assert bool(walrus.emulator.ledger.blob_ids()) == (stage is Stage.CERTIFIED)
-        assert not held.done()
+        assert not task.done()
         await walrus.http.post("/emulator/faults/release")
-        assert (await held).status_code == 200
+        assert (await task).status_code == 200
         assert walrus.emulator.ledger.statistics.registrations == 1
 
 
 async def test_client_that_goes_away_does_not_stop_its_store() -> None:
     async with running() as walrus:
         await plan(walrus, "put_blob", kind="hold")
-        held = asyncio.create_task(walrus.put(DATA))
+        task = asyncio.create_task(walrus.put(DATA))
         await until(lambda: walrus.emulator.faults.held == 1)
-        held.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await held
+            await task
         walrus.emulator.faults.release()
         await until(lambda: bool(walrus.emulator.ledger.blob_ids()))
 

@@ -32,12 +32,12 @@ QUICK_AT_1000 = {
 
 
 def rows() -> list[Any]:
-    found = []
+    parameters = []
     for row in VECTORS["blobs"]:
         quick = row["n_shards"] < 1000 or (row["size"], row["sha256"]) in QUICK_AT_1000
         name = f"n{row['n_shards']}-{row['size']}-{row['sha256'][:6]}"
-        found.append(pytest.param(row, id=name, marks=() if quick else ONLY_IF_ALL))
-    return found
+        parameters.append(pytest.param(row, id=name, marks=() if quick else ONLY_IF_ALL))
+    return parameters
 
 
 @pytest.mark.parametrize("row", rows())
@@ -75,10 +75,10 @@ def test_the_vectors_agree_with_what_others_published() -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.sampled_from([4, 5, 10, 19]))
-def test_different_content_has_a_different_id(one: bytes, other: bytes, n_shards: int) -> None:
-    same = one == other
-    assert (blob_id(one, n_shards) == blob_id(other, n_shards)) is same
-    assert (fast_blob_id(one) == fast_blob_id(other)) is same
+def test_different_content_has_a_different_id(data: bytes, other: bytes, n_shards: int) -> None:
+    same = data == other
+    assert (blob_id(data, n_shards) == blob_id(other, n_shards)) is same
+    assert (fast_blob_id(data) == fast_blob_id(other)) is same
 
 
 def test_an_id_depends_on_the_shards() -> None:

@@ -104,10 +104,10 @@ def test_bad_input_is_one_line_and_two(
 
 
 def test_taken_port_is_one_line_and_four(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         code, err = fails(capsys, "--listen", f"127.0.0.1:{port}")
     assert code == 4
     assert err.startswith(f"tuskpoint-walrus: cannot listen on 127.0.0.1:{port}: ")

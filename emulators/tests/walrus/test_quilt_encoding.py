@@ -36,10 +36,10 @@ def files_of(row: dict[str, Any]) -> list[QuiltFile]:
 @pytest.mark.parametrize("row", VECTORS["quilts"], ids=lambda row: row["name"])
 def test_vector(row: dict[str, Any]) -> None:
     files = files_of(row)
-    made = quilt.encode(files)
+    encoding = quilt.encode(files)
 
-    assert (len(made.data), made.symbol_bytes) == (row["size"], row["symbol_bytes"])
-    assert hashlib.sha256(made.data).hexdigest() == row["sha256"]
+    assert (len(encoding.data), encoding.symbol_bytes) == (row["size"], row["symbol_bytes"])
+    assert hashlib.sha256(encoding.data).hexdigest() == row["sha256"]
     quilt_id = from_text(row["blob_id"])
     patches = {
         entry.identifier: {
@@ -47,21 +47,21 @@ def test_vector(row: dict[str, Any]) -> None:
             "patch_id": quilt.patch_id(quilt_id, entry.start, entry.end),
             "range": [entry.start, entry.end],
         }
-        for entry in made.entries
+        for entry in encoding.entries
     }
     assert len(patches) == len(files)
     for patch in row["patches"]:
         assert patches[patch["identifier"]] == patch
     by_identifier = {file.identifier: file for file in files}
-    for entry in quilt.entries(made.data):
-        patch = quilt.read_by_range(made.data, entry.start, entry.end)
+    for entry in quilt.entries(encoding.data):
+        patch = quilt.read_by_range(encoding.data, entry.start, entry.end)
         assert patch.content == by_identifier[entry.identifier].content
 
 
 def quilts_by_cost() -> list[Any]:
-    first, *others = VECTORS["quilts"]
+    first, *rows = VECTORS["quilts"]
     return [pytest.param(first, id=first["name"])] + [
-        pytest.param(row, id=row["name"], marks=ONLY_IF_ALL) for row in others
+        pytest.param(row, id=row["name"], marks=ONLY_IF_ALL) for row in rows
     ]
 
 
@@ -95,26 +95,26 @@ quilt_files = st.lists(
 @settings(max_examples=40)
 @given(quilt_files, st.randoms(use_true_random=False))
 def test_round_trip(files: list[QuiltFile], shuffler: random.Random) -> None:
-    made = quilt.encode(files)
+    encoding = quilt.encode(files)
     shuffled = list(files)
     shuffler.shuffle(shuffled)
-    assert quilt.encode(shuffled) == made
+    assert quilt.encode(shuffled) == encoding
 
-    assert len(made.data) == SOURCE_SYMBOLS * made.symbol_bytes
-    assert quilt.entries(made.data) == made.entries
-    names = [entry.identifier for entry in made.entries]
+    assert len(encoding.data) == SOURCE_SYMBOLS * encoding.symbol_bytes
+    assert quilt.entries(encoding.data) == encoding.entries
+    names = [entry.identifier for entry in encoding.entries]
     assert names == sorted((file.identifier for file in files), key=str.encode)
     assert all(
         before.end == after.start
-        for before, after in zip(made.entries, made.entries[1:], strict=False)
+        for before, after in zip(encoding.entries, encoding.entries[1:], strict=False)
     )
-    assert made.entries[0].start >= 1
-    assert made.entries[-1].end <= 667
+    assert encoding.entries[0].start >= 1
+    assert encoding.entries[-1].end <= 667
 
     expected = {file.identifier: file for file in files}
-    for entry in made.entries:
-        patch = quilt.read_by_range(made.data, entry.start, entry.end)
-        assert patch == quilt.read_by_identifier(made.data, entry.identifier)
+    for entry in encoding.entries:
+        patch = quilt.read_by_range(encoding.data, entry.start, entry.end)
+        assert patch == quilt.read_by_identifier(encoding.data, entry.identifier)
         assert patch.identifier == entry.identifier
         assert patch.content == expected[entry.identifier].content
         assert patch.tags == entry.tags == (expected[entry.identifier].tags or {})
@@ -123,31 +123,31 @@ def test_round_trip(files: list[QuiltFile], shuffler: random.Random) -> None:
 @settings(max_examples=40)
 @given(quilt_files)
 def test_no_smaller_symbol_would_do(files: list[QuiltFile]) -> None:
-    made = quilt.encode(files)
-    assert made.symbol_bytes % 2 == 0
-    if made.symbol_bytes > 2:
-        assert not fits(files, made.symbol_bytes - 2)
-    assert fits(files, made.symbol_bytes)
+    encoding = quilt.encode(files)
+    assert encoding.symbol_bytes % 2 == 0
+    if encoding.symbol_bytes > 2:
+        assert not fits(files, encoding.symbol_bytes - 2)
+    assert fits(files, encoding.symbol_bytes)
 
 
 def fits(files: Sequence[QuiltFile], symbol: int) -> bool:
     column = 334 * symbol
     index = 5 + len(bcs.count(len(files)))
-    taken = 0
+    content_columns = 0
     for file in files:
         name = len(bcs.string(file.identifier))
         tagged = len(bcs.string_map(file.tags or {}))
         index += 2 + name + tagged
         size = 6 + 2 + name + (2 + tagged if file.tags else 0) + len(file.content)
-        taken += -(-size // column)
+        content_columns += -(-size // column)
     columns = -(-index // column)
-    return columns <= 10 and columns + taken <= 667
+    return columns <= 10 and columns + content_columns <= 667
 
 
 def test_tags_lie_in_the_order_of_their_serialized_keys() -> None:
-    made = quilt.encode([QuiltFile("f", b"", {"bb": "1", "a": "2", "c": "3"})])
+    encoding = quilt.encode([QuiltFile("f", b"", {"bb": "1", "a": "2", "c": "3"})])
     assert bcs.string_map({"bb": "1", "a": "2", "c": "3"}) == b"\3\1a\0012\1c\0013\2bb\0011"
-    assert list(quilt.read_by_identifier(made.data, "f").tags) == ["a", "c", "bb"]
+    assert list(quilt.read_by_identifier(encoding.data, "f").tags) == ["a", "c", "bb"]
 
 
 # --- what makes no quilt --------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def test_invalid_identifier(identifier: str) -> None:
 
 @pytest.mark.parametrize("identifier", ["a", " a", "a b", "a/b", "..", "-", "日本語", "a" * 65_531])
 def test_valid_identifier(identifier: str) -> None:
-    made = quilt.encode([QuiltFile(identifier, b"content")])
-    assert quilt.read_by_identifier(made.data, identifier).content == b"content"
+    encoding = quilt.encode([QuiltFile(identifier, b"content")])
+    assert quilt.read_by_identifier(encoding.data, identifier).content == b"content"
 
 
 @given(st.text(max_size=5))
@@ -220,8 +220,8 @@ def test_identifier_rule(identifier: str) -> None:
 def test_tags_up_to_their_limit() -> None:
     # One pair: its count, the length of its key and of its value, and both.
     value = "v" * (65_535 - 1 - 2 - 3)
-    made = quilt.encode([QuiltFile("f", b"x", {"k": value})])
-    assert quilt.read_by_identifier(made.data, "f").tags == {"k": value}
+    encoding = quilt.encode([QuiltFile("f", b"x", {"k": value})])
+    assert quilt.read_by_identifier(encoding.data, "f").tags == {"k": value}
     with pytest.raises(quilt.TagsTooLarge):
         quilt.encode([QuiltFile("f", b"x", {"k": value + "v"})])
 
@@ -241,9 +241,9 @@ def test_every_refusal_is_one_of_a_kind() -> None:
 def test_a_large_index_takes_up_to_ten_columns() -> None:
     # There is room for it in the 18 columns that it would take at two bytes a symbol.
     files = [QuiltFile(f"{i}" + "n" * 6_000, b"") for i in range(2)]
-    made = quilt.encode(files)
-    assert made.symbol_bytes == 4
-    assert made.entries[0].start == 9
+    encoding = quilt.encode(files)
+    assert encoding.symbol_bytes == 4
+    assert encoding.entries[0].start == 9
 
 
 # --- what is no quilt -----------------------------------------------------------------------------
@@ -266,11 +266,11 @@ def test_arbitrary_bytes(data: bytes) -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 1_000), st.integers(1, 255))
 def test_flipped_bits_break_nothing_but_the_answer(at: int, flip: int) -> None:
-    made = quilt.encode([QuiltFile(f"f{i}", bytes(30), {"t": "v"}) for i in range(4)])
+    encoding = quilt.encode([QuiltFile(f"f{i}", bytes(30), {"t": "v"}) for i in range(4)])
     # The bytes of the first columns lie row by row: walk down the index and the first patch.
     row, column = at % 300, at // 300
     place = (row // 2 * 667 + column) * 2 + row % 2
-    broken = bytearray(made.data)
+    broken = bytearray(encoding.data)
     broken[place] ^= flip
     try:
         for entry in quilt.entries(bytes(broken)):
@@ -280,8 +280,8 @@ def test_flipped_bits_break_nothing_but_the_answer(at: int, flip: int) -> None:
 
 
 def test_ranges_that_are_no_patch() -> None:
-    made = quilt.encode([QuiltFile("a", bytes(2_000)), QuiltFile("b", b"b")])
-    first, second = made.entries
+    encoding = quilt.encode([QuiltFile("a", bytes(2_000)), QuiltFile("b", b"b")])
+    first, second = encoding.entries
     for start, end in [
         (first.start, first.end - 1),  # cut short
         (first.start + 1, first.end),  # from the middle
@@ -291,22 +291,22 @@ def test_ranges_that_are_no_patch() -> None:
         (660, 668),
     ]:
         with pytest.raises(quilt.NotAQuilt):
-            quilt.read_by_range(made.data, start, end)
+            quilt.read_by_range(encoding.data, start, end)
 
 
 def test_a_range_past_the_last_column() -> None:
-    made = quilt.encode([QuiltFile(f"f{i:03}", b"") for i in range(666)])
-    last = made.entries[-1]
+    encoding = quilt.encode([QuiltFile(f"f{i:03}", b"") for i in range(666)])
+    last = encoding.entries[-1]
     assert last.end == 667
-    assert quilt.read_by_range(made.data, last.start, 667).identifier == "f665"
+    assert quilt.read_by_range(encoding.data, last.start, 667).identifier == "f665"
     with pytest.raises(quilt.NotAQuilt):
-        quilt.read_by_range(made.data, last.start, 668)
+        quilt.read_by_range(encoding.data, last.start, 668)
 
 
 def test_unknown_identifier() -> None:
-    made = quilt.encode([QuiltFile("a", b"")])
+    encoding = quilt.encode([QuiltFile("a", b"")])
     with pytest.raises(quilt.PatchNotFound):
-        quilt.read_by_identifier(made.data, "A")
+        quilt.read_by_identifier(encoding.data, "A")
 
 
 # --- patch IDs ------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ async def test_object_of_a_quilt_says_that_it_is_one() -> None:
     async with running() as walrus:
         answer = await walrus.store_quilt({"a": b"1"})
         blob = answer["blobStoreResult"]["newlyCreated"]["blobObject"]
-        held = walrus.emulator.ledger.object_by_id(blob["id"])
-        assert held.attributes == {"_walrusBlobType": "quilt"}
+        blob_object = walrus.emulator.ledger.object_by_id(blob["id"])
+        assert blob_object.attributes == {"_walrusBlobType": "quilt"}
 
 
 async def test_metadata_gives_tags_as_text_to_the_files_that_are_there() -> None:

@@ -168,8 +168,8 @@ async def test_strict_and_skipped_check_exclude_each_other() -> None:
 async def test_unknown_query_is_refused_for_blobs_and_ignored_for_quilts() -> None:
     async with running() as walrus:
         blob_id = await walrus.blob_id(DATA)
-        held = walrus.emulator.ledger.objects(walrus.emulator.ledger.blob_ids()[0])[0]
-        for path in (f"/v1/blobs/{blob_id}", f"/v1/blobs/by-object-id/{held.id}"):
+        blob_object = walrus.emulator.ledger.objects(walrus.emulator.ledger.blob_ids()[0])[0]
+        for path in (f"/v1/blobs/{blob_id}", f"/v1/blobs/by-object-id/{blob_object.id}"):
             assert is_text(await walrus.get(f"{path}?cb=1"), 400)
         answer = await walrus.store_quilt({"a": b"1"})
         quilt_id = answer["blobStoreResult"]["newlyCreated"]["blobObject"]["blobId"]
@@ -379,9 +379,9 @@ async def test_all_tags_become_headers_where_the_aggregator_allows_it() -> None:
 async def test_attributes_of_an_object_become_headers_if_on_the_list() -> None:
     async with running() as walrus:
         answer = (await walrus.store(DATA))["newlyCreated"]
-        held = walrus.emulator.ledger.object_by_id(answer["blobObject"]["id"])
-        held.attributes |= {"content-type": "text/x", "x-own": "own"}
-        response = await walrus.get(f"/v1/blobs/by-object-id/{held.id}")
+        blob_object = walrus.emulator.ledger.object_by_id(answer["blobObject"]["id"])
+        blob_object.attributes |= {"content-type": "text/x", "x-own": "own"}
+        response = await walrus.get(f"/v1/blobs/by-object-id/{blob_object.id}")
         assert response.headers["content-type"] == "text/x"
         assert "x-own" not in response.headers
 

@@ -256,8 +256,8 @@ async def test_sent_object_belongs_to_the_address() -> None:
     async with running() as walrus:
         address = "0x" + "12" * 32
         answer = created(await walrus.store(b"hello", send_object_to=address))
-        held = walrus.emulator.ledger.object_by_id(answer["blobObject"]["id"])
-        assert held.owner == address
+        blob_object = walrus.emulator.ledger.object_by_id(answer["blobObject"]["id"])
+        assert blob_object.owner == address
 
 
 async def test_shared_object_is_named_in_the_answer_and_has_to_be_permanent() -> None:

@@ -172,9 +172,11 @@ class FaultPlan:
     def __init__(self, clock: Clock, seed: int = 0) -> None:
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
-        self._queues: dict[Operation, deque[Fault]] = {each: deque() for each in Operation}
-        self._standing: dict[Operation, list[Standing]] = {each: [] for each in Operation}
-        self._chances: dict[Operation, list[Chance]] = {each: [] for each in Operation}
+        self._queues: dict[Operation, deque[Fault]] = {
+            operation: deque() for operation in Operation
+        }
+        self._standing: dict[Operation, list[Standing]] = {operation: [] for operation in Operation}
+        self._chances: dict[Operation, list[Chance]] = {operation: [] for operation in Operation}
         self._released = asyncio.Event()
         self._held = 0
         self.injected: Counter[tuple[Operation, FaultKind]] = Counter()
@@ -272,12 +274,17 @@ class FaultPlan:
     def to_json(self) -> dict[str, Any]:
         """Return what is to come and what has happened."""
         return {
-            "queued": {each: [asdict(fault) for fault in self._queues[each]] for each in Operation},
+            "queued": {
+                operation: [asdict(fault) for fault in self._queues[operation]]
+                for operation in Operation
+            },
             "standing": {
-                each: [asdict(standing) for standing in self._standing[each]] for each in Operation
+                operation: [asdict(standing) for standing in self._standing[operation]]
+                for operation in Operation
             },
             "chances": {
-                each: [asdict(chance) for chance in self._chances[each]] for each in Operation
+                operation: [asdict(chance) for chance in self._chances[operation]]
+                for operation in Operation
             },
             "held": self._held,
             "injected": {
@@ -288,7 +295,11 @@ class FaultPlan:
     def _stands(self, operation: Operation) -> Fault | None:
         now = self._clock.now()
         standing = self._standing[operation]
-        standing[:] = [each for each in standing if each.until is None or each.until > now]
+        standing[:] = [
+            standing_fault
+            for standing_fault in standing
+            if standing_fault.until is None or standing_fault.until > now
+        ]
         return standing[0].fault if standing else None
 
     def _draw(self, operation: Operation) -> Fault | None:
@@ -304,7 +315,7 @@ def fault_from_json(raw: Mapping[str, Any]) -> Fault:
     Raises:
         ValueError: An unknown name, or a value that does not fit.
     """
-    unknown = set(raw) - {each.name for each in fields(Fault)}
+    unknown = set(raw) - {field.name for field in fields(Fault)}
     if unknown:
         raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
     values = dict(raw)
@@ -313,7 +324,7 @@ def fault_from_json(raw: Mapping[str, Any]) -> Fault:
             raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in kinds)}")
     for name, kind in _MEMBERS.items():
         if name in values:
-            if any(type(each) is not kind for each in values[name]):
+            if any(type(member) is not kind for member in values[name]):
                 raise ValueError(f"{name} holds what is not {kind.__name__}")
             values[name] = tuple(values[name])
     values["kind"] = _word(FaultKind, "kind", values.get("kind", ""))

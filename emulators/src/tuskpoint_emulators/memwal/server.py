@@ -175,9 +175,9 @@ class MemWalEmulator:
         }
 
     def _begin(self) -> None:
-        made = {self.credentials.account_id: self.credentials.account}
+        own_accounts = {self.credentials.account_id: self.credentials.account}
         self.accounts.clear()
-        self.accounts.update(self.settings.accounts or made)
+        self.accounts.update(self.settings.accounts or own_accounts)
         settings = self.settings
         self._statistics = Statistics()
         self._ledger = Ledger(self.clock, settings.lifetime_s)
@@ -209,10 +209,10 @@ class MemWalEmulator:
         return unsigned.config_answer(self.url, limited=self.limiter.enabled)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        found = self._routes.find(request.raw_path.partition("?")[0])
-        if found is None:
+        match = self._routes.find(request.raw_path.partition("?")[0])
+        if match is None:
             return _response(Answer(404))
-        path, answerers, parameters = found
+        path, answerers, parameters = match
         answerer = answerers.get(request.method)
         try:
             if answerer is None:
@@ -245,9 +245,9 @@ class MemWalEmulator:
         caller = await self._admit(request, raw)
         fault = self.faults.take(operation)
         await self._strike(request, operation, fault, Stage.BEFORE)
-        refused = self.limiter.take(caller.public_key, caller.account_id, endpoint.points)
-        if refused is not None:
-            return refused
+        refusal = self.limiter.take(caller.public_key, caller.account_id, endpoint.points)
+        if refusal is not None:
+            return refusal
         self.statistics.calls[operation] += 1
         self.statistics.points[operation] += endpoint.points
         query = request.raw_path.partition("?")[2]

@@ -122,8 +122,10 @@ class FaultPlan:
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
-        self._queues: dict[Operation, deque[Fault]] = {each: deque() for each in Operation}
-        self._chances: dict[Operation, list[Chance]] = {each: [] for each in Operation}
+        self._queues: dict[Operation, deque[Fault]] = {
+            operation: deque() for operation in Operation
+        }
+        self._chances: dict[Operation, list[Chance]] = {operation: [] for operation in Operation}
         self._released = asyncio.Event()
         self._held = 0
         self.injected: Counter[tuple[Operation, FaultKind]] = Counter()
@@ -203,9 +205,13 @@ class FaultPlan:
     def to_json(self) -> dict[str, Any]:
         """Return what is to come and what has happened."""
         return {
-            "queued": {each: [asdict(fault) for fault in self._queues[each]] for each in Operation},
+            "queued": {
+                operation: [asdict(fault) for fault in self._queues[operation]]
+                for operation in Operation
+            },
             "chances": {
-                each: [asdict(chance) for chance in self._chances[each]] for each in Operation
+                operation: [asdict(chance) for chance in self._chances[operation]]
+                for operation in Operation
             },
             "held": self._held,
             "injected": {
@@ -226,7 +232,7 @@ def fault_from_json(raw: Mapping[str, Any]) -> Fault:
     Raises:
         ValueError: An unknown name, or a value that does not fit.
     """
-    unknown = set(raw) - {each.name for each in fields(Fault)}
+    unknown = set(raw) - {field.name for field in fields(Fault)}
     if unknown:
         raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
     values = dict(raw)

@@ -200,9 +200,9 @@ class WalrusEmulator:
         url = request.rel_url.raw_path_qs
         ranged = "Range" in request.headers
         if cdn is not None:
-            kept = cdn.find(url, ranged=ranged)
-            if kept is not None:
-                return Answer(kept.code, kept.body, {**kept.headers, "X-Cache": "HIT"})
+            hit = cdn.find(url, ranged=ranged)
+            if hit is not None:
+                return Answer(hit.code, hit.body, {**hit.headers, "X-Cache": "HIT"})
         try:
             answer: Answer = await handler(request, *match.parameters())
         except Failure as failure:

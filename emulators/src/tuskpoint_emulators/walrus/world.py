@@ -139,13 +139,13 @@ class World:
 
     def is_hidden(self, blob_id: bytes) -> bool:
         """Tell whether this read of a blob finds nothing, and count it."""
-        left = self._hidden.get(blob_id, 0)
-        if not left:
+        reads = self._hidden.get(blob_id, 0)
+        if not reads:
             return False
-        if left == 1:
+        if reads == 1:
             del self._hidden[blob_id]
         else:
-            self._hidden[blob_id] = left - 1
+            self._hidden[blob_id] = reads - 1
         return True
 
     async def strike(self, operation: Operation, fault: Fault | None, stage: Stage) -> None:

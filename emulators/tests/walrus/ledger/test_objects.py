@@ -72,8 +72,8 @@ def test_burnt_object_leaves_the_content() -> None:
 def test_attributes() -> None:
     ledger = ledger_at()
     ledger.store(ID, DATA, StoreOptions(), is_quilt=True, attributes={"content-type": "text/plain"})
-    (held,) = ledger.objects(ID)
-    assert held.attributes == {"_walrusBlobType": "quilt", "content-type": "text/plain"}
+    (blob_object,) = ledger.objects(ID)
+    assert blob_object.attributes == {"_walrusBlobType": "quilt", "content-type": "text/plain"}
     assert ledger.read(ID).is_quilt
 
 
@@ -82,40 +82,40 @@ def test_attributes() -> None:
 
 def test_extending_costs_storage_only() -> None:
     ledger = ledger_at()
-    held = put(ledger, 5, permanent=True)["newlyCreated"]["blobObject"]["id"]
+    object_id = put(ledger, 5, permanent=True)["newlyCreated"]["blobObject"]["id"]
     cost = ledger.statistics.cost
-    assert ledger.extend_object(held, 3).end_epoch == 108
+    assert ledger.extend_object(object_id, 3).end_epoch == 108
     assert ledger.statistics.cost - cost == UNITS * 100_000 * 3
     assert ledger.read(ID).end_epoch == 108
     with pytest.raises(EpochsOutOfRange):
-        ledger.extend_object(held, 46)
-    assert ledger.extend_object(held, 45).end_epoch == 153
+        ledger.extend_object(object_id, 46)
+    assert ledger.extend_object(object_id, 45).end_epoch == 153
 
 
 def test_only_certified_objects_are_extended() -> None:
     ledger = ledger_at()
-    held = ledger.register(ID, DATA, StoreOptions(epochs=5))
+    blob_object = ledger.register(ID, DATA, StoreOptions(epochs=5))
     with pytest.raises(StoreFailed):
-        ledger.extend_object(held.id, 1)
+        ledger.extend_object(blob_object.id, 1)
 
 
 def test_deleting_the_last_object_takes_the_content() -> None:
     ledger = ledger_at()
-    held = [put(ledger)["newlyCreated"]["blobObject"]["id"] for _ in range(2)]
-    ledger.delete_object(held[0])
+    object_ids = [put(ledger)["newlyCreated"]["blobObject"]["id"] for _ in range(2)]
+    ledger.delete_object(object_ids[0])
     assert ledger.read(ID).data == DATA
-    ledger.delete_object(held[1])
+    ledger.delete_object(object_ids[1])
     with pytest.raises(BlobNotFound):
         ledger.read(ID)
     with pytest.raises(ObjectNotFound):
-        ledger.delete_object(held[1])
+        ledger.delete_object(object_ids[1])
 
 
 def test_permanent_objects_are_not_deleted() -> None:
     ledger = ledger_at()
-    held = put(ledger, permanent=True)["newlyCreated"]["blobObject"]["id"]
+    object_id = put(ledger, permanent=True)["newlyCreated"]["blobObject"]["id"]
     with pytest.raises(StoreFailed):
-        ledger.delete_object(held)
+        ledger.delete_object(object_id)
     assert ledger.read(ID).data == DATA
 
 

@@ -47,7 +47,7 @@ def account_from_json(raw: Any) -> Account:
         raise ValueError("delegates is no list")
     if type(active) is not bool:
         raise ValueError("active is neither true nor false")
-    return Account(owner, frozenset(public_key(each) for each in delegates), active)
+    return Account(owner, frozenset(public_key(delegate) for delegate in delegates), active)
 
 
 def public_key(raw: Any) -> str:

@@ -125,8 +125,8 @@ class Gate:
     def _burn(self, nonce: str) -> None:
         now = self._clock.now()
         # All live equally long, so the first are the oldest.
-        for known in [*takewhile(lambda each: self._nonces[each] <= now, self._nonces)]:
-            del self._nonces[known]
+        for stale_nonce in [*takewhile(lambda key: self._nonces[key] <= now, self._nonces)]:
+            del self._nonces[stale_nonce]
         if nonce in self._nonces:
             raise Refused(Answer(401))
         self._nonces[nonce] = now + 2 * self._max_drift_s + 300

@@ -32,10 +32,10 @@ class RateLimits:
     account_sustained: int = 500
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if type(value) is not int or value < 0:
-                raise ValueError(f"{each.name} is no whole number from 0 on")
+                raise ValueError(f"{field.name} is no whole number from 0 on")
 
 
 class Limiter:
@@ -61,16 +61,16 @@ class Limiter:
         if not self.enabled or not points:
             return None
         now = self._clock.now()
-        for layer, who, seconds in (
+        for layer, identity, seconds in (
             ("delegate_key", public_key, MINUTE_S),
             ("account_burst", account_id, MINUTE_S),
             ("account_sustained", account_id, HOUR_S),
         ):
             limit = getattr(self.limits, layer)
-            window = self._windows.setdefault((layer, who), deque())
+            window = self._windows.setdefault((layer, identity), deque())
             while window and window[0][0] <= now - seconds:
                 window.popleft()
-            if sum(taken for _, taken in window) + points > limit:
+            if sum(cost for _, cost in window) + points > limit:
                 return limited(layer, limit, _RETRY_AFTER_S[seconds])
             window.append((now, points))
         return None

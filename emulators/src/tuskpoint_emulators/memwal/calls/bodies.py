@@ -111,7 +111,7 @@ class Body:
     def vector(self) -> Vector:
         """Return the vector, of `DIMENSION` numbers."""
         value = self._fields.get("vector")
-        if not isinstance(value, list) or not all(_is_number(each) for each in value):
+        if not isinstance(value, list) or not all(_is_number(number) for number in value):
             _wrong_shape("vector is no list of numbers")
         if len(value) != DIMENSION:
             raise refused(f"vector must have {DIMENSION} dimensions, has {len(value)}")
@@ -122,9 +122,9 @@ class Body:
         value = self._fields.get("scoring_weights")
         if value is None:
             return {}
-        if not isinstance(value, dict) or not all(_is_number(each) for each in value.values()):
+        if not isinstance(value, dict) or not all(_is_number(number) for number in value.values()):
             _wrong_shape("scoring_weights is no object of numbers")
-        return {name: float(each) for name, each in value.items()}
+        return {name: float(number) for name, number in value.items()}
 
 
 def job_ids(values: list[Any]) -> list[str]:
@@ -133,7 +133,7 @@ def job_ids(values: list[Any]) -> list[str]:
     Raises:
         Refused: One is no text.
     """
-    if any(not isinstance(each, str) for each in values):
+    if any(not isinstance(value, str) for value in values):
         _wrong_shape("job_ids holds what is no string")
     return values
 

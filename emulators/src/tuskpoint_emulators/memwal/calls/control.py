@@ -176,20 +176,20 @@ class Control:
         return json_answer(self._accounts_to_json())
 
     def _accounts_to_json(self) -> Json:
-        return {name: each.to_json() for name, each in self._emulator.accounts.items()}
+        return {name: account.to_json() for name, account in self._emulator.accounts.items()}
 
     async def _memories(self, _request: web.Request, _: tuple[str, ...]) -> Answer:
-        held = [
+        memories = [
             {
-                "blob_id": each.blob_id,
-                "owner": each.owner,
-                "namespace": each.namespace,
-                "text": each.text,
-                "created_at": each.created_at,
+                "blob_id": memory.blob_id,
+                "owner": memory.owner,
+                "namespace": memory.namespace,
+                "text": memory.text,
+                "created_at": memory.created_at,
             }
-            for each in self._emulator.ledger.memories()
+            for memory in self._emulator.ledger.memories()
         ]
-        return json_answer({"memories": held})
+        return json_answer({"memories": memories})
 
     async def _add_memory(self, request: web.Request, _: tuple[str, ...]) -> Answer:
         def add(body: Json) -> Json:
@@ -217,7 +217,7 @@ _PLAN = frozenset({"operation", "fault", "times", "probability", "seconds", "see
 
 
 async def _changed(
-    request: web.Request, known: Collection[str], change: Callable[[Json], Json]
+    request: web.Request, names: Collection[str], change: Callable[[Json], Json]
 ) -> Answer:
     """Apply a JSON body, or say what is wrong with it."""
     raw = await request.read()
@@ -225,7 +225,7 @@ async def _changed(
         body = json.loads(raw or b"{}")
         if not isinstance(body, dict):
             raise ValueError("the body is no JSON object")
-        unknown = set(body) - set(known)
+        unknown = set(body) - set(names)
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
         return json_answer(change(body))

@@ -32,7 +32,7 @@ class Routes(Generic[T]):
             raw_path: Still percent-encoded.
         """
         for path, (pattern, answerers) in self._routes.items():
-            found = pattern.fullmatch(raw_path)
-            if found is not None:
-                return path, answerers, tuple(unquote(each) for each in found.groups())
+            match = pattern.fullmatch(raw_path)
+            if match is not None:
+                return path, answerers, tuple(unquote(parameter) for parameter in match.groups())
         return None

@@ -117,8 +117,8 @@ class Endpoints:
             "/api/remember/{job_id}": Endpoint(Operation.JOB_STATUS, 1, self.job_status),
             "/v1/owners/{owner}/namespaces": Endpoint(Operation.NAMESPACES, 1, self.namespaces),
         }
-        return {("POST", path): each for path, each in post.items()} | {
-            ("GET", path): each for path, each in get.items()
+        return {("POST", path): endpoint for path, endpoint in post.items()} | {
+            ("GET", path): endpoint for path, endpoint in get.items()
         }
 
     def remember(self, call: Call) -> Answer:
@@ -136,14 +136,14 @@ class Endpoints:
 
     def remember_bulk(self, call: Call) -> Answer:
         """Accept up to 20 texts, each a job of its own and without a key."""
-        items = [Body(each, "an item") for each in call.body.members("items")]
+        items = [Body(member, "an item") for member in call.body.members("items")]
         accepted = [(item.namespace(), item.text()) for item in items]
         self._check_quota(call.caller.owner, *(text for _, text in accepted))
-        begun = [
+        job_ids = [
             self._jobs.begin(call.caller.owner, namespace, text, call.fate(position))
             for position, (namespace, text) in enumerate(accepted)
         ]
-        return json_answer({"job_ids": begun, "total": len(begun), "status": "running"}, 202)
+        return json_answer({"job_ids": job_ids, "total": len(job_ids), "status": "running"}, 202)
 
     def job_status(self, call: Call) -> Answer:
         """Tell how a job stands."""
@@ -151,8 +151,8 @@ class Endpoints:
         job = self._jobs.find(call.caller.owner, job_id)
         if job is None:
             raise refused(f"Remember job not found: {job_id}", 404)
-        shown = self._job_to_json(job)
-        return json_answer({**shown, "owner": job.owner, "namespace": job.namespace})
+        answer = self._job_to_json(job)
+        return json_answer({**answer, "owner": job.owner, "namespace": job.namespace})
 
     def bulk_status(self, call: Call) -> Answer:
         """Tell how up to 20 jobs stand."""
@@ -171,11 +171,11 @@ class Endpoints:
         body.maybe("sort")
         hits, dropped = self._look_up(call, namespace, query, limit)
         results = [self._hit_to_json(hit, weights) for hit in hits]
-        if any("score" in each for each in results):
-            results.sort(key=lambda each: -float(each["score"]))
+        if any("score" in result for result in results):
+            results.sort(key=lambda result: -float(result["score"]))
         if call.fault is not None and call.has(FaultKind.INVENT):
             results += [_invented(text, call.fault.distance) for text in call.fault.texts]
-            results.sort(key=lambda each: float(each["distance"]))
+            results.sort(key=lambda result: float(result["distance"]))
         answer: dict[str, Any] = {"results": results, "total": len(results)}
         return json_answer({**answer, "dropped_count": dropped} if dropped else answer)
 
@@ -193,8 +193,8 @@ class Endpoints:
             raise refused("encrypted_data is not base64") from None
         owner = call.caller.owner
         memory = self._ledger.store(owner, namespace, None, vector=vector, size=len(content))
-        shown = {"id": memory.blob_id, "blob_id": memory.blob_id}
-        return json_answer({**shown, "owner": owner, "namespace": namespace})
+        ids = {"id": memory.blob_id, "blob_id": memory.blob_id}
+        return json_answer({**ids, "owner": owner, "namespace": namespace})
 
     def recall_manual(self, call: Call) -> Answer:
         """Return the blobs nearest to a vector, without their texts."""
@@ -220,7 +220,7 @@ class Endpoints:
         body.maybe("occurred_at")
         owner = call.caller.owner
         self._check_quota(owner, text)
-        sentences = [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+        sentences = [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
         facts = []
         for position, sentence in enumerate(sentences[:MAX_FACTS]):
             job_id = self._jobs.begin(owner, namespace, sentence, call.fate(position))
@@ -237,7 +237,7 @@ class Endpoints:
     def embed(self, call: Call) -> Answer:
         """Return the vector of a text."""
         vector = embed(call.body.text(limit=MAX_SHORT_TEXT_BYTES))
-        return json_answer({"vector": [float(each) for each in vector]})
+        return json_answer({"vector": [float(component) for component in vector]})
 
     def ask(self, call: Call) -> Answer:
         """Answer a question with the memories nearest to it, as they are."""
@@ -248,8 +248,8 @@ class Endpoints:
             {"blob_id": hit.memory.blob_id, "text": hit.memory.text, "distance": hit.distance}
             for hit in hits
         ]
-        said = " ".join(str(each["text"]) for each in memories)
-        answer = said or "I do not remember anything about that."
+        text = " ".join(str(memory["text"]) for memory in memories)
+        answer = text or "I do not remember anything about that."
         return json_answer({"answer": answer, "memories_used": len(memories), "memories": memories})
 
     def restore(self, call: Call) -> Answer:
@@ -274,11 +274,11 @@ class Endpoints:
         """Tell whose memories these are, and how many a namespace holds."""
         namespace = call.body.namespace()
         owner = call.caller.owner
-        held = list(self._ledger.memories(owner, namespace))
+        memories = list(self._ledger.memories(owner, namespace))
         return json_answer(
             {
-                "memory_count": len(held),
-                "storage_bytes": sum(each.size for each in held),
+                "memory_count": len(memories),
+                "storage_bytes": sum(memory.size for memory in memories),
                 "namespace": namespace,
                 "owner": owner,
             }
@@ -299,15 +299,17 @@ class Endpoints:
         query = {name: values[-1] for name, values in parse_qs(call.query).items()}
         cursor, limit = query.get("updated_after"), _page_size(query.get("limit"))
         after = (float("-inf"), "") if cursor is None else _position(cursor)
-        found = [
-            each for each in self._ledger.namespaces(owner) if (each.updated_at, each.name) > after
+        namespaces = [
+            namespace
+            for namespace in self._ledger.namespaces(owner)
+            if (namespace.updated_at, namespace.name) > after
         ]
-        page = found[:limit]
+        page = namespaces[:limit]
         return json_answer(
             {
-                "namespaces": [_namespace_to_json(each) for each in page],
+                "namespaces": [_namespace_to_json(namespace) for namespace in page],
                 "next_cursor": _cursor(page[-1]) if page else cursor,
-                "has_more": len(page) < len(found),
+                "has_more": len(page) < len(namespaces),
                 "snapshot_version": self._ledger.changes,
             }
         )
@@ -317,14 +319,14 @@ class Endpoints:
         vector = embed(query)
         shelves = {(call.caller.owner, namespace)}
         if call.has(FaultKind.LEAK):
-            shelves = {(each.owner, each.namespace) for each in self._ledger.memories()}
+            shelves = {(memory.owner, memory.namespace) for memory in self._ledger.memories()}
         hits = [
             hit for shelf in sorted(shelves) for hit in self._ledger.nearest(*shelf, vector, limit)
         ]
         return self._ledger.sift(sorted(hits, key=lambda hit: hit.distance)[:limit])
 
     def _hit_to_json(self, hit: Hit, weights: dict[str, float]) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "blob_id": hit.memory.blob_id,
             "text": hit.memory.text,
             "distance": hit.distance,
@@ -335,21 +337,21 @@ class Endpoints:
             days = (self._clock.now() - hit.memory.created_at) / _DAY_S
             half_life = weights.get("recency_half_life_days", 0.0)
             half_life = half_life if half_life > 0 else _HALF_LIFE_DAYS
-            shown["score"] = (
+            fields["score"] = (
                 weights.get("semantic", 1.0) * (1.0 - hit.distance)
                 + recency * 0.5 ** (days / half_life)
                 + importance * IMPORTANCE
             )
-        return shown
+        return fields
 
     def _job_to_json(self, job: Job) -> dict[str, Any]:
         status = self._jobs.status(job)
-        shown: dict[str, Any] = {"job_id": job.job_id, "status": status}
+        fields: dict[str, Any] = {"job_id": job.job_id, "status": status}
         if status in (JobStatus.UPLOADED, JobStatus.DONE):
-            shown["blob_id"] = job.blob_id
+            fields["blob_id"] = job.blob_id
         if status is JobStatus.FAILED:
-            shown["error"] = job.error
-        return shown
+            fields["error"] = job.error
+        return fields
 
     def _check_quota(self, owner: str, *texts: str) -> None:
         size = sum(len(text.encode()) for text in texts)

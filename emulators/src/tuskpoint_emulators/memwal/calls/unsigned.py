@@ -70,8 +70,8 @@ def sui_answer(raw: bytes) -> Answer:
     if parameters[0] != PACKAGE_ID:
         missing = {"error": {"code": "notExists", "object_id": parameters[0]}}
         return json_answer({"jsonrpc": "2.0", "id": number, "result": missing})
-    found = {"data": {"objectId": PACKAGE_ID, "version": "1", "digest": "1" * 44}}
-    return json_answer({"jsonrpc": "2.0", "id": number, "result": found})
+    package = {"data": {"objectId": PACKAGE_ID, "version": "1", "digest": "1" * 44}}
+    return json_answer({"jsonrpc": "2.0", "id": number, "result": package})
 
 
 def _rpc_error(number: Any, code: int, message: str) -> Answer:

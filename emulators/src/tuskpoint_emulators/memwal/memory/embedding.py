@@ -63,7 +63,7 @@ def _parts(word: str) -> tuple[NDArray[np.intp], Vector]:
     """Return where a word adds to a vector, and how much."""
     weight = _COMMON_WEIGHT if word in _COMMON_WORDS else 1.0
     padded = f"^{word}$"
-    grams = {padded[at : at + _GRAM] for at in range(len(padded) - _GRAM + 1)}
+    grams = {padded[start : start + _GRAM] for start in range(len(padded) - _GRAM + 1)}
     features = [(f"w:{stem(word)}", weight)]
     features += [(f"g:{gram}", weight * _GRAM_WEIGHT / len(grams) ** 0.5) for gram in sorted(grams)]
     places, weights = [], []

@@ -183,7 +183,7 @@ class Jobs:
     def settle(self) -> None:
         """Bring what is done into the ledger."""
         now = self._clock.now()
-        ended = [each for each in self._open.values() if each.status(now) in _ENDED]
+        ended = [job for job in self._open.values() if job.status(now) in _ENDED]
         for job in ended:
             del self._open[job.job_id]
             if job.ending is Ending.DONE:
@@ -198,7 +198,7 @@ class Jobs:
 
     def unstick(self) -> int:
         """Let the jobs that are stuck begin anew, and return how many those are."""
-        stuck = [each for each in self._open.values() if each.ending is Ending.STUCK]
+        stuck = [job for job in self._open.values() if job.ending is Ending.STUCK]
         for job in stuck:
             job.ending, job.begun_at = Ending.DONE, self._clock.now()
         return len(stuck)

@@ -111,7 +111,7 @@ class Ledger:
             blob_id: By default a new one.
             created_at: By default now.
         """
-        at = self._clock.now() if created_at is None else created_at
+        stored_at = self._clock.now() if created_at is None else created_at
         memory = Memory(
             blob_id=blob_id_of(secrets.token_hex(16)) if blob_id is None else blob_id,
             owner=owner,
@@ -119,8 +119,8 @@ class Ledger:
             text=text,
             vector=embed(text or "") if vector is None else vector,
             size=len((text or "").encode()) if size is None else size,
-            created_at=at,
-            expires_at=None if self._lifetime_s is None else at + self._lifetime_s,
+            created_at=stored_at,
+            expires_at=None if self._lifetime_s is None else stored_at + self._lifetime_s,
         )
         self._blobs[memory.blob_id] = memory
         self._sizes[owner] += memory.size
@@ -129,13 +129,15 @@ class Ledger:
 
     def memories(self, owner: str | None = None, namespace: str | None = None) -> Iterator[Memory]:
         """Iterate over what the index holds, oldest first on each shelf."""
-        for (whose, where), rows in self._index.items():
-            if owner in (None, whose) and namespace in (None, where):
+        for (shelf_owner, shelf_namespace), rows in self._index.items():
+            if owner in (None, shelf_owner) and namespace in (None, shelf_namespace):
                 yield from rows.values()
 
     def texts(self, namespace: str | None = None) -> list[str]:
         """Return the texts that the index holds."""
-        return [each.text for each in self.memories(namespace=namespace) if each.text is not None]
+        return [
+            memory.text for memory in self.memories(namespace=namespace) if memory.text is not None
+        ]
 
     def stored_bytes(self, owner: str) -> int:
         """Return how much an owner has stored."""
@@ -151,12 +153,14 @@ class Ledger:
         matrix = self._matrices.get(shelf)
         if matrix is None:
             matrix = self._matrices[shelf] = np.stack(
-                [_unit(each.vector) for each in rows.values()]
+                [_unit(memory.vector) for memory in rows.values()]
             )
         distances = 1.0 - matrix @ (vector / np.float32(length))
         memories = list(rows.values())
         order = np.argsort(distances, kind="stable")[:limit]
-        return [Hit(memories[at], min(max(float(distances[at]), 0.0), 2.0)) for at in order]
+        return [
+            Hit(memories[index], min(max(float(distances[index]), 0.0), 2.0)) for index in order
+        ]
 
     def sift(self, hits: list[Hit]) -> tuple[list[Hit], int]:
         """Return the hits that can be read, and how many cannot.
@@ -181,14 +185,14 @@ class Ledger:
         """Index up to `limit` blobs of a shelf that the index lacks."""
         present = self._index.get((owner, namespace), {})
         blobs = [
-            each
-            for each in self._blobs.values()
-            if (each.owner, each.namespace) == (owner, namespace) and not self._is_gone(each)
+            memory
+            for memory in self._blobs.values()
+            if (memory.owner, memory.namespace) == (owner, namespace) and not self._is_gone(memory)
         ]
-        missing = [each for each in blobs if each.blob_id not in present]
+        missing = [memory for memory in blobs if memory.blob_id not in present]
         skipped = len(blobs) - len(missing)
         page = missing[:limit]
-        readable = [each for each in page if each.text is not None]
+        readable = [memory for memory in page if memory.text is not None]
         for memory in readable:
             self._shelve(memory)
         return Restored(
@@ -209,17 +213,17 @@ class Ledger:
 
     def namespaces(self, owner: str) -> list[Namespace]:
         """Return the namespaces in which an owner has memories, the longest unchanged first."""
-        found = [
+        namespaces = [
             Namespace(
-                name=where,
+                name=name,
                 memories=len(rows),
-                size=sum(each.size for each in rows.values()),
-                updated_at=max(each.created_at for each in rows.values()),
+                size=sum(memory.size for memory in rows.values()),
+                updated_at=max(memory.created_at for memory in rows.values()),
             )
-            for (whose, where), rows in self._index.items()
-            if whose == owner and rows
+            for (shelf_owner, name), rows in self._index.items()
+            if shelf_owner == owner and rows
         ]
-        return sorted(found, key=lambda each: (each.updated_at, each.name))
+        return sorted(namespaces, key=lambda namespace: (namespace.updated_at, namespace.name))
 
     def _is_gone(self, memory: Memory) -> bool:
         return memory.expires_at is not None and memory.expires_at <= self._clock.now()

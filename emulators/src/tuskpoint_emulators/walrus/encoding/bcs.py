@@ -52,9 +52,9 @@ class Reader:
         end = self._at + size
         if end > len(self._data):
             raise Malformed(f"{len(self._data)} bytes end before {end}")
-        taken = self._data[self._at : end]
+        data = self._data[self._at : end]
         self._at = end
-        return taken
+        return data
 
     def rest(self) -> bytes:
         """Return what has not been read."""

@@ -302,16 +302,18 @@ def _opened(data: bytes) -> dict[str, PatchEntry]:
         if columns > MAX_INDEX_COLUMNS:
             raise NotAQuilt(f"an index of {size} bytes is none")
         reader = bcs.Reader(_columns(data, 0, columns)[_INDEX_PREFIX_BYTES:size])
-        found: dict[str, PatchEntry] = {}
+        by_identifier: dict[str, PatchEntry] = {}
         start = columns
         for _ in range(reader.count()):
             end = reader.number(2)
             identifier = reader.string()
-            found.setdefault(identifier, PatchEntry(identifier, start, end, reader.string_map()))
+            by_identifier.setdefault(
+                identifier, PatchEntry(identifier, start, end, reader.string_map())
+            )
             start = end
     except bcs.Malformed as broken:
         raise NotAQuilt(f"the bytes hold no index: {broken}") from broken
-    return found
+    return by_identifier
 
 
 def _columns(data: bytes, start: int, end: int) -> bytes:

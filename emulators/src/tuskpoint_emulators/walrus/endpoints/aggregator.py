@@ -54,8 +54,8 @@ class Aggregator:
         """Return a blob, or a range of it."""
 
         def read() -> Answer:
-            stored = self._read(_blob_id(blob_id))
-            return _blob_answer(request, stored)
+            content = self._read(_blob_id(blob_id))
+            return _blob_answer(request, content)
 
         check_read_query(request.rel_url.raw_query_string)
         _blob_id(blob_id)
@@ -66,16 +66,16 @@ class Aggregator:
 
         def read() -> Answer:
             try:
-                found, stored = self._world.ledger.read_object(_object_id(object_id))
+                blob_object, content = self._world.ledger.read_object(_object_id(object_id))
             except (ObjectNotFound, BlobNotFound):
                 raise refused(Reason.BLOB_NOT_FOUND) from None
             except BlobForbidden:
                 raise refused(Reason.FORBIDDEN_BLOB) from None
-            self._check_visible(stored)
-            answer = _blob_answer(request, stored)
+            self._check_visible(content)
+            answer = _blob_answer(request, content)
             if answer.code != 200:
                 return answer
-            return _with_tags(answer, found.attributes, self._settings.allowed_headers)
+            return _with_tags(answer, blob_object.attributes, self._settings.allowed_headers)
 
         check_read_query(request.rel_url.raw_query_string)
         _object_id(object_id)
@@ -89,11 +89,11 @@ class Aggregator:
                 raise refused(Reason.INVALID_BYTE_RANGE, "length must be greater than 0")
             if start + length > _U64:
                 raise refused(Reason.INVALID_BYTE_RANGE, "start + length overflows")
-            stored = self._read(_blob_id(blob_id))
-            if start + length > len(stored.data):
+            content = self._read(_blob_id(blob_id))
+            if start + length > len(content.data):
                 raise refused(Reason.INVALID_BYTE_RANGE, "the range ends beyond the blob")
             etag = f"{blob_id}-{start}-{length}"
-            return Answer(200, stored.data[start : start + length], _headers(request, etag))
+            return Answer(200, content.data[start : start + length], _headers(request, etag))
 
         start, length = byte_range_query(request.rel_url.raw_query_string)
         _blob_id(blob_id)
@@ -103,9 +103,9 @@ class Aggregator:
         """Return a blob piece by piece."""
 
         def read() -> Answer:
-            stored = self._read(_blob_id(blob_id))
+            content = self._read(_blob_id(blob_id))
             headers = {**_headers(request, blob_id), _STREAMING: "true"}
-            return Answer(200, stored.data, headers, streamed=True)
+            return Answer(200, content.data, headers, streamed=True)
 
         _blob_id(blob_id)
         return await self._answer(Operation.GET_BLOB, "stream", read)
@@ -114,17 +114,17 @@ class Aggregator:
         """Return the patch of an ID; one that leads nowhere is an internal error."""
 
         def read() -> Answer:
-            stored = self._read(wanted.quilt_id)
+            content = self._read(parsed_id.quilt_id)
             try:
-                if wanted.version != 1:
+                if parsed_id.version != 1:
                     raise quilt.NotAQuilt("no such quilt version")
-                patch = quilt.read_by_range(stored.data, wanted.start, wanted.end)
+                patch = quilt.read_by_range(content.data, parsed_id.start, parsed_id.end)
             except quilt.NotAQuilt:
                 raise refused(Reason.INTERNAL_ERROR) from None
-            return self._patch_answer(request, wanted.quilt_id, patch)
+            return self._patch_answer(request, parsed_id.quilt_id, patch)
 
         try:
-            wanted = quilt.parse_patch_id(patch_id)
+            parsed_id = quilt.parse_patch_id(patch_id)
         except quilt.MalformedPatchId as error:
             raise _bad_path(str(error)) from None
         return await self._answer(Operation.GET_PATCH, "by-quilt-patch-id", read)
@@ -135,39 +135,39 @@ class Aggregator:
         """Return the patch that a quilt holds under an identifier."""
 
         def read() -> Answer:
-            stored = self._read(wanted)
+            content = self._read(blob_id)
             try:
-                patch = self._patches.by_identifier(stored, identifier)
+                patch = self._patches.by_identifier(content, identifier)
             except quilt.NotAQuilt:
                 raise refused(Reason.INTERNAL_ERROR) from None
             except quilt.PatchNotFound:
                 raise refused(Reason.QUILT_PATCH_NOT_FOUND) from None
-            return self._patch_answer(request, wanted, patch)
+            return self._patch_answer(request, blob_id, patch)
 
-        wanted = _blob_id(quilt_id)
+        blob_id = _blob_id(quilt_id)
         return await self._answer(Operation.GET_PATCH, "by-quilt-id", read)
 
     async def list_patches(self, _request: web.Request, quilt_id: str) -> Answer:
         """Return the identifiers, patch IDs and tags of a quilt."""
 
         def read() -> Answer:
-            stored = self._read(wanted)
+            content = self._read(blob_id)
             try:
-                found = self._patches.entries(stored)
+                entries = self._patches.entries(content)
             except quilt.NotAQuilt:
                 raise refused(Reason.INTERNAL_ERROR) from None
             return json_answer(
                 [
                     {
                         "identifier": entry.identifier,
-                        "patch_id": quilt.patch_id(wanted, entry.start, entry.end),
+                        "patch_id": quilt.patch_id(blob_id, entry.start, entry.end),
                         "tags": dict(entry.tags),
                     }
-                    for entry in found
+                    for entry in entries
                 ]
             )
 
-        wanted = _blob_id(quilt_id)
+        blob_id = _blob_id(quilt_id)
         return await self._answer(Operation.LIST, "patches", read)
 
     async def concat(self, request: web.Request) -> Answer:
@@ -198,19 +198,19 @@ class Aggregator:
             Failure: HTTP 404, 451 or 403.
         """
         try:
-            stored = self._world.ledger.read(blob_id)
+            content = self._world.ledger.read(blob_id)
         except BlobNotFound:
             raise refused(Reason.BLOB_NOT_FOUND) from None
         except BlobForbidden:
             raise refused(Reason.FORBIDDEN_BLOB) from None
-        self._check_visible(stored)
-        return stored
+        self._check_visible(content)
+        return content
 
-    def _check_visible(self, stored: StoredContent) -> None:
-        if self._world.is_hidden(stored.blob_id):
+    def _check_visible(self, content: StoredContent) -> None:
+        if self._world.is_hidden(content.blob_id):
             raise refused(Reason.BLOB_NOT_FOUND)
         highest = self._settings.max_blob_bytes
-        if highest is not None and len(stored.data) > highest:
+        if highest is not None and len(content.data) > highest:
             raise refused(Reason.BLOB_TOO_LARGE, str(highest))
 
     def _patch_answer(self, request: web.Request, quilt_id: bytes, patch: quilt.Patch) -> Answer:
@@ -225,12 +225,12 @@ class Aggregator:
     def _joined(self, request: web.Request, ids: list[str]) -> Answer:
         if not ids:
             raise text(400, "at least one blob ID or object ID must be provided")
-        wanted = [self._resolved(each) for each in ids]
+        blob_ids = [self._resolved(raw_id) for raw_id in ids]
         digest = hashlib.sha256(",".join(ids).encode()).digest()
         etag = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         headers = _headers(request, etag)
         body = bytearray()
-        for blob_id in wanted:
+        for blob_id in blob_ids:
             try:
                 body += self._read(blob_id).data
             except Failure:
@@ -250,14 +250,14 @@ class Aggregator:
             raise refused(Reason.OBJECT_ID_RESOLUTION_FAILED, raw) from None
 
 
-def _blob_answer(request: web.Request, stored: StoredContent) -> Answer:
-    headers = _headers(request, to_text(stored.blob_id))
-    wanted = request.headers.get("Range")
-    if wanted is None:
-        return Answer(200, stored.data, headers)
-    start, end = _range(wanted, len(stored.data))
-    headers["Content-Range"] = f"bytes {start}-{end}/{len(stored.data)}"
-    return Answer(206, stored.data[start : end + 1], headers)
+def _blob_answer(request: web.Request, content: StoredContent) -> Answer:
+    headers = _headers(request, to_text(content.blob_id))
+    range_header = request.headers.get("Range")
+    if range_header is None:
+        return Answer(200, content.data, headers)
+    start, end = _range(range_header, len(content.data))
+    headers["Content-Range"] = f"bytes {start}-{end}/{len(content.data)}"
+    return Answer(206, content.data[start : end + 1], headers)
 
 
 def _range(raw: str, size: int) -> tuple[int, int]:
@@ -266,10 +266,10 @@ def _range(raw: str, size: int) -> tuple[int, int]:
     Raises:
         Failure: HTTP 416.
     """
-    found = _RANGE.fullmatch(raw.strip())
-    if found is None:
+    match = _RANGE.fullmatch(raw.strip())
+    if match is None:
         raise refused(Reason.RANGE_NOT_SATISFIABLE, "only one range with both its ends is served")
-    start, end = int(found[1]), int(found[2])
+    start, end = int(match[1]), int(match[2])
     if start > end or end >= size:
         raise refused(Reason.RANGE_NOT_SATISFIABLE, "the range does not lie within the blob")
     return start, end
@@ -311,16 +311,16 @@ def _posted_ids(content_type: str, raw: bytes) -> list[str]:
         body = json.loads(raw)
     except ValueError:
         raise text(400, "Failed to parse the request body as JSON") from None
-    known = {"ids", "strict_consistency_check", "skip_consistency_check"}
+    field_names = {"ids", "strict_consistency_check", "skip_consistency_check"}
     ids = body.get("ids") if isinstance(body, dict) else None
-    if not isinstance(ids, list) or set(body) - known:
+    if not isinstance(ids, list) or set(body) - field_names:
         raise _bad_shape()
     flags = [body.get(name) for name in ("strict_consistency_check", "skip_consistency_check")]
-    if not all(isinstance(each, str) for each in ids) or not all(
-        each is None or isinstance(each, bool) for each in flags
+    if not all(isinstance(raw_id, str) for raw_id in ids) or not all(
+        flag is None or isinstance(flag, bool) for flag in flags
     ):
         raise _bad_shape()
-    check_consistency(*(each is True for each in flags))
+    check_consistency(*(flag is True for flag in flags))
     return ids
 
 

@@ -131,7 +131,7 @@ class Control:
     async def _changed(
         self,
         request: web.Request,
-        known: Collection[str],
+        names: Collection[str],
         change: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> Answer:
         """Apply a JSON body, or say what is wrong with it."""
@@ -140,7 +140,7 @@ class Control:
             body = json.loads(raw or b"{}")
             if not isinstance(body, dict):
                 raise ValueError("the body is no JSON object")
-            unknown = set(body) - set(known)
+            unknown = set(body) - set(names)
             if unknown:
                 raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
             return json_answer(change(body))

@@ -209,15 +209,15 @@ def _metadata(raw: bytes) -> list[tuple[str, dict[str, str]]]:
     value = json.loads(raw)
     if not isinstance(value, list):
         raise ValueError("_metadata is no array")
-    found: list[tuple[str, dict[str, str]]] = []
+    entries: list[tuple[str, dict[str, str]]] = []
     for entry in value:
         if not isinstance(entry, dict) or not isinstance(entry.get("identifier"), str):
             raise ValueError("an entry of _metadata has no identifier")
         tags = entry.get("tags", {})
         if not isinstance(tags, dict):
             raise ValueError("the tags in _metadata are no object")
-        found.append((entry["identifier"], {name: _tag(tag) for name, tag in tags.items()}))
-    return found
+        entries.append((entry["identifier"], {name: _tag(tag) for name, tag in tags.items()}))
+    return entries
 
 
 def _tag(value: Any) -> str:

@@ -24,35 +24,35 @@ class PatchReader:
     def __init__(self) -> None:
         self._indexes: OrderedDict[bytes, _Index] = OrderedDict()
 
-    def entries(self, stored: StoredContent) -> tuple[quilt.PatchEntry, ...]:
+    def entries(self, content: StoredContent) -> tuple[quilt.PatchEntry, ...]:
         """Return the index of a quilt.
 
         Raises:
             NotAQuilt: It is none.
         """
-        return self._index(stored).entries
+        return self._index(content).entries
 
-    def by_identifier(self, stored: StoredContent, identifier: str) -> quilt.Patch:
+    def by_identifier(self, content: StoredContent, identifier: str) -> quilt.Patch:
         """Return the patch under an identifier.
 
         Raises:
             NotAQuilt: The blob is no quilt.
             PatchNotFound: It has no such patch.
         """
-        entry = self._index(stored).by_identifier.get(identifier)
+        entry = self._index(content).by_identifier.get(identifier)
         if entry is None:
             raise quilt.PatchNotFound(identifier)
-        return quilt.read_by_range(stored.data, entry.start, entry.end)
+        return quilt.read_by_range(content.data, entry.start, entry.end)
 
-    def _index(self, stored: StoredContent) -> _Index:
-        known = self._indexes.get(stored.blob_id)
+    def _index(self, content: StoredContent) -> _Index:
+        cached_index = self._indexes.get(content.blob_id)
         # Tampering replaces the bytes under an ID.
-        if known is not None and known.data is stored.data:
-            self._indexes.move_to_end(stored.blob_id)
-            return known
-        entries = quilt.entries(stored.data)
-        index = _Index(stored.data, entries, {entry.identifier: entry for entry in entries})
-        self._indexes[stored.blob_id] = index
+        if cached_index is not None and cached_index.data is content.data:
+            self._indexes.move_to_end(content.blob_id)
+            return cached_index
+        entries = quilt.entries(content.data)
+        index = _Index(content.data, entries, {entry.identifier: entry for entry in entries})
+        self._indexes[content.blob_id] = index
         if len(self._indexes) > _REMEMBERED:
             self._indexes.popitem(last=False)
         return index

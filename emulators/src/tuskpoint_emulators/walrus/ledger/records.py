@@ -151,11 +151,11 @@ class BlobRecord:
         """Return the latest end of the certified objects; 0 if none lives."""
         return max(
             (
-                held.end_epoch
-                for held in self.objects
-                if held.certified_epoch is not None
-                and held.end_epoch > now
-                and not (permanent and held.deletable)
+                blob_object.end_epoch
+                for blob_object in self.objects
+                if blob_object.certified_epoch is not None
+                and blob_object.end_epoch > now
+                and not (permanent and blob_object.deletable)
             ),
             default=0,
         )

@@ -134,9 +134,9 @@ class Ledger:
         try:
             result = self._finished(blob_id, options)
             if result is None:
-                held, operation, cost = self._obtain(blob_id, len(data), options, is_quilt)
-                held.attributes.update(attributes or {})
-                result = self._certify(held, operation, cost, options, data, visible_after_s)
+                blob_object, operation, cost = self._obtain(blob_id, len(data), options, is_quilt)
+                blob_object.attributes.update(attributes or {})
+                result = self._certify(blob_object, operation, cost, options, data, visible_after_s)
         except StoreFailed:
             self.statistics.failed_puts += 1
             raise
@@ -155,8 +155,8 @@ class Ledger:
         """
         self.statistics.received_bytes += len(data)
         self.statistics.failed_puts += 1
-        held, _, _ = self._obtain(blob_id, len(data), options, is_quilt)
-        return held
+        blob_object, _, _ = self._obtain(blob_id, len(data), options, is_quilt)
+        return blob_object
 
     def _finished(self, blob_id: bytes, options: StoreOptions) -> StoreResult | None:
         """Return the answer to a store that needs no registration."""
@@ -194,33 +194,39 @@ class Ledger:
             if spare is not None:
                 cost = self._pay(self.prices.of_write(encoded))
                 self._spare.remove(spare)
-                held = self._new_object(blob_id, size, options, spare, is_quilt)
-                return held, ReuseStorage(encoded), cost
+                blob_object = self._new_object(blob_id, size, options, spare, is_quilt)
+                return blob_object, ReuseStorage(encoded), cost
         now = self.clock.epoch
         cost = self._pay(self.prices.of_store(encoded, options.epochs))
         self.statistics.count_registration(encoded)
         storage = StorageResource(self._chain.new_id(), now, now + options.epochs, encoded)
-        held = self._new_object(blob_id, size, options, storage, is_quilt)
-        return held, RegisterFromScratch(encoded, options.epochs), cost
+        blob_object = self._new_object(blob_id, size, options, storage, is_quilt)
+        return blob_object, RegisterFromScratch(encoded, options.epochs), cost
 
     def _reusable(self, blob_id: bytes, options: StoreOptions) -> OwnedObject | None:
         """Return an object of the sub-wallet that fits; a forced store takes no certified one."""
-        for held in self.objects(blob_id):
+        for blob_object in self.objects(blob_id):
             if (
-                held.owner == self.sub_wallet
-                and held.deletable is not options.permanent
-                and not (options.force and held.certified_epoch is not None)
+                blob_object.owner == self.sub_wallet
+                and blob_object.deletable is not options.permanent
+                and not (options.force and blob_object.certified_epoch is not None)
             ):
-                return held
+                return blob_object
         return None
 
-    def _reuse(self, held: OwnedObject, target: int) -> tuple[OwnedObject, ResourceOperation, int]:
-        encoded = held.storage.encoded_bytes
-        missing = target - held.end_epoch
+    def _reuse(
+        self, blob_object: OwnedObject, target: int
+    ) -> tuple[OwnedObject, ResourceOperation, int]:
+        encoded = blob_object.storage.encoded_bytes
+        missing = target - blob_object.end_epoch
         if missing <= 0:
-            return held, ReuseRegistration(encoded), 0
-        cost = self._extend(held, missing)
-        return held, ReuseAndExtend(encoded, missing, held.certified_epoch is not None), cost
+            return blob_object, ReuseRegistration(encoded), 0
+        cost = self._extend(blob_object, missing)
+        return (
+            blob_object,
+            ReuseAndExtend(encoded, missing, blob_object.certified_epoch is not None),
+            cost,
+        )
 
     def _spare_storage(self, encoded: int, target: int) -> StorageResource | None:
         fitting = [
@@ -238,7 +244,7 @@ class Ledger:
         storage: StorageResource,
         is_quilt: bool,
     ) -> OwnedObject:
-        held = OwnedObject(
+        blob_object = OwnedObject(
             id=self._chain.new_id(),
             blob_id=blob_id,
             size=size,
@@ -249,14 +255,14 @@ class Ledger:
             owner=self.sub_wallet,
         )
         if is_quilt:
-            held.attributes[BLOB_TYPE] = QUILT
-        self._blob(blob_id).objects.append(held)
-        self._objects[held.id] = held
-        return held
+            blob_object.attributes[BLOB_TYPE] = QUILT
+        self._blob(blob_id).objects.append(blob_object)
+        self._objects[blob_object.id] = blob_object
+        return blob_object
 
     def _certify(
         self,
-        held: OwnedObject,
+        blob_object: OwnedObject,
         operation: ResourceOperation,
         cost: int,
         options: StoreOptions,
@@ -264,34 +270,36 @@ class Ledger:
         visible_after_s: float,
     ) -> StoreResult:
         """Make the content readable, hand the object over, and say so."""
-        if isinstance(operation, ReuseRegistration) and held.certified_epoch is not None:
-            return AlreadyCertified(to_text(held.blob_id), held.end_epoch, held.id)
+        if isinstance(operation, ReuseRegistration) and blob_object.certified_epoch is not None:
+            return AlreadyCertified(
+                to_text(blob_object.blob_id), blob_object.end_epoch, blob_object.id
+            )
         # An answer shows a new object as it was registered: not yet certified.
-        shown = held.shown()
-        blob = self._blob(held.blob_id)
+        shown = blob_object.shown()
+        blob = self._blob(blob_object.blob_id)
         if not self._is_stored(blob):
             blob.visible_at = self.clock.now() + visible_after_s
         blob.data = data
-        blob.is_quilt = held.attributes.get(BLOB_TYPE) == QUILT
-        if held.certified_epoch is None:
-            held.certified_epoch = self.clock.epoch
-        if not held.deletable:
+        blob.is_quilt = blob_object.attributes.get(BLOB_TYPE) == QUILT
+        if blob_object.certified_epoch is None:
+            blob_object.certified_epoch = self.clock.epoch
+        if not blob_object.deletable:
             blob.certified = self._chain.new_event()
-        self._hand_over(held, options)
-        return NewlyCreated(shown, operation, cost, held.shared_id)
+        self._hand_over(blob_object, options)
+        return NewlyCreated(shown, operation, cost, blob_object.shared_id)
 
-    def _hand_over(self, held: OwnedObject, options: StoreOptions) -> None:
+    def _hand_over(self, blob_object: OwnedObject, options: StoreOptions) -> None:
         if options.share:
-            held.shared_id = self._chain.new_id()
-            held.owner = held.shared_id
-            self._objects[held.shared_id] = held
+            blob_object.shared_id = self._chain.new_id()
+            blob_object.owner = blob_object.shared_id
+            self._objects[blob_object.shared_id] = blob_object
         elif options.send_object_to is not None:
-            held.owner = options.send_object_to
+            blob_object.owner = options.send_object_to
         elif self.after_store is AfterStore.MAIN_WALLET:
-            held.owner = self.main_wallet
+            blob_object.owner = self.main_wallet
         elif self.after_store is AfterStore.BURN:
-            held.owner = ""
-            del self._objects[held.id]
+            blob_object.owner = ""
+            del self._objects[blob_object.id]
 
     def _pay(self, cost: int) -> int:
         if self.balance is not None:
@@ -301,13 +309,13 @@ class Ledger:
         self.statistics.cost += cost
         return cost
 
-    def _extend(self, held: OwnedObject, epochs: int) -> int:
+    def _extend(self, blob_object: OwnedObject, epochs: int) -> int:
         """Pay for more epochs, add them to an object, and return the price."""
-        end_epoch = held.end_epoch + epochs
+        end_epoch = blob_object.end_epoch + epochs
         if epochs < 1 or end_epoch > self.clock.epoch + MAX_EPOCHS_AHEAD:
             raise EpochsOutOfRange(f"an end in epoch {end_epoch} cannot be bought")
-        cost = self._pay(self.prices.of_storage(held.storage.encoded_bytes, epochs))
-        held.storage = replace(held.storage, end_epoch=end_epoch)
+        cost = self._pay(self.prices.of_storage(blob_object.storage.encoded_bytes, epochs))
+        blob_object.storage = replace(blob_object.storage, end_epoch=end_epoch)
         return cost
 
     # --- reading ----------------------------------------------------------------------------------
@@ -340,14 +348,18 @@ class Ledger:
             BlobNotFound: As for `read`.
             BlobForbidden: As for `read`.
         """
-        held = self.object_by_id(object_id)
-        return held, self.read(held.blob_id)
+        blob_object = self.object_by_id(object_id)
+        return blob_object, self.read(blob_object.blob_id)
 
     def objects(self, blob_id: bytes) -> tuple[OwnedObject, ...]:
         """Return the objects of a blob that have not ended, oldest first, burnt ones included."""
         blob = self._blobs.get(blob_id)
         now = self.clock.epoch
-        return tuple(held for held in blob.objects if held.end_epoch > now) if blob else ()
+        return (
+            tuple(blob_object for blob_object in blob.objects if blob_object.end_epoch > now)
+            if blob
+            else ()
+        )
 
     def object_by_id(self, object_id: str) -> OwnedObject:
         """Return an object that has not ended; a shared object's ID finds what it wraps.
@@ -355,10 +367,10 @@ class Ledger:
         Raises:
             ObjectNotFound: No such object.
         """
-        held = self._objects.get(object_id)
-        if held is None or held.end_epoch <= self.clock.epoch:
+        blob_object = self._objects.get(object_id)
+        if blob_object is None or blob_object.end_epoch <= self.clock.epoch:
             raise ObjectNotFound(object_id)
-        return held
+        return blob_object
 
     def blob_ids(self) -> tuple[bytes, ...]:
         """Return the IDs of all blobs that are certified and have not ended, oldest first."""
@@ -397,11 +409,11 @@ class Ledger:
             ObjectNotFound: No such object, or a burnt one.
             StoreFailed: Not certified, too far ahead, or no WAL.
         """
-        held = self.object_by_id(object_id)
-        if held.certified_epoch is None:
+        blob_object = self.object_by_id(object_id)
+        if blob_object.certified_epoch is None:
             raise StoreFailed(f"the object {object_id} is not certified")
-        self._extend(held, epochs)
-        return held
+        self._extend(blob_object, epochs)
+        return blob_object
 
     def delete_object(self, object_id: str) -> None:
         """Delete a deletable object as its owner does on the chain.
@@ -412,13 +424,13 @@ class Ledger:
             ObjectNotFound: No such object, or a burnt one.
             StoreFailed: It is permanent.
         """
-        held = self.object_by_id(object_id)
-        if not held.deletable:
+        blob_object = self.object_by_id(object_id)
+        if not blob_object.deletable:
             raise StoreFailed(f"the object {object_id} is permanent")
-        self._blob(held.blob_id).objects.remove(held)
-        del self._objects[held.id]
-        if held.owner == self.sub_wallet:
-            self._spare.append(held.storage)
+        self._blob(blob_object.blob_id).objects.remove(blob_object)
+        del self._objects[blob_object.id]
+        if blob_object.owner == self.sub_wallet:
+            self._spare.append(blob_object.storage)
         self._drop_ended()
 
     def advance(self, epochs: int = 1) -> int:
@@ -431,12 +443,18 @@ class Ledger:
         """Free the content and the objects that no read can reach any more."""
         self._swept = now = self.clock.epoch
         for blob_id, blob in list(self._blobs.items()):
-            blob.objects = [held for held in blob.objects if held.end_epoch > now]
+            blob.objects = [
+                blob_object for blob_object in blob.objects if blob_object.end_epoch > now
+            ]
             if not self._is_stored(blob):
                 blob.data = None
             if not (blob.objects or blob.blocked or blob.invalid):
                 del self._blobs[blob_id]
-        self._objects = {key: held for key, held in self._objects.items() if held.end_epoch > now}
+        self._objects = {
+            key: blob_object
+            for key, blob_object in self._objects.items()
+            if blob_object.end_epoch > now
+        }
         self._spare = [spare for spare in self._spare if spare.end_epoch > now]
 
     def _blob(self, blob_id: bytes) -> BlobRecord:

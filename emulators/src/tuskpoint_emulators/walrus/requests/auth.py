@@ -223,8 +223,8 @@ class Gate:
             raise refused(Reason.INVALID_EPOCHS)
         if claims.max_epochs is not None and options.epochs > claims.max_epochs:
             raise refused(Reason.INVALID_EPOCHS)
-        wanted = claims.send_object_to
-        if wanted is not None and wanted.lower() != options.send_object_to:
+        address = claims.send_object_to
+        if address is not None and address.lower() != options.send_object_to:
             raise refused(Reason.INVALID_SEND_OBJECT_TO)
 
 

@@ -34,10 +34,10 @@ def boundary_of(content_type: str) -> bytes:
     kind, _, parameters = content_type.partition(";")
     if kind.strip().lower() != "multipart/form-data":
         raise MalformedForm("the content type is not multipart/form-data")
-    found = _BOUNDARY.search(parameters)
-    if found is None:
+    match = _BOUNDARY.search(parameters)
+    if match is None:
         raise MalformedForm("the content type has no boundary")
-    return (found[1] or found[2]).encode()
+    return (match[1] or match[2]).encode()
 
 
 def parts(body: bytes, boundary: bytes) -> list[Part]:
@@ -48,23 +48,23 @@ def parts(body: bytes, boundary: bytes) -> list[Part]:
     """
     opening = b"--" + boundary
     delimiter = b"\r\n" + opening
-    found: list[Part] = []
+    form_parts: list[Part] = []
     # The first delimiter may stand at the very beginning, without its line break.
-    at = 0 if body.startswith(opening) else body.find(delimiter) + 2
-    if at == 1:
+    position = 0 if body.startswith(opening) else body.find(delimiter) + 2
+    if position == 1:
         raise MalformedForm("there is no delimiter")
     while True:
-        start = at + len(opening)
+        start = position + len(opening)
         if body.startswith(b"--", start):
-            return found
+            return form_parts
         line_end = body.find(b"\r\n", start)
         if line_end < 0 or body[start:line_end].strip(b" \t"):
             raise MalformedForm("a delimiter does not end its line")
         end = body.find(delimiter, line_end)
         if end < 0:
             raise MalformedForm("the last delimiter is missing")
-        found.append(_part(body, line_end + 2, end))
-        at = end + 2
+        form_parts.append(_part(body, line_end + 2, end))
+        position = end + 2
 
 
 def _part(body: bytes, start: int, end: int) -> Part:
@@ -78,10 +78,10 @@ def _part(body: bytes, start: int, end: int) -> Part:
 
 
 def _name(disposition: bytes) -> str:
-    found = _NAME.search(disposition)
-    if found is None:
+    match = _NAME.search(disposition)
+    if match is None:
         return ""
-    raw = re.sub(rb"\\(.)", rb"\1", found[1]) if found[1] is not None else found[2]
+    raw = re.sub(rb"\\(.)", rb"\1", match[1]) if match[1] is not None else match[2]
     try:
         return raw.decode()
     except UnicodeDecodeError:

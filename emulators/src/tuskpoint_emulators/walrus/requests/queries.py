@@ -55,24 +55,24 @@ def store_query(raw: str) -> StoreQuery:
     """
     if not raw:
         return StoreQuery(StoreOptions(), contradicts=False)
-    found = _fields(raw, _STORE_FIELDS)
-    if "share" in found and "send_object_to" in found:
+    fields = _fields(raw, _STORE_FIELDS)
+    if "share" in fields and "send_object_to" in fields:
         raise _unfit("unknown field, expected one of `send_object_to` and `share`")
-    if found.get("encoding_type", "RS2") != "RS2":
+    if fields.get("encoding_type", "RS2") != "RS2":
         raise _unfit("encoding_type: unknown variant, expected `RS2`")
-    address = found.get("send_object_to")
+    address = fields.get("send_object_to")
     if address is not None and not _ADDRESS.fullmatch(address):
         raise _unfit("send_object_to: not an address")
-    permanent = _flag(found, "permanent")
+    permanent = _flag(fields, "permanent")
     options = StoreOptions(
-        epochs=_number(found, "epochs", _U32) if "epochs" in found else 1,
+        epochs=_number(fields, "epochs", _U32) if "epochs" in fields else 1,
         permanent=permanent,
-        force=_flag(found, "force"),
-        reuse_resources=_flag(found, "reuse_resources"),
+        force=_flag(fields, "force"),
+        reuse_resources=_flag(fields, "reuse_resources"),
         send_object_to=address.lower() if address is not None else None,
-        share=_flag(found, "share"),
+        share=_flag(fields, "share"),
     )
-    return StoreQuery(options, contradicts=_flag(found, "deletable") and permanent)
+    return StoreQuery(options, contradicts=_flag(fields, "deletable") and permanent)
 
 
 def check_read_query(raw: str) -> None:
@@ -102,8 +102,8 @@ def byte_range_query(raw: str) -> tuple[int, int]:
     Raises:
         Failure: HTTP 400, plain text.
     """
-    found = _fields(raw, _RANGE_FIELDS)
-    return _number(found, "start", _U64), _number(found, "length", _U64)
+    fields = _fields(raw, _RANGE_FIELDS)
+    return _number(fields, "start", _U64), _number(fields, "length", _U64)
 
 
 def concat_query(raw: str) -> list[str]:
@@ -112,43 +112,43 @@ def concat_query(raw: str) -> list[str]:
     Raises:
         Failure: HTTP 400, plain text, or in JSON for both checks at once.
     """
-    found = _fields(raw, ("ids", *_READ_FIELDS))
-    if "ids" not in found:
+    fields = _fields(raw, ("ids", *_READ_FIELDS))
+    if "ids" not in fields:
         raise _unfit("missing field `ids`")
-    check_consistency(*_read_flags(found))
-    return [each.strip() for each in found["ids"].split(",") if each.strip()]
+    check_consistency(*_read_flags(fields))
+    return [part.strip() for part in fields["ids"].split(",") if part.strip()]
 
 
-def _read_flags(found: dict[str, str]) -> tuple[bool, bool]:
+def _read_flags(fields: dict[str, str]) -> tuple[bool, bool]:
     strict, skip = _READ_FIELDS
-    return _flag(found, strict), _flag(found, skip)
+    return _flag(fields, strict), _flag(fields, skip)
 
 
-def _fields(raw: str, known: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _fields(raw: str, names: Iterable[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
     for name, value in parse_qsl(raw, keep_blank_values=True):
-        if name not in known:
-            expected = ", ".join(f"`{each}`" for each in known)
+        if name not in names:
+            expected = ", ".join(f"`{field_name}`" for field_name in names)
             raise _unfit(f"unknown field `{name}`, expected one of {expected}")
-        if name in found:
+        if name in fields:
             raise _unfit(f"duplicate field `{name}`")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
-def _flag(found: dict[str, str], name: str) -> bool:
-    value = found.get(name, "false")
+def _flag(fields: dict[str, str], name: str) -> bool:
+    value = fields.get(name, "false")
     if value not in ("true", "false"):
         raise _unfit(f"{name}: provided string was not `true` or `false`")
     return value == "true"
 
 
-def _number(found: dict[str, str], name: str, highest: int) -> int:
-    if name not in found:
+def _number(fields: dict[str, str], name: str, highest: int) -> int:
+    if name not in fields:
         raise _unfit(f"missing field `{name}`")
-    if not _NUMBER.fullmatch(found[name]):
+    if not _NUMBER.fullmatch(fields[name]):
         raise _unfit(f"{name}: invalid digit found in string")
-    number = int(found[name])
+    number = int(fields[name])
     if number > highest:
         raise _unfit(f"{name}: number too large to fit in target type")
     return number

@@ -85,7 +85,7 @@ class Routes:
         if fixed is not None:
             return fixed
         for pattern, route in self._patterns:
-            found = pattern.fullmatch(raw_path)
-            if found is not None:
-                return Match(route, found.groups())
+            match = pattern.fullmatch(raw_path)
+            if match is not None:
+                return Match(route, match.groups())
         return None
