@@ -102,6 +102,8 @@ async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
     await save_some(face, 1, first=1)
     (found,) = await asyncio.wait_for(watching, WAIT_SECONDS)
     assert found.checkpoint.state == {"n": 1}
+    with pytest.raises(InvalidRequest, match="at least 1 second"):
+        await face.take("watch", 1, "t", progress_s=0.5)
 
 
 async def test_a_cursor_of_another_thread_is_refused(face: Face) -> None:
@@ -122,6 +124,7 @@ async def test_a_cursor_of_another_journal_names_where_to_begin(
         first = await there.call("save", "t", {"n": 0})
         with pytest.raises(CursorCompacted) as caught:
             await there.take("watch", 1, "t", cursor=event.cursor)
+        assert caught.value.oldest_cursor
         (found,) = await there.take("watch", 1, "t", cursor=caught.value.oldest_cursor)
         assert found.checkpoint.checkpoint_id == first
         await there.aclose()
