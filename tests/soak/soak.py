@@ -45,7 +45,6 @@ DEFECT = re.compile(r" incident | defect|cannot be indexed|MemoryError", re.IGNO
 SETTINGS = {
     "TUSKPOINT_FLUSH_INTERVAL": "2",
     "TUSKPOINT_JOURNAL_BYTES": str(32 << 20),
-    "TUSKPOINT_EVICTION_INTERVAL": "5",
     "TUSKPOINT_EVICTION_GRACE": "5",
     "TUSKPOINT_CACHE_BYTES": str(64 << 20),
 }

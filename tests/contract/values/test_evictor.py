@@ -15,7 +15,7 @@ from tuskpoint_server.journal.sql.schema import contents
 
 
 def evictor(home: Home, journal_bytes: int, grace_s: float = 0) -> Evictor:
-    settings = EvictionSettings(journal_bytes=journal_bytes, grace_s=grace_s, interval_s=3600)
+    settings = EvictionSettings(journal_bytes=journal_bytes, grace_s=grace_s)
     return Evictor(home.database, settings)
 
 
@@ -109,7 +109,7 @@ async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixtu
         went_on.set()
 
     home.database.between = fail
-    settings = EvictionSettings(journal_bytes=0, grace_s=0, interval_s=0.001)
+    settings = EvictionSettings(journal_bytes=0, grace_s=0)
     one = Evictor(home.database, settings)
     running = asyncio.create_task(one.run())
     await asyncio.wait_for(went_on.wait(), 30)

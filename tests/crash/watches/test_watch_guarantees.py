@@ -48,7 +48,6 @@ async def test_many_writers_and_watchers_that_come_and_go(tmp_path: Path) -> Non
         data_dir=tmp_path / "data",
         flush_interval=0.2,
         journal_bytes=0,
-        eviction_interval=0.1,
         eviction_grace=0,
     )
     async with serve.running(config) as server:

@@ -44,7 +44,6 @@ def config(tmp_path: Path) -> Config:
         journal=journal_of(tmp_path / "data"),
         flush_interval=3600,
         journal_bytes=0,
-        eviction_interval=0.02,
         eviction_grace=0,
     )
 

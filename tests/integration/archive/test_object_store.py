@@ -124,7 +124,6 @@ async def test_evicted_values_are_loaded_and_verified_from_the_bucket(
         "blobs": server.url(),
         "cache_bytes": 0,
         "journal_bytes": 0,
-        "eviction_interval": 0.1,
         "eviction_grace": 0,
     }
     async with side(tmp_path / "data", **settings) as running:

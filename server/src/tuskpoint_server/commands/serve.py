@@ -171,12 +171,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(archive.stop)
         removal_rows = RemovalRows(journal)
         removal = Removal(removal_rows, archive)
-        eviction = EvictionSettings(
-            journal_bytes=config.journal_bytes,
-            interval_s=config.eviction_interval,
-            grace_s=config.eviction_grace,
-        )
-        evictor = Evictor(journal, eviction)
+        evictor = Evictor(journal, EvictionSettings(config.journal_bytes, config.eviction_grace))
         rows = CheckpointRows(journal, config.late_save_grace)
         lineage, items = LineageRows(journal), ItemRows(journal)
         completer = Completer(rows, archive)

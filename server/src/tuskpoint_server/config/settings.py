@@ -173,10 +173,9 @@ class Config(BaseModel):
     scrub_bytes_per_second: int = Field(default=MIB, ge=0, le=1024 * MIB)
     """Bytes of the journal that are checked in a second, although nobody reads them; 0 checks
     none. All threads are gone through, at most once an hour."""
-    eviction_interval: float = Field(default=30.0, gt=0, le=3600)
-    """Seconds between two checks of the size of the journal."""
     eviction_grace: float = Field(default=60.0, ge=0)
-    """Seconds for which the values of a new checkpoint are not evicted."""
+    """Seconds for which the values of a new checkpoint are not evicted. The server checks the size
+    of the journal twice in this time."""
     late_save_grace: float = Field(default=0.0, ge=0, le=86400)
     """Seconds after a thread was deleted in which a save that repeats the ID of one of its
     checkpoints, and has no parent, starts the thread again. Later such a save is refused, because

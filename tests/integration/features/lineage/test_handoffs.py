@@ -124,7 +124,6 @@ async def test_evicted_values_are_handed_off(tmp_path: Path, taker: Side) -> Non
         tmp_path / "lean",
         blob_dir=tmp_path / "blobs",
         journal_bytes=0,
-        eviction_interval=0.02,
         eviction_grace=0,
     ) as lean:
         await save_run(lean, 1 << 20)

@@ -50,14 +50,17 @@ _ALL = 2**62
 _Progress = tuple[int, int, int]
 
 
+_SHORTEST_PAUSE_S = 0.1  # between two looks at the bound
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionSettings:
     """Settings of eviction."""
 
     # bytes that the journal may use before values are evicted; 0: all are that may be
     journal_bytes: int = 1024 * MIB
-    interval_s: float = 30.0
-    grace_s: float = 60.0  # age below which a change keeps its values
+    # age below which a change keeps its values; the bound is looked at twice in that time
+    grace_s: float = 60.0
 
 
 _THROUGH: sa.BindParameter[int] = sa.bindparam("through")
@@ -194,7 +197,7 @@ class Evictor:
             else:
                 if gone.size_bytes:
                     _log.info("%d bytes were evicted from the journal", gone.size_bytes)
-            await asyncio.sleep(self._settings.interval_s)
+            await asyncio.sleep(max(self._settings.grace_s / 2, _SHORTEST_PAUSE_S))
 
     async def evict(self) -> Taken:
         """Evict until the journal is within its bound or no family has anything to give."""
