@@ -102,28 +102,28 @@ def _details_of(error: grpc.RpcError) -> _Details:
     for key, value in trailers:
         if key == _STATUS_DETAILS:
             try:
-                for packed in status_pb2.Status.FromString(value).details:
-                    _read_detail(packed, details)
+                for detail in status_pb2.Status.FromString(value).details:
+                    _read_detail(detail, details)
             except DecodeError:  # the call's status still counts
                 return _Details()
     return details
 
 
-def _read_detail(packed: AnyMessage, details: _Details) -> None:
+def _read_detail(detail: AnyMessage, details: _Details) -> None:
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
     precondition = error_details_pb2.PreconditionFailure()
     request = error_details_pb2.BadRequest()
-    if packed.Unpack(info):
+    if detail.Unpack(info):
         details.reason = info.reason
         details.metadata = dict(info.metadata)
-    elif packed.Unpack(retry):
+    elif detail.Unpack(retry):
         details.retry_after_s = _seconds(retry.retry_delay)
-    elif packed.Unpack(precondition):
+    elif detail.Unpack(precondition):
         details.channels = [
             violation.subject for violation in precondition.violations if violation.type == "VALUE"
         ]
-    elif packed.Unpack(request):
+    elif detail.Unpack(request):
         details.fields = [
             (violation.field, violation.description) for violation in request.field_violations
         ]

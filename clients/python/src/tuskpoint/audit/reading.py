@@ -130,8 +130,8 @@ class Reader:
         self._done += 1
         if self._on_progress is not None:
             total = max(self._total, self._done)
-            read = self.source.traffic.bytes_read
-            self._on_progress(Progress(self._done, total, read, doing))
+            bytes_read = self.source.traffic.bytes_read
+            self._on_progress(Progress(self._done, total, bytes_read, doing))
 
     async def read(self, role: str, location: Location, max_bytes: int = MEMBER_BYTES) -> Piece:
         """Read stored bytes and compare them with the hash that leads to them.
@@ -227,28 +227,28 @@ class Reader:
         if piece.data is None:
             return Whole(None, (finding,))
         try:
-            listed = read_part_list(piece.data, finding.blob_id, max_bytes)
+            part_list = read_part_list(piece.data, finding.blob_id, max_bytes)
         except Malformed as error:
             return Whole(None, (replace(finding, role="parts"),), f"its list of parts: {error}")
-        if listed is None:
+        if part_list is None:
             piece = await self.content(Piece(piece.data, finding), location)
             return Whole(piece.data, (piece.finding,))
-        sha256, parts = listed
+        sha256, parts = part_list
         size = sum(part.size_bytes or 0 for part in parts)  # twice that while they are joined
         if 2 * size > self.bounds.memory:
             return Whole(None, (self.too_large(replace(finding, role="parts"), size),))
-        read: dict[Location, Piece] = {}
+        pieces: dict[Location, Piece] = {}
         for part in parts:
-            if part not in read:
-                read[part] = await self.read("part", part)
+            if part not in pieces:
+                pieces[part] = await self.read("part", part)
         findings = (
             replace(finding, role="parts"),
-            *(part_piece.finding for part_piece in read.values()),
+            *(part_piece.finding for part_piece in pieces.values()),
         )
-        if any(part_piece.data is None for part_piece in read.values()):
+        if any(part_piece.data is None for part_piece in pieces.values()):
             return Whole(None, findings)
-        data = b"".join(read[part].data or b"" for part in parts)
-        read.clear()
+        data = b"".join(pieces[part].data or b"" for part in parts)
+        pieces.clear()
         actual = await apart(len(data), lambda: hashlib.sha256(data).hexdigest())
         if actual != sha256:
             reason = f"its parts make SHA-256 {actual} where their list says {sha256}"

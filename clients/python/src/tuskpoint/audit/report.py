@@ -301,12 +301,12 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterato
 
 
 def _by_name(items: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    named: dict[str, list[Mapping[str, Any]]] = {}
+    items_by_name: dict[str, list[Mapping[str, Any]]] = {}
     for item in items:
         keys = ("kind", "thread_id", "checkpoint_ns", "checkpoint_id")
         name = " ".join(f"'{_shown(str(item.get(key)))}'" for key in keys if item.get(key))
-        named.setdefault(name, []).append(item)
-    return named
+        items_by_name.setdefault(name, []).append(item)
+    return items_by_name
 
 
 def _verdicts(items: Sequence[Mapping[str, Any]] | None) -> str:

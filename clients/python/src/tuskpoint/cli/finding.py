@@ -95,13 +95,13 @@ def anywhere(
                 raise _ambiguous(name, "several checkpoints", ids)
         checkpoints = having(ids[0]) if ids else []
     if len(checkpoints) > 1:
-        shown = ", ".join(
+        names = ", ".join(
             f"'{plain(checkpoint.thread_id)}'" for checkpoint in checkpoints[:_NAMED_THREADS]
         )
         more = ", ..." if len(checkpoints) > _NAMED_THREADS else ""
         raise CommandError(
             Exit.USAGE,
-            f"several threads have checkpoint {plain(checkpoints[0].checkpoint_id)}: {shown}{more}",
+            f"several threads have checkpoint {plain(checkpoints[0].checkpoint_id)}: {names}{more}",
             "name one of them before the ID",
         )
     return checkpoints[0] if checkpoints else None
@@ -258,11 +258,11 @@ def _nothing(thread_id: str, checkpoint_ns: str) -> CommandError:
 
 
 def _ambiguous(name: str, what: str, ids: list[str]) -> CommandError:
-    shown = ", ".join(ids[:_NAMED])
+    listing = ", ".join(ids[:_NAMED])
     more = ", ..." if len(ids) > _NAMED else ""
     return CommandError(
         Exit.USAGE,
-        f"{what} begin with '{plain(name)}' ({plain(shown)}{more})",
+        f"{what} begin with '{plain(name)}' ({plain(listing)}{more})",
         "give more characters of it",
     )
 

@@ -82,8 +82,8 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
         """Return the records of all conversations, or of a scope, those saved last first."""
-        listed = self._client.list_threads(agent_id=self._agent_id)
-        names = [thread.thread_id async for thread in listed]
+        threads = self._client.list_threads(agent_id=self._agent_id)
+        names = [thread.thread_id async for thread in threads]
         candidates = map(_record, names, await self._threads.metadata(names))
         records = [record for record in candidates if record and scope in (None, record.scope)]
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]

@@ -141,9 +141,9 @@ def _named(what: str, names: list[str]) -> str:
 
 
 def _enumerated(names: list[str]) -> str:
-    listed = ", ".join(names[:_MAX_NAMES])
+    listing = ", ".join(names[:_MAX_NAMES])
     hidden = len(names) - _MAX_NAMES
-    return f"{listed} and {hidden} more" if hidden > 0 else listed
+    return f"{listing} and {hidden} more" if hidden > 0 else listing
 
 
 def _ordinal(version: str | int | float) -> int:

@@ -130,8 +130,8 @@ def part(state: Mapping[str, Any], channel: str | None, offset: int, max_chars: 
 def _named(names: Sequence[str], most: int = 20) -> str:
     if not names:
         return "none"
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    listing = ", ".join(f"'{name}'" for name in names[:most])
+    return listing if len(names) <= most else f"{listing} and {len(names) - most} more"
 
 
 def is_deep(value: Any) -> bool:

@@ -215,8 +215,8 @@ class Arrival:
         """
         stored = self._calls.get_checkpoint(message.ref)
         if stored is None or not is_same(stored, message):
-            which = called(key_of(message))
-            raise self._foreign(plan.target_id, f"{which} is another one than the source's")
+            name = called(key_of(message))
+            raise self._foreign(plan.target_id, f"{name} is another one than the source's")
         server_slots, source_slots = _slots(stored), _slots(message)
         changed = {
             slot
@@ -224,8 +224,8 @@ class Arrival:
             if server_slots[slot] != source_slots[slot]
         }
         if any(idx >= 0 for _, idx in changed):
-            which = called(key_of(message))
-            raise self._foreign(plan.target_id, f"the writes of {which} are others")
+            name = called(key_of(message))
+            raise self._foreign(plan.target_id, f"the writes of {name} are others")
         is_ahead = bool(server_slots.keys() - source_slots.keys())
         # A sign of a task, such as its interrupt, is replaced by its next one.
         late = (source_slots.keys() - server_slots.keys()) | (set() if is_ahead else changed)

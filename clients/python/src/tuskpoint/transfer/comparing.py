@@ -60,9 +60,10 @@ class Comparison:
             key = key_of(message)
             theirs = self._read(plan.thread_id, key)
             ours = self._ours.get_tuple(_config(plan.target_id, *key))
-            for what in self._differences(theirs, ours):
+            for difference in self._differences(theirs, ours):
                 raise Problem(
-                    f"{called(key)} of thread '{plan.target_id}' differs from its source: {what}",
+                    f"{called(key)} of thread '{plan.target_id}' differs from its source: "
+                    f"{difference}",
                     "do not continue from it; report what differs",
                     is_damage=True,
                 )

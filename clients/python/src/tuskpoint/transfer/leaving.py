@@ -44,23 +44,23 @@ def _export_thread(
     calls: SyncCalls, record: ThreadRecord, lines: LinesWriter, advance: Callable[[], object]
 ) -> int:
     request = ReplayThreadRequest(thread_id=record.thread_id, view=VIEW_FULL)
-    written: set[Key] = set()
+    keys: set[Key] = set()
     with closing(calls.replay_thread(request)) as messages:
         for message in messages:
-            if not written:
+            if not keys:
                 settings = ThreadSettings(record.agent_id, record.searchable, record.retention)
                 lines.thread(record.thread_id, settings)
-            _check_deltas(calls, message, written)
-            written.add(key_of(message))
+            _check_deltas(calls, message, keys)
+            keys.add(key_of(message))
             lines.checkpoint(message)
             advance()
-    return len(written)
+    return len(keys)
 
 
-def _check_deltas(calls: SyncCalls, message: Checkpoint, written: set[Key]) -> None:
+def _check_deltas(calls: SyncCalls, message: Checkpoint, keys: set[Key]) -> None:
     """Check that nothing is needed of a checkpoint that does not exist any more."""
     parent = message.ref.checkpoint_ns, message.parent_checkpoint_id
-    if not (parent[1] and message.state.delta_channels) or parent in written:
+    if not (parent[1] and message.state.delta_channels) or parent in keys:
         return
     request = GetDeltaHistoryRequest(ref=message.ref, channels=message.state.delta_channels)
     for history in calls.get_delta_history(request):

@@ -165,10 +165,10 @@ class PostgresSource:
 
 
 def _name(settings: Mapping[str, Any]) -> str:
-    shown = (
+    parts = (
         f"{name}={settings[name]}" for name in ("host", "port", "dbname") if settings.get(name)
     )
-    return f"PostgreSQL ({' '.join(shown)})"
+    return f"PostgreSQL ({' '.join(parts)})"
 
 
 def _flat(error: Exception) -> str:

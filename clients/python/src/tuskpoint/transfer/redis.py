@@ -152,9 +152,9 @@ class RedisSource:
                 raise ValueError("a write expired meanwhile")
             channel = row["channel"]
             data = (row["type"], base64.b64decode(row["blob"]))
-            packed = self._packed(self._saver.serde.loads_typed(data), channel)
+            value = self._packed(self._saver.serde.loads_typed(data), channel)
             path = row.get("task_path") or ""
-            writes.append(pending_write(row["task_id"], path, int(row["idx"]), channel, packed))
+            writes.append(pending_write(row["task_id"], path, int(row["idx"]), channel, value))
         return sorted(writes, key=lambda write: (write.task_path, write.task_id, write.idx))
 
     def _packed(self, value: Any, channel: str) -> Carried:

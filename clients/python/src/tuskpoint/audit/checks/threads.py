@@ -184,11 +184,11 @@ class _ThreadAudit:
         notes = (note,) if note else ()
         item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
         missing = {blob.expected_sha256 for blob in item.blobs if blob.verdict is Verdict.MISSING}
-        named = record.fields["segment"]
+        sha256 = record.fields["segment"]
         if item.verdict is Verdict.MISSING and (
-            named in self._lost or missing <= self._lost.keys()
+            sha256 in self._lost or missing <= self._lost.keys()
         ):
-            gap = self._lost.get(named) or self._lost[min(missing)]
+            gap = self._lost.get(sha256) or self._lost[min(missing)]
             item = replace(item, verdict=Verdict.GAP, reason=_lost(gap))
         self._found[record.place].append(item)
 
@@ -200,8 +200,8 @@ class _ThreadAudit:
     async def _judge(self, job: _Job, fetched: dict[Location, Piece]) -> None:
         """Compare the records of a job with the segment that they name."""
         if job.location is None:
-            named = job.records[0].fields["segment"]
-            opened = _Opened(None, (), f"no record has the location of segment {named}")
+            sha256 = job.records[0].fields["segment"]
+            opened = _Opened(None, (), f"no record has the location of segment {sha256}")
         else:
             opened = await self._shelf.open(job.location, fetched)
         segment = opened.segment

@@ -273,7 +273,7 @@ def save(
     certified: Certified = False,
 ) -> None:
     """Save a state, given as JSON, as the next checkpoint of a thread."""
-    saved = cli.client.save(
+    saved_id = cli.client.save(
         thread_id,
         json_object(cli.read(file, "the state"), "the state"),
         checkpoint_id=checkpoint_id,
@@ -286,13 +286,13 @@ def save(
         durability=durability(certified),
         checkpoint_ns=checkpoint_ns,
     )
-    cli.out.say(f"saved {saved} in thread {plain(thread_id)} ({durability(certified)})")
+    cli.out.say(f"saved {saved_id} in thread {plain(thread_id)} ({durability(certified)})")
     if cli.out.is_json:
         cli.out.object(
             {
                 "thread_id": thread_id,
                 "checkpoint_ns": checkpoint_ns,
-                "checkpoint_id": saved,
+                "checkpoint_id": saved_id,
                 "durability": durability(certified),
             }
         )
@@ -319,8 +319,8 @@ def label(
         checkpoint_ns=checkpoint_ns,
         durability=durability(certified),
     )
-    named = f"labelled '{plain(label)}'" if label else "without a label now"
-    cli.out.say(f"checkpoint {labelled} of thread {plain(thread_id)} is {named}")
+    label_text = f"labelled '{plain(label)}'" if label else "without a label now"
+    cli.out.say(f"checkpoint {labelled} of thread {plain(thread_id)} is {label_text}")
     if cli.out.is_json:
         cli.out.object(
             {
@@ -369,12 +369,12 @@ def answer(
             f"checkpoint {checkpoint_id} waits for {len(questions)} answers: {ids}",
             "name one of them with --interrupt; `tuskpoint show` has the questions",
         )
-    answered = cli.client.answer(
+    answered_id = cli.client.answer(
         thread_id, content, checkpoint_id=checkpoint_id, interrupt_id=interrupt
     )
-    cli.out.say(f"answered checkpoint {answered} of thread {plain(thread_id)}")
+    cli.out.say(f"answered checkpoint {answered_id} of thread {plain(thread_id)}")
     if cli.out.is_json:
-        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered, "answer": content})
+        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered_id, "answer": content})
 
 
 def _answer(raw: str, *, is_text: bool) -> Any:

@@ -170,8 +170,8 @@ def erase(
         copies_by_kind: dict[str, Any] = json.loads(receipt["content"])["left"]
         for kind, copies in copies_by_kind.items():
             if copies:
-                listed = ", ".join(map(plain, copies))
-                cli.out.note(f"copies are left in {counted(len(copies), kind[:-1])}: {listed}")
+                listing = ", ".join(map(plain, copies))
+                cli.out.note(f"copies are left in {counted(len(copies), kind[:-1])}: {listing}")
 
 
 def _in_batches(names: list[str]) -> Iterable[list[str]]:

@@ -123,9 +123,9 @@ class Output:
 
     def fields(self, pairs: Iterable[tuple[str, str | Text]]) -> None:
         """Print names and values below one another; what is empty is left out."""
-        shown = [(name, value) for name, value in pairs if value]
-        width = max((len(name) for name, _ in shown), default=0)
-        for name, value in shown:
+        rows = [(name, value) for name, value in pairs if value]
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
             line = self.styled(f"{name:<{width}}  ", "bold")
             line.append(value) if isinstance(value, str) else line.append_text(value)
             self.put(line)

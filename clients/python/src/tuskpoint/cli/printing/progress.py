@@ -77,17 +77,17 @@ def progress(
         speed_estimate_period=_RATE_SECONDS,
         redirect_stdout=False,
         redirect_stderr=False,
-    ) as shown:
-        task = shown.add_task(doing, total=total)
+    ) as display:
+        task = display.add_task(doing, total=total)
 
         class Shown:
             """A bar that is seen."""
 
             def advance(self, amount: int = 1) -> None:
-                shown.advance(task, amount)
+                display.advance(task, amount)
 
             def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
-                shown.update(task, completed=amount, total=total, description=doing or None)
+                display.update(task, completed=amount, total=total, description=doing or None)
 
         yield Shown()
 

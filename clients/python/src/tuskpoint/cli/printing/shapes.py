@@ -179,5 +179,5 @@ def text(shape: Any, *, is_unicode: bool, indent: int | None = None) -> str:
         is_unicode: Whether the text may hold more than ASCII.
         indent: Spaces of each level, for people; one line without.
     """
-    written = json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
-    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+    json_text = json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)

@@ -50,8 +50,8 @@ def _origin(checkpoint: CheckpointRecord) -> str:
         if source:
             thread_id, _, checkpoint_id = source.rpartition(":")
             is_same = thread_id == checkpoint.thread_id
-            shown = short_id(checkpoint_id)
-            return f"{words} {shown}" if is_same else f"{words} {plain(thread_id)}:{shown}"
+            id_text = short_id(checkpoint_id)
+            return f"{words} {id_text}" if is_same else f"{words} {plain(thread_id)}:{id_text}"
     return ""
 
 

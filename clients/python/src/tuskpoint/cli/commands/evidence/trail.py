@@ -43,11 +43,11 @@ def trail(
         for entry in entries:
             cli.out.line(shapes.record(entry))
         return
-    shown = deque(entries, most)
+    last_entries = deque(entries, most)
     if cli.out.is_json:
-        for entry in shown:
+        for entry in last_entries:
             cli.out.line(shapes.record(entry))
-    elif shown:
+    elif last_entries:
         rows: list[list[str | Text]] = [
             [
                 moment(entry.last),
@@ -57,7 +57,7 @@ def trail(
                 entry.status,
                 f"{entry.calls:,}",
             ]
-            for entry in shown
+            for entry in last_entries
         ]
         cli.out.table(["TIME", "WHO", "CALL", "thread", "STATUS", "CALLS"], rows)
     else:

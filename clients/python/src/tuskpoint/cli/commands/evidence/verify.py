@@ -38,7 +38,7 @@ def verify(
 ) -> None:
     """Read back every stored checkpoint of a thread, check its hash, and check the journal."""
     total = cli.client.thread(thread_id).checkpoint_count
-    shown: list[CheckpointVerdict] = []
+    verdicts: list[CheckpointVerdict] = []
     with progress(
         cli.out, "verifying", total=total, noun="checkpoint", is_streaming=cli.out.is_json
     ) as bar:
@@ -48,13 +48,13 @@ def verify(
             if cli.out.is_json:
                 cli.out.line(shapes.verdict(verdict))
             elif every or verdict.verdict == "fail":
-                shown.append(verdict)
+                verdicts.append(verdict)
 
         outcome = cli.client.verify(thread_id, take)
     if cli.out.is_json:
         cli.out.line(shapes.verification(outcome))
     else:
-        _print(cli, shown, outcome)
+        _print(cli, verdicts, outcome)
     if not outcome.ok:
         raise _failure(thread_id, outcome)
 
