@@ -147,19 +147,28 @@ class Archive:
             "tuskpoint.archive.backlog.size",
             "By",
             "Bytes of values and writes that wait for certification.",
-            lambda: ((of, one.backlog.size_bytes) for of, one in [*self._flushers.items()]),
+            lambda: (
+                (tenant, flusher.backlog.size_bytes)
+                for tenant, flusher in [*self._flushers.items()]
+            ),
         )
         self._parts.instruments.gauge(
             "tuskpoint.archive.backlog.age",
             "s",
             "Time since the oldest change that is not certified.",
-            lambda: ((of, one.backlog.age_s(one.now)) for of, one in [*self._flushers.items()]),
+            lambda: (
+                (tenant, flusher.backlog.age_s(flusher.now))
+                for tenant, flusher in [*self._flushers.items()]
+            ),
         )
         self._parts.instruments.gauge(
             "tuskpoint.archive.damaged_threads",
             "{thread}",
             "Threads with changes that are not certified, because they are damaged in the journal.",
-            lambda: ((of, len(one.flush.damaged)) for of, one in [*self._flushers.items()]),
+            lambda: (
+                (tenant, len(flusher.flush.damaged))
+                for tenant, flusher in [*self._flushers.items()]
+            ),
         )
 
     async def start(self) -> None:
@@ -190,15 +199,15 @@ class Archive:
         Once sealed, always sealed: runs have the keys of all that they lead to.
         """
         for tenant in await self._database.query(status.catalog_tenants):
-            known = await self.catalog(tenant)
-            if known is None or not known.root:
+            catalog = await self.catalog(tenant)
+            if catalog is None or not catalog.root:
                 continue
             if self._parts.keys is None:
                 what = f"the newest catalog of tenant {tenant}"
                 problem = "this server has no key provider; give the one that sealed it"
                 raise Refusal(Reason.KEY_MISSING, what=what, problem=problem)
             try:
-                await self._parts.keys.unwrap(tenant, known.root)
+                await self._parts.keys.unwrap(tenant, catalog.root)
             except Refusal as refusal:
                 if refusal.reason is not Reason.KEY_PROVIDER_UNAVAILABLE:
                     raise
@@ -221,23 +230,23 @@ class Archive:
         Raises:
             Refusal: The journal cannot be used.
         """
-        left = await self._unfinished()
+        packs = await self._unfinished()
         # A crash may have come before a pointer file was written, or another server was the leader.
         for tenant in await self._database.query(status.catalog_tenants):
-            known = await self.catalog(tenant)
-            if known is not None:
-                await self._flusher(tenant).flush.point(known.location)  # or else a flush does
-                if self._parts.keys is not None and not self._parts.keys.is_current(known.root):
+            catalog = await self.catalog(tenant)
+            if catalog is not None:
+                await self._flusher(tenant).flush.point(catalog.location)  # or else a flush does
+                if self._parts.keys is not None and not self._parts.keys.is_current(catalog.root):
                     self._flusher(tenant).flush.renew_root()
-                if known.location.blob_id in self._parts.settings.given_up:
+                if catalog.location.blob_id in self._parts.settings.given_up:
                     # Before anything is certified: the next catalog is not the one given up.
                     await self._parts.lease.transact(partial(losses.note, tenant=tenant))
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
-        for stored in left:
-            pack = await self._parts.runner.resume(stored)
+        for stored_pack in packs:
+            pack = await self._parts.runner.resume(stored_pack)
             if pack is not None:
-                self._flusher(stored.tenant).flush.resume(pack)
+                self._flusher(stored_pack.tenant).flush.resume(pack)
         self._keeping = True
         for flusher in self._flushers.values():
             flusher.start()
@@ -274,9 +283,9 @@ class Archive:
 
     async def _unfinished(self) -> list[plan.StoredPack]:
         """Return the packs on their way; the files of all others are removed."""
-        left = await self._database.query(plan.unfinished)
-        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
-        return left
+        packs = await self._database.query(plan.unfinished)
+        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in packs})
+        return packs
 
     def backlog(self, tenant: str) -> FlushBacklog:
         """Return the backlog of a tenant, which admits saves or warns of its size."""
@@ -322,13 +331,13 @@ class Archive:
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
         """Begin to compare a thread's stored bytes with the recorded ones; `None`: no thread."""
-        found = await self._database.query(
+        thread_and_places = await self._database.query(
             partial(recorded.of_thread_now, tenant=tenant, thread_id=thread_id)
         )
-        if found is None:
+        if thread_and_places is None:
             return None
         mismatch = partial(self._parts.instruments.mismatches.add, 1)
-        return ThreadVerification(self._database, self._parts.blobs, *found, mismatch)
+        return ThreadVerification(self._database, self._parts.blobs, *thread_and_places, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
         """Return the manifest of a thread, live or deleted, and the newest certified catalog.
@@ -361,11 +370,15 @@ class Archive:
         It lasts as long as the store keeps blobs; nothing renews it. Returns its location, or that
         of the list of its parts.
         """
-        members = [one.location for one in found.records if isinstance(one, MemberRecord)]
-        where = {one.sha256: one for one in await placed(self._database, tenant)(members)}
+        members = [record.location for record in found.records if isinstance(record, MemberRecord)]
+        locations = {
+            location.sha256: location for location in await placed(self._database, tenant)(members)
+        }
         records = tuple(
-            replace(one, location=where[one.sha256]) if isinstance(one, MemberRecord) else one
-            for one in found.records
+            replace(record, location=locations[record.sha256])
+            if isinstance(record, MemberRecord)
+            else record
+            for record in found.records
         )
         data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
         return (await self.standalone.store(tenant, data, Kind.MANIFEST)).location
@@ -449,7 +462,7 @@ class Archive:
             self._watch.trouble(tenant),
             flusher.trouble if flusher else None,
         )
-        last = max(filter(None, troubles), key=lambda one: one.at_us, default=None)
+        last = max(filter(None, troubles), key=lambda trouble: trouble.at_us, default=None)
         return last, self.lifetime.failing.count(tenant)
 
     @contextmanager

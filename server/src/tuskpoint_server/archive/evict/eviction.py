@@ -189,41 +189,41 @@ class Evictor:
             if look % FULL_LOOK == 0:
                 self._spent.clear()  # values that were read back may go again
             try:
-                gone = await self.evict()
+                total = await self.evict()
             except Refusal as refusal:
                 _log.warning("eviction is delayed: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end eviction for good
                 _log.exception("eviction failed")
             else:
-                if gone.size_bytes:
-                    _log.info("%d bytes were evicted from the journal", gone.size_bytes)
+                if total.size_bytes:
+                    _log.info("%d bytes were evicted from the journal", total.size_bytes)
             await asyncio.sleep(max(self._settings.grace_s / 2, _SHORTEST_PAUSE_S))
 
     async def evict(self) -> Taken:
         """Evict until the journal is within its bound or no family has anything to give."""
-        gone, wanted = Taken(), await self._excess()
-        if wanted <= 0:
-            return gone
+        total, excess = Taken(), await self._excess()
+        if excess <= 0:
+            return total
         before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
         rows = await self._database.rows(_FAMILIES)
         families: dict[int, _Progress] = {row[0]: tuple(row[1:]) for row in rows}
         self._spent = dict(self._spent.items() & families.items())
         for family, progress in families.items():
             more = family not in self._spent
-            while more and wanted > 0:
+            while more and excess > 0:
                 failpoint("archive.before_evict")
                 freed = Taken()
                 with sparing_damaged():
-                    freed = await evict_family(self._database, family, before_us, wanted)
+                    freed = await evict_family(self._database, family, before_us, excess)
                 failpoint("archive.after_evict")
-                gone += freed
-                more = freed.size_bytes >= wanted
-                wanted = await self._excess()
-            if wanted <= 0:
+                total += freed
+                more = freed.size_bytes >= excess
+                excess = await self._excess()
+            if excess <= 0:
                 break
             if progress[2] < before_us:
                 self._spent[family] = progress
-        return gone
+        return total
 
     async def _excess(self) -> int:
         """Return the bytes that the journal uses beyond its bound."""
@@ -234,32 +234,32 @@ class Evictor:
 
 async def evict_family(database: Database, family: int, before_us: int, wanted_bytes: int) -> Taken:
     """Evict values and writes that are not needed nor changed since `before_us`, oldest first."""
-    gone, one = Taken(), await begin(database, family)
+    total, removal = Taken(), await begin(database, family)
     tenant, needed = "", set[bytes]()
-    for thread in one.seqs:
+    for thread in removal.seqs:
         read = partial(_look, thread=thread, before_us=before_us)
-        tenant, kept, stored = await database.query(read)
-        needed |= kept
-        for doomed in batches(stored, wanted_bytes - gone.size_bytes):
-            gone += await database.transact(partial(_evict_writes, thread=thread, chosen=doomed))
-        if gone.size_bytes >= wanted_bytes:
-            return gone
+        tenant, digests, sized_writes = await database.query(read)
+        needed |= digests
+        for doomed in batches(sized_writes, wanted_bytes - total.size_bytes):
+            total += await database.transact(partial(_evict_writes, thread=thread, chosen=doomed))
+        if total.size_bytes >= wanted_bytes:
+            return total
     free = await unneeded(database, family, needed)
     by_thread: dict[int, list[ValueRow]] = defaultdict(list)
     for value in free:
         if value.size:
             by_thread[value.thread].append(value)
-    held: dict[bytes, bytes] = {}  # by digest the segments that hold values
-    for number, some in by_thread.items():
-        find = partial(_segments_of, tenant=tenant, thread=number, values=some)
-        held |= await database.query(find)
-    based = {value.keyframe for value in free if value.digest not in held}
-    chosen = [value for value in free if value.digest in held and value.digest not in based]
-    await one.catch_up(database)
-    for some in batches(chosen, wanted_bytes - gone.size_bytes):
-        evict = partial(_evict_values, family=family, tenant=tenant, held=held)
-        gone += await one.take(database, some, evict)
-    return gone
+    segments: dict[bytes, bytes] = {}  # by digest the segments that hold values
+    for number, rows in by_thread.items():
+        find = partial(_segments_of, tenant=tenant, thread=number, values=rows)
+        segments |= await database.query(find)
+    keyframes = {value.keyframe for value in free if value.digest not in segments}
+    values = [value for value in free if value.digest in segments and value.digest not in keyframes]
+    await removal.catch_up(database)
+    for batch in batches(values, wanted_bytes - total.size_bytes):
+        evict = partial(_evict_values, family=family, tenant=tenant, held=segments)
+        total += await removal.take(database, batch, evict)
+    return total
 
 
 def _look(
@@ -273,28 +273,30 @@ def _look(
     """
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
-    of = {"of_thread": thread, "through": min(watermarks)}
-    kept: set[bytes] = set()
+    parameters = {"of_thread": thread, "through": min(watermarks)}
+    digests: set[bytes] = set()
     places: set[tuple[str, str]] = set()
-    states, ref = _STATES.run(connection, **of), ref_of(connection, thread)
+    states, ref = _STATES.run(connection, **parameters), ref_of(connection, thread)
     while (row := states.fetchone()) is not None:
         places.add((row[0], row[1]))
-        kept |= checked(connection, ref, row)
-    rows = _WRITES.run(connection, **of, of_tenant=tenant).fetchall()
+        digests |= checked(connection, ref, row)
+    rows = _WRITES.run(connection, **parameters, of_tenant=tenant).fetchall()
     rows = [row for row in rows if (row[0], row[1]) not in places]
-    helds = {row[5]: decode_held(row[5]) for row in rows}
-    hashes = {sha256 for held in helds.values() for sha256 in held.segments}
-    known = by_hash(connection, tenant, hashes)
-    here = {sha256 for sha256, at in known.items() if not isinstance(at.key, Unopened)}
-    here -= lost(connection, tenant).keys()
+    foreign_segments = {row[5]: decode_held(row[5]) for row in rows}
+    hashes = {sha256 for foreign in foreign_segments.values() for sha256 in foreign.segments}
+    locations = by_hash(connection, tenant, hashes)
+    readable = {
+        sha256 for sha256, location in locations.items() if not isinstance(location.key, Unopened)
+    }
+    readable -= lost(connection, tenant).keys()
     unopened = _unopened(connection, thread) if rows else []
-    found = []
+    sized_writes = []
     for *_, number, seq, size, stored, is_in_range in rows:
-        held = helds[stored]
+        foreign = foreign_segments[stored]
         is_in_range = is_in_range and not any(first <= seq <= last for first, last in unopened)
-        if here.issuperset(held.segments) if seq <= held.seq else is_in_range:
-            found.append(Sized(number, seq, size))
-    return tenant, kept, sorted(found, key=lambda one: one.seq)
+        if readable.issuperset(foreign.segments) if seq <= foreign.seq else is_in_range:
+            sized_writes.append(Sized(number, seq, size))
+    return tenant, digests, sorted(sized_writes, key=lambda write: write.seq)
 
 
 def _unopened(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
@@ -309,38 +311,40 @@ def _segments_of(
     connection: sa.Connection, tenant: str, thread: int, values: Iterable[ValueRow]
 ) -> dict[bytes, bytes]:
     """Return by digest the segments of a thread that hold values which its changes brought."""
-    wanted = {value.digest[:PREFIX_BYTES]: value for value in values}
-    found: dict[bytes, bytes] = {}
-    lowest = min(value.seq for value in wanted.values())
+    by_prefix = {value.digest[:PREFIX_BYTES]: value for value in values}
+    segments: dict[bytes, bytes] = {}
+    lowest = min(value.seq for value in by_prefix.values())
     rows = _SEGMENTS.run(connection, of_thread=thread, of_tenant=tenant, lowest=lowest)
-    while wanted and (row := rows.fetchone()) is not None:
+    while by_prefix and (row := rows.fetchone()) is not None:
         sha256, digests, key = row
         if isinstance(key, Unopened):
             continue
-        for prefix in wanted.keys() & split(digests, PREFIX_BYTES):
-            found[wanted.pop(prefix).digest] = sha256
+        for prefix in by_prefix.keys() & split(digests, PREFIX_BYTES):
+            segments[by_prefix.pop(prefix).digest] = sha256
     rows.close()
-    return found
+    return segments
 
 
 def _evict_values(
     connection: sa.Connection,
-    chosen: Sequence[ValueRow],
+    values: Sequence[ValueRow],
     family: int,
     tenant: str,
     held: Mapping[bytes, bytes],
 ) -> Taken:
     """Evict those of the values whose segment is still known."""
     count = size = 0
-    for value in chosen:
-        of = {"of_family": family, "of_digest": value.digest, "held_by": held[value.digest]}
-        gone = _EVICT_VALUE.run(connection, **of, of_tenant=tenant).rowcount
-        count += gone
-        size += gone * value.size
+    for value in values:
+        parameters = {"of_family": family, "of_digest": value.digest, "held_by": held[value.digest]}
+        row_count = _EVICT_VALUE.run(connection, **parameters, of_tenant=tenant).rowcount
+        count += row_count
+        size += row_count * value.size
     return Taken(count, size_bytes=size)
 
 
 def _evict_writes(batch: UnitOfWork, thread: int, chosen: Sequence[Sized]) -> Taken:
-    rows = [{"of_thread": thread, "of_number": one.number, "of_seq": one.seq} for one in chosen]
+    rows = [
+        {"of_thread": thread, "of_number": write.number, "of_seq": write.seq} for write in chosen
+    ]
     count = _EVICT_WRITE.count_many(batch.connection, rows)
-    return Taken(0, count, sum(one.size for one in chosen))
+    return Taken(0, count, sum(write.size for write in chosen))

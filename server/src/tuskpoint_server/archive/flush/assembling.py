@@ -66,23 +66,23 @@ async def assemble(
 ) -> Assembled:
     """Build the final put of a flush in worker threads; `predict` returns future locations."""
     running = _assemble(work, tenant, journal_id, generation, predict)
-    found: bytes | None = None
+    data: bytes | None = None
     while True:
-        asked = await asyncio.to_thread(_step, running, found)
-        if isinstance(asked, Assembled):
-            return asked
+        step = await asyncio.to_thread(_step, running, data)
+        if isinstance(step, Assembled):
+            return step
         try:
-            found = await fetch(asked)
+            data = await fetch(step)
         except BaseException as error:
             running.throw(error)  # Python 3.11 cannot close it while a generator in it waits
             raise
 
 
 def _step(
-    running: Coroutine[BlobLocation, bytes | None, Assembled], found: bytes | None
+    running: Coroutine[BlobLocation, bytes | None, Assembled], data: bytes | None
 ) -> BlobLocation | Assembled:
     try:
-        return running.send(found)
+        return running.send(data)
     except StopIteration as end:
         assembled: Assembled = end.value
         return assembled
@@ -133,13 +133,13 @@ async def _assemble(
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, fetch, put)
-    ended = dict(chores.ended)
+    ends = dict(chores.ended)
     if work.root.key:
-        ended |= {o.thread_id: o for o in recorder.records if isinstance(o, facts.EndRecord)}
-    live, purged = await without_threads(live, ended, fetch, put)
+        ends |= {end.thread_id: end for end in recorder.records if isinstance(end, facts.EndRecord)}
+    live, purged = await without_threads(live, ends, fetch, put)
     rewritten += purged
     advanced = await advance(live, new, fetch, put)
-    dropped = [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
+    dropped = [*chores.dropped, *rewritten, *(run.sha256 for run in advanced.dropped)]
     for sha256 in dropped:  # what nothing names any more does not have to be stored
         if sha256 in runs and members.pop(sha256, None) is not None:
             del runs[sha256]
@@ -195,101 +195,110 @@ class Recorder:
     def add(self, segment: BuiltSegment) -> None:
         """Record a range, or a single checkpoint."""
         dirty, thread = segment.dirty, segment.dirty.thread
-        stored = [one for one in dirty.places if not one.problem]
+        checkpoints = [checkpoint for checkpoint in dirty.places if not checkpoint.problem]
         self._changes(dirty)
-        for one in stored:
-            self._place(dirty, one, segment.sha256)
+        for checkpoint in checkpoints:
+            self._place(dirty, checkpoint, segment.sha256)
         if segment.data:
             self._segment(segment)
-        self._copies(dirty, stored)
+        self._copies(dirty, checkpoints)
         for bad in dirty.places:
             if bad.problem:
                 self._failed(dirty, bad)
         if dirty.alone:
-            for one in stored:
-                self._hold(dirty, one.place, segment.sha256)
+            for checkpoint in checkpoints:
+                self._hold(dirty, checkpoint.place, segment.sha256)
             return
-        ended = any(not gone.checkpoint_id for gone in dirty.removed)
-        known = (thread.number, thread.thread_id, thread.certified_seq, dirty.through)
-        self.plan.threads.append(PlannedThread(*known, dirty.size_bytes, ended, len(stored)))
+        ended = any(not removal.checkpoint_id for removal in dirty.removed)
+        fields = (thread.number, thread.thread_id, thread.certified_seq, dirty.through)
+        self.plan.threads.append(PlannedThread(*fields, dirty.size_bytes, ended, len(checkpoints)))
 
     def _changes(self, dirty: DirtyRange) -> None:
         """Record a range's changes of the thread itself, and its bundles."""
         thread = dirty.thread
-        for gone in dirty.removed:
-            where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
-            if gone.checkpoint_id:
+        for removal in dirty.removed:
+            position = (thread.thread_id, removal.incarnation, self._generation, removal.seq)
+            if removal.checkpoint_id:
                 self.records.append(
-                    facts.RemovalRecord(*where, gone.checkpoint_ns, gone.checkpoint_id)
+                    facts.RemovalRecord(*position, removal.checkpoint_ns, removal.checkpoint_id)
                 )
             else:
-                self.records.append(facts.EndRecord(*where, thread.deleted_through))
+                self.records.append(facts.EndRecord(*position, thread.deleted_through))
         is_set = thread.certified_seq < thread.settings_seq <= dirty.through
         if is_set and not thread.deleted and not dirty.alone:
             self.records.append(thread.setting(self._generation))
         for pin in dirty.pins:
             bundle = dirty.holders.get(pin.sha256)
             if bundle is not None:
-                where = thread.at(self._generation, pin.seq)
+                position = thread.at(self._generation, pin.seq)
                 place = (pin.checkpoint_ns, pin.checkpoint_id)
-                self.records.append(facts.PinRecord(*where, pin.sha256, *place))
-                self._lies(dirty, where, bundle)
+                self.records.append(facts.PinRecord(*position, pin.sha256, *place))
+                self._lies(dirty, position, bundle)
 
-    def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: bytes) -> None:
-        thread, row = dirty.thread, one.row
-        if row is not None and one.held_row:
-            first = dirty.holders[one.elsewhere[0]]
-            held_ns = _held_ns(thread, one, first)
-            self.records.append(thread.record(self._generation, row, one.elsewhere[0], held_ns))
+    def _place(self, dirty: DirtyRange, checkpoint: DirtyPlace, segment: bytes) -> None:
+        thread, row = dirty.thread, checkpoint.row
+        if row is not None and checkpoint.held_row:
+            first = dirty.holders[checkpoint.elsewhere[0]]
+            held_ns = _held_ns(thread, checkpoint, first)
+            self.records.append(
+                thread.record(self._generation, row, checkpoint.elsewhere[0], held_ns)
+            )
         elif row is not None:
             self.records.append(thread.record(self._generation, row, segment, None))
-        if one.held_writes:
-            for sha256 in one.held.writes:
-                held_ns = _held_ns(thread, one, dirty.holders[sha256])
-                self._writes(thread, one, one.held.seq, sha256, held_ns)
-        if one.writes:
-            seq = max(write.seq for write in one.writes)
-            self._writes(thread, one, seq, segment, None)
+        if checkpoint.held_writes:
+            for sha256 in checkpoint.held.writes:
+                held_ns = _held_ns(thread, checkpoint, dirty.holders[sha256])
+                self._writes(thread, checkpoint, checkpoint.held.seq, sha256, held_ns)
+        if checkpoint.writes:
+            seq = max(write.seq for write in checkpoint.writes)
+            self._writes(thread, checkpoint, seq, segment, None)
 
     def _writes(
-        self, thread: DirtyThread, one: DirtyPlace, seq: int, segment: bytes, held_ns: str | None
+        self,
+        thread: DirtyThread,
+        checkpoint: DirtyPlace,
+        seq: int,
+        segment: bytes,
+        held_ns: str | None,
     ) -> None:
-        where = thread.at(self._generation, seq)
-        self.records.append(facts.WritesRecord(*where, *one.place, segment, held_ns))
+        position = thread.at(self._generation, seq)
+        self.records.append(facts.WritesRecord(*position, *checkpoint.place, segment, held_ns))
 
     def _segment(self, segment: BuiltSegment) -> None:
         """Record a segment that is stored with this flush, its parts and the members it names."""
         dirty, thread = segment.dirty, segment.dirty.thread
-        where = thread.at(self._generation, dirty.through)
+        position = thread.at(self._generation, dirty.through)
         location = replace(self._locate(segment.sha256, len(segment.data)), key=segment.key)
         parts = [self._locate(part.sha256, len(part.data)) for part in segment.parts]
         hashes = [part.sha256 for part in parts]
         first, last = (None, None) if dirty.alone else (thread.certified_seq + 1, dirty.through)
-        of = (location, segment.kind, thread.number, thread.incarnation, first, last)
-        named = (b"".join(segment.needs), b"".join(hashes), segment.digests, segment.patched)
-        self.plan.members.append(StoredMember(*of, *named))
+        identity = (location, segment.kind, thread.number, thread.incarnation, first, last)
+        contents = (b"".join(segment.needs), b"".join(hashes), segment.digests, segment.patched)
+        self.plan.members.append(StoredMember(*identity, *contents))
         self.plan.uses.append((segment.sha256, thread.number))
         needs = (*segment.needs, *hashes)
         self.records.append(
-            facts.MemberRecord(*where, location, segment.kind, needs, first or 0, last or 0)
+            facts.MemberRecord(*position, location, segment.kind, needs, first or 0, last or 0)
         )
         for part in parts:
             self.plan.members.append(StoredMember(part, Kind.PART))
-            self.records.append(facts.MemberRecord(*where, part, Kind.PART))
-        for holder in {one.location.sha256: one for one in dirty.named.values()}.values():
+            self.records.append(facts.MemberRecord(*position, part, Kind.PART))
+        for holder in {member.location.sha256: member for member in dirty.named.values()}.values():
             if holder.location.sha256 in segment.needs:
                 self._needed(dirty, holder)
 
-    def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
+    def _copies(self, dirty: DirtyRange, checkpoints: Iterable[DirtyPlace]) -> None:
         """Record the segments that hold copies, and the members that they name."""
-        holding = list(dict.fromkeys(sha256 for one in stored for sha256 in one.elsewhere))
+        hashes = list(
+            dict.fromkeys(sha256 for checkpoint in checkpoints for sha256 in checkpoint.elsewhere)
+        )
         needed: dict[bytes, None] = {}
-        for sha256 in holding:
+        for sha256 in hashes:
             holder = dirty.holders[sha256]
             self._needed(dirty, holder, holder.needed)
             needed.update(dict.fromkeys(holder.needed))
         for sha256 in needed:
-            if sha256 not in holding and sha256 in dirty.holders:
+            if sha256 not in hashes and sha256 in dirty.holders:
                 self._needed(dirty, dirty.holders[sha256])
 
     def _needed(self, dirty: DirtyRange, holder: StoredMember, needs: Sequence[bytes] = ()) -> None:
@@ -299,25 +308,25 @@ class Recorder:
         self.plan.uses.append((sha256, thread.number))
         if holder.is_of(thread.number, thread.incarnation):
             return
-        where = thread.at(self._generation, dirty.through)
+        position = thread.at(self._generation, dirty.through)
         if not needs and (sha256, thread.number) in self._used:
-            where = thread.at(0, 0)
-        self._lies(dirty, where, holder, needs)
+            position = thread.at(0, 0)
+        self._lies(dirty, position, holder, needs)
 
     def _lies(
         self,
         dirty: DirtyRange,
-        where: tuple[str, int, int, int],
+        position: tuple[str, int, int, int],
         holder: StoredMember,
         needs: Sequence[bytes] = (),
     ) -> None:
         """Record the locations of an earlier segment and of its parts."""
         needs = (*needs, *holder.part_hashes)
-        self.records.append(facts.MemberRecord(*where, holder.location, holder.kind, needs))
+        self.records.append(facts.MemberRecord(*position, holder.location, holder.kind, needs))
         for part in holder.part_hashes:
             if part in dirty.holders:
                 place = dirty.holders[part].location
-                self.records.append(facts.MemberRecord(*where, place, Kind.PART))
+                self.records.append(facts.MemberRecord(*position, place, Kind.PART))
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
         """Record a checkpoint that is not stored."""
@@ -326,8 +335,8 @@ class Recorder:
         if dirty.gap is not None and last_seq <= dirty.gap.seq:
             self.postponed.append((dirty.gap.number, bad.problem))
             return
-        where = dirty.thread.at(self._generation, last_seq)
-        self.records.append(facts.GapRecord(*where, bad.problem, *bad.place))
+        position = dirty.thread.at(self._generation, last_seq)
+        self.records.append(facts.GapRecord(*position, bad.problem, *bad.place))
         gap = PlannedGap(dirty.thread.number, *bad.place, last_seq, bad.problem, bad.size)
         self.plan.gaps.append(gap)
 
@@ -343,6 +352,6 @@ class Recorder:
             )
 
 
-def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: StoredMember) -> str | None:
+def _held_ns(thread: DirtyThread, checkpoint: DirtyPlace, holder: StoredMember) -> str | None:
     """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
-    return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]
+    return None if holder.is_of(thread.number, thread.incarnation) else checkpoint.place[0]

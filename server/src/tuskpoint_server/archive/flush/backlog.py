@@ -39,11 +39,11 @@ class FlushBacklog:
         """Return the time at which a flush is due, 0 for now, `None` for not at all."""
         if self.since is None:
             return None
-        chosen = self._settings
-        is_large = self._fresh_bytes >= chosen.max_pack_bytes
-        if is_large or self._fresh_changes >= chosen.max_pack_checkpoints:
+        settings = self._settings
+        is_large = self._fresh_bytes >= settings.max_pack_bytes
+        if is_large or self._fresh_changes >= settings.max_pack_checkpoints:
             return 0.0
-        return self.since + chosen.flush_interval_s
+        return self.since + settings.flush_interval_s
 
     def collecting(self) -> list[trace.Link]:
         """Note that a flush reads everything noted so far; return links to its calls."""

@@ -62,7 +62,7 @@ def build(
     part_bytes: int,
 ) -> list[BuiltSegment]:
     """Build segments cut at `part_bytes`; a checkpoint that cannot be stored gets a `problem`."""
-    built = [_build(one, fetched, generation, sealer, part_bytes) for one in ranges]
+    built = [_build(dirty, fetched, generation, sealer, part_bytes) for dirty in ranges]
     for segment in built:
         for bad in segment.dirty.places:
             if bad.problem:
@@ -82,11 +82,15 @@ def _build(
     sealer: Sealer,
     part_bytes: int,
 ) -> BuiltSegment:
-    for one in dirty.places:
-        lacking = [digest for digest in one.gone if digest not in fetched]
+    for checkpoint in dirty.places:
+        lacking = [digest for digest in checkpoint.gone if digest not in fetched]
         if lacking:
-            one.problem = f"value {lacking[0].hex()} was evicted and cannot be read"
-    places = [one for one in dirty.places if not one.problem and (one.own_row or one.writes)]
+            checkpoint.problem = f"value {lacking[0].hex()} was evicted and cannot be read"
+    places = [
+        checkpoint
+        for checkpoint in dirty.places
+        if not checkpoint.problem and (checkpoint.own_row or checkpoint.writes)
+    ]
     if (encoded := _encoded(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
     segment, content, places = encoded
@@ -108,11 +112,13 @@ def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, byte
 
     The values of its writes count: a checkpoint may come to need one (`delta_base`).
     """
-    here = {value.digest for value in segment.values}
-    here.update(write.digest for write in segment.writes)
-    patched = (one.digest for one in segment.values if one.keyframe and one.keyframe not in here)
-    needs = tuple(one.location.sha256 for one in segment.members)
-    return needs, _prefixes(here), _prefixes(patched)
+    digests = {value.digest for value in segment.values}
+    digests.update(write.digest for write in segment.writes)
+    patched = (
+        value.digest for value in segment.values if value.keyframe and value.keyframe not in digests
+    )
+    needs = tuple(member.location.sha256 for member in segment.members)
+    return needs, _prefixes(digests), _prefixes(patched)
 
 
 def _encoded(
@@ -132,46 +138,50 @@ def _encoded(
             )
             places[0].problem = str(error)
             return None
-    for one in places:
-        _encoded(dirty, [one], fetched, generation)
-    good = [one for one in places if not one.problem]
-    if len(good) == len(places):  # each fits alone, all together are too large
-        for one in good:
-            one.problem = "the changes of its thread are too large for one segment"
+    for checkpoint in places:
+        _encoded(dirty, [checkpoint], fetched, generation)
+    checkpoints = [checkpoint for checkpoint in places if not checkpoint.problem]
+    if len(checkpoints) == len(places):  # each fits alone, all together are too large
+        for checkpoint in checkpoints:
+            checkpoint.problem = "the changes of its thread are too large for one segment"
         return None
-    return _encoded(dirty, good, fetched, generation)
+    return _encoded(dirty, checkpoints, fetched, generation)
 
 
 def _segment(
     dirty: DirtyRange, places: Sequence[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
 ) -> segments.Segment:
     thread = dirty.thread
-    needed = {digest for one in places for digest in one.needs}
+    needed = {digest for checkpoint in places for digest in checkpoint.needs}
     needed |= {
         value.keyframe
         for digest in needed
         if (value := dirty.values.get(digest)) is not None and value.keyframe is not None
     }
-    named: dict[bytes, tuple[BlobLocation, list[bytes]]] = {}
+    members: dict[bytes, tuple[BlobLocation, list[bytes]]] = {}
     for digest, holder in dirty.named.items():
-        named.setdefault(holder.location.sha256, (holder.location, []))[1].append(digest)
+        members.setdefault(holder.location.sha256, (holder.location, []))[1].append(digest)
     return segments.Segment(
         thread_id=thread.thread_id,
         incarnation=thread.incarnation,
         generation=generation,
         first_seq=min(places[0].seqs) if dirty.alone else thread.certified_seq + 1,
         last_seq=dirty.through,
-        checkpoints=tuple(row for one in places if (row := one.own_row) is not None),
-        writes=tuple(_write(one, write, fetched) for one in places for write in one.writes),
+        checkpoints=tuple(row for checkpoint in places if (row := checkpoint.own_row) is not None),
+        writes=tuple(
+            _write(checkpoint, write, fetched)
+            for checkpoint in places
+            for write in checkpoint.writes
+        ),
         values=tuple(_value(dirty, digest, fetched) for digest in dirty.values if digest in needed),
-        members=tuple(segments.member(location, digests) for location, digests in named.values()),
+        members=tuple(segments.member(location, digests) for location, digests in members.values()),
     )
 
 
 def _write(
-    one: DirtyPlace, write: segments.SegmentWrite, fetched: Mapping[bytes, Value]
+    checkpoint: DirtyPlace, write: segments.SegmentWrite, fetched: Mapping[bytes, Value]
 ) -> segments.SegmentWrite:
-    if write.digest not in one.gone:
+    if write.digest not in checkpoint.gone:
         return write
     packed = compress(fetched[write.digest].data)
     return write._replace(encoding=packed.encoding, data=packed.data)

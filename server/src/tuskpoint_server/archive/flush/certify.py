@@ -65,20 +65,24 @@ def certify(
     if len(list(_NAMED.run_listed(connection, plan.named, of_tenant=tenant))) < len(plan.named):
         raise Void("a segment that it names was removed")
     move(batch, tenant, plan.threads)
-    placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
-    _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
-    ended = [thread.number for thread in plan.threads if thread.ended]
-    segment_index.begin_anew(connection, tenant, ended)
+    placed = [
+        (member, locations.get(member.location.sha256, member.location)) for member in plan.members
+    ]
+    _PUT_MEMBER.run_many(connection, [member.row(tenant, place) for member, place in placed])
+    ended_threads = [thread.number for thread in plan.threads if thread.ended]
+    segment_index.begin_anew(connection, tenant, ended_threads)
     segment_index.add_uses(connection, tenant, plan.uses)
     _FORGET_KEYS.run_rows(
-        connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended]
+        connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended_threads]
     )
     _HOLD.run_rows(connection, ("of_thread", "of_ns", "of_id", "new_held"), plan.holds)
     gaps.forget(connection, plan.filled)
     gaps.record(connection, tenant, plan.gaps, batch.now_us)
     dropped = [(tenant, sha256) for sha256 in plan.dropped]
     _DROP_MEMBER.run_rows(connection, ("of_tenant", "of_sha256"), dropped)
-    moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]
+    moved = [
+        (location.blob_id, location.identifier, tenant, location.sha256) for location in plan.moved
+    ]
     names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
     _MOVE_MEMBER.run_rows(connection, names, moved)
     place = locations[plan.catalog]
@@ -89,8 +93,10 @@ def certify(
 
 def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
     """Return the catalog of a pack from its stored bytes."""
-    [named] = [one.location for one in plan.members if one.location.sha256 == plan.catalog]
-    return decode_catalog(opened(data, named.moved(place)), place.blob_id)
+    [location] = [
+        member.location for member in plan.members if member.location.sha256 == plan.catalog
+    ]
+    return decode_catalog(opened(data, location.moved(place)), place.blob_id)
 
 
 def put_catalog(
@@ -132,19 +138,19 @@ def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None
     Raises:
         Void: One has moved, or the row of a thread was damaged after it was read.
     """
-    batch.lock((tenant, one.thread_id) for one in moved)
-    for one in moved:
-        log = batch.find_any(tenant, one.thread_id)
+    batch.lock((tenant, thread.thread_id) for thread in moved)
+    for thread in moved:
+        log = batch.find_any(tenant, thread.thread_id)
         if log is not None and log.damage is not None:
             raise Void(str(log.damage))  # the pack that is built instead leaves the thread out
-        if log is None or log.row.certified_seq != one.after:
+        if log is None or log.row.certified_seq != thread.after:
             raise Void("the watermark of a thread has changed")
         row = log.row
-        row.certified_seq = one.through
-        row.dirty_since_us = first_above(batch.connection, row, one.through)
-        more = row.seq > one.through
-        row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes) if more else 0
+        row.certified_seq = thread.through
+        row.dirty_since_us = first_above(batch.connection, row, thread.through)
+        more = row.seq > thread.through
+        row.dirty_bytes = max(0, row.dirty_bytes - thread.size_bytes) if more else 0
         batch.store(log)
-        batch.changed[tenant, one.thread_id] = ("", "")
-    through = [(one.number, one.through) for one in moved]
-    _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), through)
+        batch.changed[tenant, thread.thread_id] = ("", "")
+    watermarks = [(thread.number, thread.through) for thread in moved]
+    _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), watermarks)

@@ -126,7 +126,7 @@ def collect(
     accept those that are `rejected`. Whether the threads `doubtful` are damaged is said in any
     case.
     """
-    found = Collected(status.catalog(connection, tenant), damaged=damaged(connection, doubtful))
+    collected = Collected(status.catalog(connection, tenant), damaged=damaged(connection, doubtful))
     lost = gaps.lost(connection, tenant)
     unstored = gaps.unstored(connection, tenant)
     standalone: dict[int, set[Place]] = defaultdict(set)
@@ -134,40 +134,42 @@ def collect(
         standalone[gap.thread].add(gap.place)
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
-    left = bounds
-    waiting = _waiting(connection, tenant, bounds.threads + 1, found.damaged)
+    budget = bounds
+    waiting = _waiting(connection, tenant, bounds.threads + 1, collected.damaged)
     for number, thread in enumerate(waiting):
-        if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
-            found.complete = False
+        if number == bounds.threads or budget.checkpoints <= 0 or budget.size_bytes <= 0:
+            collected.complete = False
             break
         if damage := lacking(connection, thread):
-            found.damaged[thread.number] = damage
+            collected.damaged[thread.number] = damage
             continue
         changed[thread.number] = thread
-        one = read_range(connection, thread, left, standalone[thread.number], lost)
-        found.ranges.append(one)
-        found.complete = found.complete and one.through == thread.seq
-        taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
-        left = RangeBounds(left.threads, *taken)
+        dirty = read_range(connection, thread, budget, standalone[thread.number], lost)
+        collected.ranges.append(dirty)
+        collected.complete = collected.complete and dirty.through == thread.seq
+        limits = (budget.checkpoints - len(dirty.places), budget.size_bytes - dirty.size_bytes)
+        budget = RangeBounds(budget.threads, *limits)
         if lone is None or thread.number in lone:
-            alone += _separate(connection, one)
+            alone += _separate(connection, dirty)
     for gap in unstored:
-        known = changed.get(gap.thread)
-        if gap.thread in found.damaged:
+        gap_thread = changed.get(gap.thread)
+        if gap.thread in collected.damaged:
             continue
-        if known is None and gap.retry_us <= due_us:  # nothing else changed in its thread
+        if gap_thread is None and gap.retry_us <= due_us:  # nothing else changed in its thread
             rows = _THREAD.run(connection, of_number=gap.thread).fetchall()
-            known = next(iter(sound_threads(connection, rows, found.damaged)), None)
-        if known is not None:
-            alone.append(read_alone(connection, known, gap.place, gap))
-            found.filled += [gap.number] if alone[-1] is None else []
-    found.ranges += [one for one in alone if one is not None]
-    for one in found.ranges:
-        for dirty in one.places:
-            dirty.problem = rejected.get((one.thread.number, dirty.place)) or dirty.problem
-        named = {holder.location.sha256 for holder in one.named.values()} | one.holders.keys()
-        found.used |= used(connection, tenant, one.thread.number, named)
-    return found
+            gap_thread = next(iter(sound_threads(connection, rows, collected.damaged)), None)
+        if gap_thread is not None:
+            alone.append(read_alone(connection, gap_thread, gap.place, gap))
+            collected.filled += [gap.number] if alone[-1] is None else []
+    collected.ranges += [dirty for dirty in alone if dirty is not None]
+    for dirty in collected.ranges:
+        for checkpoint in dirty.places:
+            checkpoint.problem = (
+                rejected.get((dirty.thread.number, checkpoint.place)) or checkpoint.problem
+            )
+        hashes = {holder.location.sha256 for holder in dirty.named.values()} | dirty.holders.keys()
+        collected.used |= used(connection, tenant, dirty.thread.number, hashes)
+    return collected
 
 
 def _waiting(
@@ -183,18 +185,18 @@ def _waiting(
         most *= 2
 
 
-def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None]:
+def _separate(connection: Connection, dirty: DirtyRange) -> list[DirtyRange | None]:
     """Move each checkpoint of a range that is no copy into a segment of its own."""
-    places, one.places = one.places, []
-    found = []
-    for dirty in places:
-        if dirty.held_row and not dirty.writes:
-            one.places.append(dirty)
+    places, dirty.places = dirty.places, []
+    ranges = []
+    for checkpoint in places:
+        if checkpoint.held_row and not checkpoint.writes:
+            dirty.places.append(checkpoint)
         else:
-            found.append(read_alone(connection, one.thread, dirty.place))
-    one.values.clear()
-    one.named.clear()
-    return found
+            ranges.append(read_alone(connection, dirty.thread, checkpoint.place))
+    dirty.values.clear()
+    dirty.named.clear()
+    return ranges
 
 
 def read_range(
@@ -211,31 +213,33 @@ def read_range(
     reading, through = LOGGED, _bound(connection, thread, bounds)
     if through is None:
         reading, through = SCANNED, thread.seq
-    of = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
-    found = DirtyRange(
+    parameters = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
+    dirty = DirtyRange(
         thread,
         through,
         thread.dirty_bytes,
-        places=_places(connection, thread, reading, of, standalone),
-        removed=[RemovedCheckpoint(*row) for row in _REMOVED.run(connection, **of).fetchall()],
-        pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
+        places=_places(connection, thread, reading, parameters, standalone),
+        removed=[
+            RemovedCheckpoint(*row) for row in _REMOVED.run(connection, **parameters).fetchall()
+        ],
+        pins=[Pin(*row) for row in _PINS.run(connection, **parameters).fetchall()],
     )
     holders = Holders(connection, thread, lost)
-    _read_values(connection, found, holders)
-    _find_holders(found, holders)
+    _read_values(connection, dirty, holders)
+    _find_holders(dirty, holders)
     if through < thread.seq:
-        content = sum(one.size for one in found.places) + sum(
-            len(value.data or b"") for value in found.values.values()
+        content = sum(checkpoint.size for checkpoint in dirty.places) + sum(
+            len(value.data or b"") for value in dirty.values.values()
         )
-        found.size_bytes = min(thread.dirty_bytes, content)
-    return found
+        dirty.size_bytes = min(thread.dirty_bytes, content)
+    return dirty
 
 
 def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> int | None:
     """Return the last change of a range; `None` if the log of the thread is damaged."""
     most = min(_CHANGES_PER_CHECKPOINT * bounds.checkpoints, RANGE_CHANGES)
-    of = {"of_thread": thread.number, "after": thread.certified_seq}
-    logged = CHANGES.run(connection, **of, most=most).fetchall()
+    parameters = {"of_thread": thread.number, "after": thread.certified_seq}
+    logged = CHANGES.run(connection, **parameters, most=most).fetchall()
     seq = damaged_change(connection, thread, logged, most)
     if seq is not None:
         _log.error(
@@ -264,37 +268,40 @@ def _within(
     """Return the last change of a range with at most `limit` bytes, or with one checkpoint."""
     ordered = [(place, seq) for place, seq in firsts.items() if seq <= last]
     size, after = 0, thread.certified_seq
-    known: set[bytes] = set()
+    counted_digests: set[bytes] = set()
     for start in range(0, len(ordered), _READ_AT_ONCE):
-        some = ordered[start : start + _READ_AT_ONCE]
-        of = {"of_thread": thread.number, "after": after, "through": some[-1][1]}
-        sizes = _sizes(connection, thread, of, known)
-        for number, (place, seq) in enumerate(some, start):
+        batch = ordered[start : start + _READ_AT_ONCE]
+        parameters = {"of_thread": thread.number, "after": after, "through": batch[-1][1]}
+        sizes = _sizes(connection, thread, parameters, counted_digests)
+        for number, (place, seq) in enumerate(batch, start):
             size += sizes.get(place, 0)
             if size > limit and number > 0:
                 return seq - 1
-        after = some[-1][1]
+        after = batch[-1][1]
     return last
 
 
 def _sizes(
-    connection: Connection, thread: DirtyThread, of: Mapping[str, int], known: set[bytes]
+    connection: Connection,
+    thread: DirtyThread,
+    parameters: Mapping[str, int],
+    counted_digests: set[bytes],
 ) -> dict[Place, int]:
     """Return the bytes of a range's checkpoints; a value counts for the first that needs it."""
-    written = LOGGED.write_sizes.run(connection, **of).fetchall()
+    written = LOGGED.write_sizes.run(connection, **parameters).fetchall()
     sizes = {(row[0], row[1]): int(row[2]) for row in written}
     needed: dict[Place, set[bytes]] = {}
-    for row in LOGGED.rows.run(connection, **of).fetchall():
-        one = dirty_checkpoint(connection, thread, row)
-        sizes[one.place] = sizes.get(one.place, 0) + one.size
-        needed[one.place] = _referred(one) - known
-        known |= needed[one.place]
-    digests = {digest for some in needed.values() for digest in some}
+    for row in LOGGED.rows.run(connection, **parameters).fetchall():
+        checkpoint = dirty_checkpoint(connection, thread, row)
+        sizes[checkpoint.place] = sizes.get(checkpoint.place, 0) + checkpoint.size
+        needed[checkpoint.place] = _referred(checkpoint) - counted_digests
+        counted_digests |= needed[checkpoint.place]
+    digests = {digest for place_digests in needed.values() for digest in place_digests}
     stored: dict[bytes, int] = dict(
         _STORED_SIZES.run_listed(connection, digests, of_family=thread.family)
     )
-    for place, some in needed.items():
-        sizes[place] += sum(stored.get(digest) or 0 for digest in some)
+    for place, place_digests in needed.items():
+        sizes[place] += sum(stored.get(digest) or 0 for digest in place_digests)
     return sizes
 
 
@@ -302,66 +309,72 @@ def _places(
     connection: Connection,
     thread: DirtyThread,
     reading: Reading,
-    of: Mapping[str, int],
+    parameters: Mapping[str, int],
     standalone: Collection[Place],
 ) -> list[DirtyPlace]:
     """Return the checkpoints that changed in a range, with their rows."""
-    rows = reading.rows.run(connection, **of).fetchall()
-    made = [dirty_checkpoint(connection, thread, row) for row in rows]
-    found = {one.place: one for one in made}
-    for write in reading.writes.run(connection, **of).fetchall():
+    rows = reading.rows.run(connection, **parameters).fetchall()
+    row_checkpoints = [dirty_checkpoint(connection, thread, row) for row in rows]
+    by_place = {checkpoint.place: checkpoint for checkpoint in row_checkpoints}
+    for write in reading.writes.run(connection, **parameters).fetchall():
         place = (write[1], write[2])
-        found.setdefault(place, DirtyPlace(place)).add(connection, thread, write)
-    kept = [one for place, one in found.items() if place not in standalone]
-    return sorted(kept, key=lambda one: one.last_seq)
+        by_place.setdefault(place, DirtyPlace(place)).add(connection, thread, write)
+    dirty_checkpoints = [
+        checkpoint for place, checkpoint in by_place.items() if place not in standalone
+    ]
+    return sorted(dirty_checkpoints, key=lambda checkpoint: checkpoint.last_seq)
 
 
 def read_alone(
     connection: Connection, thread: DirtyThread, place: Place, gap: Gap | None = None
 ) -> DirtyRange | None:
     """Return a checkpoint as it is, which may be a gap; `None` if it does not exist any more."""
-    of = parameters_of(thread.number, *place)
-    row = _ROW.run(connection, **of).fetchone()
+    parameters = parameters_of(thread.number, *place)
+    row = _ROW.run(connection, **parameters).fetchone()
     if row is None:
         return None
-    one = dirty_checkpoint(connection, thread, row)
-    one.held = NOWHERE
-    for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
-        one.add(connection, thread, write)
-    found = DirtyRange(thread, one.last_seq, alone=True, gap=gap, places=[one])
+    checkpoint = dirty_checkpoint(connection, thread, row)
+    checkpoint.held = NOWHERE
+    for write in _WRITES_OF_ROW.run(connection, **parameters).fetchall():
+        checkpoint.add(connection, thread, write)
+    dirty = DirtyRange(thread, checkpoint.last_seq, alone=True, gap=gap, places=[checkpoint])
     holders = Holders(connection, thread)
-    if one.gone:
-        seqs = list(one.gone.values())
+    if checkpoint.gone:
+        seqs = list(checkpoint.gone.values())
         of_writes = (connection, thread.tenant, thread.number, row[-1], seqs)
-        found.sources += segment_refs.of_writes(*of_writes)
-    _read_values(connection, found, holders)
-    return found
+        dirty.sources += segment_refs.of_writes(*of_writes)
+    _read_values(connection, dirty, holders)
+    return dirty
 
 
 def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) -> None:
     """Read the values that the rows of a range need, and choose the segments named for them."""
-    for one in dirty.places:
-        if not one.held_row:
-            one.needs = _referred(one)
-    digests = set[bytes]().union(*(one.needs for one in dirty.places))
+    for checkpoint in dirty.places:
+        if not checkpoint.held_row:
+            checkpoint.needs = _referred(checkpoint)
+    digests = set[bytes]().union(*(checkpoint.needs for checkpoint in dirty.places))
     values = _read_needed(connection, dirty, digests)
-    for one in dirty.places:
-        if unknown := one.needs.difference(values):
-            one.problem = f"value {min(unknown).hex()} is not stored"
-    keyframes = {one.keyframe for one in values.values() if one.encoding == Encoding.PATCH}
-    missing = {one for one in keyframes if one is not None and one not in values}
+    for checkpoint in dirty.places:
+        if unknown := checkpoint.needs.difference(values):
+            checkpoint.problem = f"value {min(unknown).hex()} is not stored"
+    keyframes = {value.keyframe for value in values.values() if value.encoding == Encoding.PATCH}
+    missing = {
+        keyframe for keyframe in keyframes if keyframe is not None and keyframe not in values
+    }
     values.update(_read_needed(connection, dirty, missing))
     older = [value for value in values.values() if value.data is None]
     if older and not dirty.alone:
         dirty.named = choose(values, holders.of(older))
     dirty.values = {digest: value for digest, value in values.items() if digest not in dirty.named}
     evicted = {digest: value for digest, value in dirty.values.items() if value.stored is None}
-    lacking = {one.digest for one in dirty.values.values() if one.data is None} - evicted.keys()
+    lacking = {
+        value.digest for value in dirty.values.values() if value.data is None
+    } - evicted.keys()
     for digest, data in _DATA.run_listed(connection, lacking, of_family=dirty.thread.family):
         dirty.values[digest] = dirty.values[digest]._replace(data=data)
     _compare(connection, dirty)
-    for one in dirty.places if evicted else ():
-        one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
+    for checkpoint in dirty.places if evicted else ():
+        checkpoint.gone.update(dict.fromkeys(checkpoint.needs & evicted.keys(), 0))
     for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
         if holder := holders.by_hash(sha256) or holders.unopened.get(sha256):
             dirty.sources.append(holder.location)  # what does not open is refused there
@@ -372,27 +385,29 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
 
     A sound patch on a damaged keyframe is stored whole: no damaged bytes go into a segment.
     """
-    of, damaged = dirty.thread, dict[bytes, Damage]()
+    thread, damaged = dirty.thread, dict[bytes, Damage]()
     rows = {
-        digest: StoredValue(digest, one.type, one.size, one.encoding, one.data, one.keyframe)
-        for digest, one in dirty.values.items()
-        if one.data is not None
+        digest: StoredValue(
+            digest, value.type, value.size, value.encoding, value.data, value.keyframe
+        )
+        for digest, value in dirty.values.items()
+        if value.data is not None
     }
-    for digest, value in compared(connection, of.family, rows):
+    for digest, value in compared(connection, thread.family, rows):
         if isinstance(value, DamagedValue):
             damaged[digest] = value.damage
-    for one in dirty.places:
-        found = [damaged[digest] for digest in one.needs & damaged.keys()]
-        for write in one.writes:
-            if write.digest not in one.gone:
+    for checkpoint in dirty.places:
+        damages = [damaged[digest] for digest in checkpoint.needs & damaged.keys()]
+        for write in checkpoint.writes:
+            if write.digest not in checkpoint.gone:
                 packed = (write.type, write.size, write.encoding, write.data)
-                value = stored_value(of.number, write.digest, *packed)
-                found += [value.damage] if isinstance(value, DamagedValue) else []
-        if found:
-            one.problem = f"value {found[0].digest.hex()} is damaged: {found[0].problem}"
-            dirty.damages += [(one.place, damage) for damage in found]
+                value = stored_value(thread.number, write.digest, *packed)
+                damages += [value.damage] if isinstance(value, DamagedValue) else []
+        if damages:
+            checkpoint.problem = f"value {damages[0].digest.hex()} is damaged: {damages[0].problem}"
+            dirty.damages += [(checkpoint.place, damage) for damage in damages]
     based = {digest: row for digest, row in rows.items() if row.keyframe in damaged}
-    for digest, value in compared(connection, of.family, based) if based else ():
+    for digest, value in compared(connection, thread.family, based) if based else ():
         if digest not in damaged:
             packed_again = compress(value.data)
             dirty.values[digest] = dirty.values[digest]._replace(
@@ -400,12 +415,16 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
             )
 
 
-def _referred(one: DirtyPlace) -> set[bytes]:
+def _referred(checkpoint: DirtyPlace) -> set[bytes]:
     """Return the digests that the row of a checkpoint names; if it cannot be read, note that."""
     try:
-        return referred(one.row.state, one.row.delta_base) if one.row is not None else set()
+        return (
+            referred(checkpoint.row.state, checkpoint.row.delta_base)
+            if checkpoint.row is not None
+            else set()
+        )
     except DecodeError:
-        one.problem = "its state cannot be read"
+        checkpoint.problem = "its state cannot be read"
         return set()
 
 
@@ -414,8 +433,12 @@ def _read_needed(
 ) -> dict[bytes, NeededValue]:
     """Return the journal's rows of values, with the data of those that are new."""
     thread = dirty.thread
-    of = {"of_family": thread.family, "of_thread": thread.number, "after": thread.certified_seq}
-    rows = _NEEDED.run_listed(connection, digests, **of)
+    parameters = {
+        "of_family": thread.family,
+        "of_thread": thread.number,
+        "after": thread.certified_seq,
+    }
+    rows = _NEEDED.run_listed(connection, digests, **parameters)
     return {row[0]: NeededValue(*row) for row in rows}
 
 
@@ -423,15 +446,15 @@ def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
     """Find the segments that hold copies, those they need, bundles, and the parts of all."""
 
     def find(hashes: Iterable[bytes]) -> None:
-        found = ((sha256, holders.by_hash(sha256)) for sha256 in hashes)
-        dirty.holders |= {sha256: one for sha256, one in found if one is not None}
+        pairs = ((sha256, holders.by_hash(sha256)) for sha256 in hashes)
+        dirty.holders |= {sha256: holder for sha256, holder in pairs if holder is not None}
 
-    for one in dirty.places:
-        find(one.elsewhere)
-        lacking = [sha256 for sha256 in one.elsewhere if sha256 not in dirty.holders]
+    for checkpoint in dirty.places:
+        find(checkpoint.elsewhere)
+        lacking = [sha256 for sha256 in checkpoint.elsewhere if sha256 not in dirty.holders]
         if lacking:
-            one.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
-        one.problem = holders.why_unreadable(one.elsewhere) or one.problem
+            checkpoint.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
+        checkpoint.problem = holders.why_unreadable(checkpoint.elsewhere) or checkpoint.problem
     for holder in list(dirty.holders.values()):
         find(holder.needed)
     find(pin.sha256 for pin in dirty.pins)

@@ -127,16 +127,16 @@ class TenantFlusher:
     def counted(self, found: status.CertificationBacklog) -> None:
         """Take over the backlog that the journal has, unless a flush runs, which counts itself."""
         if not self.turn.locked():
-            before = self.backlog.due_at()
+            due_at = self.backlog.due_at()
             self.backlog.counted(found, self.now)
-            if self.backlog.due_at() != before:
+            if self.backlog.due_at() != due_at:
                 self._wake.set()
 
     def added(self, changes: int, added_bytes: int) -> None:
         """Note changes and the bytes of their new content."""
-        before = self.backlog.due_at()
+        due_at = self.backlog.due_at()
         self.backlog.added(changes, added_bytes, self.now)
-        if self.backlog.due_at() != before:
+        if self.backlog.due_at() != due_at:
             self._wake.set()
 
     def flush_soon(self) -> None:
@@ -163,18 +163,18 @@ class TenantFlusher:
             )
 
         try:
-            found, known, unstored = await self._parts.database.query(look)
+            change, catalog, unstored = await self._parts.database.query(look)
         except Refusal as refusal:
             if refusal.reason is not Reason.JOURNAL_DAMAGED or not await self.flush.mend_catalog():
                 raise
-            found, known, unstored = await self._parts.database.query(look)
-        if found is None:
+            change, catalog, unstored = await self._parts.database.query(look)
+        if change is None:
             raise checkpoint_missing(*astuple(key))
-        wanted, certified_seq = found
-        if certified_seq >= seq and known is not None:
+        wanted, certified_seq = change
+        if certified_seq >= seq and catalog is not None:
             if problem := gap_reason(wanted, unstored):
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
-            return known.location
+            return catalog.location
         self.retry_lost()  # so that the caller is told at once
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
         assert outcome.catalog is not None  # noqa: S101 - every certified change is in one
@@ -191,10 +191,10 @@ class TenantFlusher:
                 gaps.unstored(connection, self.tenant),
             )
         )
-        found = {gap.thread: gap.seq for gap in unstored if concerns(gap.thread_id)}
+        gap_marks = {gap.thread: gap.seq for gap in unstored if concerns(gap.thread_id)}
         self._retry_at = 0.0
         self.flush.retry_gaps()
-        return await self._wait({**found, **waiting})
+        return await self._wait({**gap_marks, **waiting})
 
     async def _wait(
         self,
@@ -289,7 +289,9 @@ class TenantFlusher:
         return False
 
     def _failed(self, error: Exception, waiting: Collection[FlushWaiter]) -> None:
-        came_since = any(one.wanted is None and one not in waiting for one in self._waiters)
+        came_since = any(
+            waiter.wanted is None and waiter not in waiting for waiter in self._waiters
+        )
         pause_s = self._backoff.failed()
         self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
         self.flush_soon()
@@ -336,9 +338,9 @@ class TenantFlusher:
             waiter.retried = waiter.retried or flushed.retried
         for waiter in flush_requests:
             answer_waiter(waiter, standing)
-        if left := [waiter for waiter in self._waiters if not waiter.answer.done()]:
+        if waiters := [waiter for waiter in self._waiters if not waiter.answer.done()]:
             self._urgent = True
-            is_forgotten = any(one.wanted is None and not one.retried for one in left)
+            is_forgotten = any(waiter.wanted is None and not waiter.retried for waiter in waiters)
             if is_forgotten and not self.flush.retries_gaps:
                 self.flush.retry_gaps()  # they came while gaps were tried, and waited for no try
             self._idle = 0 if flushed.checkpoints else self._idle + 1
@@ -346,13 +348,15 @@ class TenantFlusher:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
 
     def _standing(self, connection: Connection, waiters: Collection[FlushWaiter]) -> FlushStanding:
-        known = status.catalog(connection, self.tenant) if waiters else None
-        marks = {thread for one in waiters for thread in one.marks}
+        catalog = status.catalog(connection, self.tenant) if waiters else None
+        marks = {thread for waiter in waiters for thread in waiter.marks}
         return FlushStanding(
             status.watermarks(connection, marks),
             gaps.unstored(connection, self.tenant),
-            status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
-            known.location if known is not None else None,
+            status.missing(
+                connection, {waiter.wanted for waiter in waiters if waiter.wanted is not None}
+            ),
+            catalog.location if catalog is not None else None,
             damaged(connection, marks),
         )
 

@@ -154,9 +154,9 @@ class Flush:
                 flushed = await self._move(recorder, work.taken)
                 self._end(work)
                 return self._settled(flushed)
-        count = sum(len(one.places) for one in work.taken.ranges)
-        about = self._about(count)
-        with tracer.start_as_current_span("archive.pack", attributes=about, links=self._calls):
+        count = sum(len(dirty.places) for dirty in work.taken.ranges)
+        attributes = self._about(count)
+        with tracer.start_as_current_span("archive.pack", attributes=attributes, links=self._calls):
             pack = await self._pack(work)
         self._end(work)
         if pack is None:
@@ -181,8 +181,8 @@ class Flush:
         """
         for member in runs:
             self._keep_run(member)
-        known = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
-        work = await self._work_on(Collected(known), self._parts.clock_us())
+        catalog = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
+        work = await self._work_on(Collected(catalog), self._parts.clock_us())
         work.chores = chores
         pack = await self._pack(work)
         if pack is not None:
@@ -200,9 +200,9 @@ class Flush:
         """Forget a flush that is spooled, or that has nothing to store."""
         self._work = None
         for segment in work.built:
-            for one in segment.dirty.places:
-                if one.problem:  # from here on it is a gap
-                    self._rejected.pop((segment.dirty.thread.number, one.place), None)
+            for checkpoint in segment.dirty.places:
+                if checkpoint.problem:  # from here on it is a gap
+                    self._rejected.pop((segment.dirty.thread.number, checkpoint.place), None)
 
     async def mend_catalog(self) -> bool:
         """Repair the newest catalog if it is damaged in the journal; return whether it was."""
@@ -226,16 +226,16 @@ class Flush:
             due_us=due_us,
             doubtful=self.damaged.numbers,
         )
-        taken = await self._parts.database.query(read)
-        if await self._mend(taken.ranges):
-            taken = await self._parts.database.query(read)
-        self.damaged.look(taken.damaged)
+        collected = await self._parts.database.query(read)
+        if await self._mend(collected.ranges):
+            collected = await self._parts.database.query(read)
+        self.damaged.look(collected.damaged)
         failpoint("archive.after_collect")
-        fetched = await self._fetch_evicted(taken.ranges)
+        fetched = await self._fetch_evicted(collected.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
-        work = await self._work_on(taken, begun_us)
-        known = (fetched, self._parts.database.generation, work.sealer, part_bytes)
-        work.built = await asyncio.to_thread(build, taken.ranges, *known)
+        work = await self._work_on(collected, begun_us)
+        arguments = (fetched, self._parts.database.generation, work.sealer, part_bytes)
+        work.built = await asyncio.to_thread(build, collected.ranges, *arguments)
         return work
 
     async def _mend(self, ranges: Iterable[DirtyRange]) -> bool:
@@ -247,41 +247,41 @@ class Flush:
                 mended |= await self._mender.mend(self._tenant, key, [damage])
         return mended
 
-    async def _work_on(self, taken: Collected, begun_us: int) -> Work:
+    async def _work_on(self, collected: Collected, begun_us: int) -> Work:
         """Begin the work of a flush, with new keys."""
         root = await new_root(self._parts.keys, self._tenant)
-        return Work(taken, begun_us, Sealer(seals=self._parts.keys is not None), root)
+        return Work(collected, begun_us, Sealer(seals=self._parts.keys is not None), root)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
         """Return evicted values for new segments; a checkpoint that lacks one becomes a gap."""
-        wanted: dict[BlobLocation, set[bytes]] = {}
+        by_location: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
-            gone = {digest for one in dirty.places for digest in one.gone}
-            for location in dirty.sources if gone else ():
-                wanted.setdefault(location, set()).update(gone)
-        found: dict[bytes, Value] = {}
-        for location, digests in wanted.items():
+            evicted = {digest for checkpoint in dirty.places for digest in checkpoint.gone}
+            for location in dirty.sources if evicted else ():
+                by_location.setdefault(location, set()).update(evicted)
+        values: dict[bytes, Value] = {}
+        for location, digests in by_location.items():
             try:
-                found.update(await self._segments.values_at([location], digests))
+                values.update(await self._segments.values_at([location], digests))
             except Refusal as refusal:
                 if refusal.reason is Reason.BLOB_UNAVAILABLE:
                     raise
                 _log.error("evicted values cannot be read: %s", refusal.message)
-        return found
+        return values
 
-    async def _move(self, recorder: Recorder, taken: Collected) -> Flushed:
+    async def _move(self, recorder: Recorder, collected: Collected) -> Flushed:
         """Move watermarks over ranges with nothing to store; postpone gaps that failed again."""
 
         def move(batch: UnitOfWork) -> None:
             certify.move(batch, self._tenant, recorder.plan.threads)
             gaps.postpone(batch.connection, recorder.postponed, batch.now_us)
-            gaps.forget(batch.connection, taken.filled)
+            gaps.forget(batch.connection, collected.filled)
 
-        if recorder.plan.threads or recorder.postponed or taken.filled:
+        if recorder.plan.threads or recorder.postponed or collected.filled:
             await self._parts.lease.transact(move)
         problem = "" if self._behind is None else await self.point(self._behind)
         size_bytes = recorder.plan.size_bytes
-        return Flushed(size_bytes=size_bytes, complete=taken.complete, pointer_problem=problem)
+        return Flushed(size_bytes=size_bytes, complete=collected.complete, pointer_problem=problem)
 
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
@@ -311,8 +311,8 @@ class Flush:
         )
 
     async def _assemble(self, work: Work) -> Assembled:
-        of = (self._tenant, self._parts.database.journal_id, self._parts.database.generation)
-        return await assemble(work, *of, self._parts.blobs.predict, self._fetch_run)
+        identity = (self._tenant, self._parts.database.journal_id, self._parts.database.generation)
+        return await assemble(work, *identity, self._parts.blobs.predict, self._fetch_run)
 
     def _fits(self, members: Iterable[BlobMember]) -> bool:
         return self._limits.hold([len(member.data) for member in members])
@@ -323,18 +323,18 @@ class Flush:
         def locate(sha256: bytes, _size: int) -> BlobLocation:
             return work.located[sha256]
 
-        whole = [(one, segment) for segment in work.built for one in segment.pieces]
+        whole = [(piece, segment) for segment in work.built for piece in segment.pieces]
         await self._store_groups(work, whole)
-        kept = [segment for segment in work.built if segment.parts]
-        await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
+        in_parts = [segment for segment in work.built if segment.parts]
+        await self._store_groups(work, [(segment.named(locate), segment) for segment in in_parts])
 
     async def _store_groups(
-        self, work: Work, found: Iterable[tuple[BlobMember, BuiltSegment]]
+        self, work: Work, members: Iterable[tuple[BlobMember, BuiltSegment]]
     ) -> None:
         """Store members of segments in concurrent groups; raise the first failure at the end."""
         owners: dict[bytes, list[BuiltSegment]] = {}
         waiting: dict[bytes, BlobMember] = {}
-        for member, segment in found:
+        for member, segment in members:
             owners.setdefault(member.sha256, []).append(segment)
             if member.sha256 not in work.located:
                 waiting[member.sha256] = member
@@ -343,8 +343,8 @@ class Flush:
             *(self._store_group(work, group, owners) for group in groups), return_exceptions=True
         )
         failpoint("archive.after_settled")
-        for failed in [one for one in outcomes if one is not None]:
-            raise failed
+        for failure in [outcome for outcome in outcomes if outcome is not None]:
+            raise failure
 
     async def _store_group(
         self,
@@ -354,7 +354,7 @@ class Flush:
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
-            found = await self._parts.runner.store(
+            locations = await self._parts.runner.store(
                 self._tenant, group, standalone=self._parts.settings.standalone
             )
         except Refusal as refusal:
@@ -368,7 +368,7 @@ class Flush:
             for segment in owners[group[0].sha256]:
                 self._leave_out(work, segment, refusal.message)
             return
-        work.located.update(found)
+        work.located.update(locations)
 
     def _leave_out(self, work: Work, segment: BuiltSegment, reason: str) -> None:
         """Take out a rejected segment; its thread's checkpoints are stored alone next."""
@@ -380,9 +380,9 @@ class Flush:
         work.left_out = True
         # Rows of a range, and records that belong to it, keep the thread's watermark from moving.
         work.built = [
-            one
-            for one in work.built
-            if one.dirty.thread.number != number or (one.dirty.gap and one is not segment)
+            built
+            for built in work.built
+            if built.dirty.thread.number != number or (built.dirty.gap and built is not segment)
         ]
 
     def _end_pack(self, pack: Pack) -> None:
@@ -391,8 +391,10 @@ class Flush:
             self._packs.remove(pack)
 
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
-        about = self._about(pack.plan.checkpoints)
-        with tracer.start_as_current_span("archive.flush", attributes=about, links=self._calls):
+        attributes = self._about(pack.plan.checkpoints)
+        with tracer.start_as_current_span(
+            "archive.flush", attributes=attributes, links=self._calls
+        ):
             try:
                 await self._require_newest()
                 catalog = await self._parts.runner.finish(pack)
@@ -401,7 +403,7 @@ class Flush:
                     raise
                 await self._parts.runner.abandon(pack)
                 self._end_pack(pack)
-                if not any(one.kind in _SEGMENTS for one in pack.members):
+                if not any(member.kind in _SEGMENTS for member in pack.members):
                     raise
                 self._split = True
                 return Flushed()
@@ -411,8 +413,8 @@ class Flush:
             return Flushed()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
         # If everything else is lost, this line names the catalog to recover from.
-        said = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
-        _log.info("tenant %s: %d checkpoints certified, catalog %s", *said)
+        fields = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
+        _log.info("tenant %s: %d checkpoints certified, catalog %s", *fields)
         problem = await self.point(catalog)
         failpoint("archive.after_pointer")
         await self._parts.runner.discard_spooled(pack)
@@ -434,8 +436,8 @@ class Flush:
         if self._parts.blobs.epoch_s is not None:
             return
         if self._newest is None:
-            known = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
-            self._newest = None if known is None else known.location
+            catalog = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
+            self._newest = None if catalog is None else catalog.location
         if self._newest is not None and self._newest.blob_id not in self._parts.settings.given_up:
             await require_catalog(self._parts.blobs, self._tenant, self._newest)
 

@@ -74,8 +74,8 @@ class Spool:
         try:
             with (self._path / name).open("rb", buffering=0) as file:
                 read = reader(file)
-                for sha256, at, size, kind in read_index(read, os.fstat(file.fileno()).st_size):
-                    data = read(at, size)
+                for sha256, offset, size, kind in read_index(read, os.fstat(file.fileno()).st_size):
+                    data = read(offset, size)
                     if blob_digest(data) != sha256:
                         raise NotAPackError(f"it does not hold member {sha256.hex()}")
                     members.append(BlobMember(sha256, data, kind))
@@ -132,7 +132,7 @@ class Pointer:
         """
         if not self._path.parent.is_dir():
             return {}
-        prefix, found = f"{self._path.name}.", {}
+        prefix, catalogs = f"{self._path.name}.", {}
         for path in sorted(self._path.parent.iterdir()):
             tenant = unquote(path.name.removeprefix(prefix))
             if path == self._path:
@@ -140,8 +140,8 @@ class Pointer:
             elif not path.name.startswith(prefix) or path != self.path(tenant):
                 continue
             if path.is_file() and (blob_id := path.read_text("utf-8").strip()):
-                found[tenant] = blob_id
-        return found
+                catalogs[tenant] = blob_id
+        return catalogs
 
     def given_up(self, tenant: str) -> list[str]:
         """Return the catalogs that the files of a tenant named which were set aside.
@@ -149,8 +149,12 @@ class Pointer:
         Or `OSError`, `UnicodeDecodeError`.
         """
         path = self.path(tenant)
-        kept = path.parent.glob(f"{glob.escape(path.name)}+old-*")
-        return [blob_id for one in sorted(kept) if (blob_id := one.read_text("utf-8").strip())]
+        old_paths = path.parent.glob(f"{glob.escape(path.name)}+old-*")
+        return [
+            blob_id
+            for old_path in sorted(old_paths)
+            if (blob_id := old_path.read_text("utf-8").strip())
+        ]
 
     def set_aside(self, tenant: str) -> Path | None:
         """Rename the file of a tenant, if there is one, so that nothing overwrites it.
@@ -161,11 +165,11 @@ class Pointer:
         if not path.exists():
             return None
         number = 1
-        while (kept := path.with_name(f"{path.name}+old-{number}")).exists():
+        while (new_path := path.with_name(f"{path.name}+old-{number}")).exists():
             number += 1
-        path.rename(kept)
+        path.rename(new_path)
         sync(path.parent)
-        return kept
+        return new_path
 
     def write(self, tenant: str, blob_id: str) -> None:
         """Replace the file of a tenant, after a crash by all or nothing; or `OSError`."""
@@ -246,15 +250,19 @@ class PackRunner:
         """Put members and read them back; return their locations, by hash."""
         async with self._gate:
             size = sum(len(member.data) for member in members)
-            about: dict[str, str | int] = {"tenant": tenant, "members": len(members), "bytes": size}
-            with tracer.start_as_current_span("archive.put", attributes=about):
+            attributes: dict[str, str | int] = {
+                "tenant": tenant,
+                "members": len(members),
+                "bytes": size,
+            }
+            with tracer.start_as_current_span("archive.put", attributes=attributes):
                 receipt = await self._blobs.put(members, standalone=standalone)
             failpoint("archive.after_put")
             if receipt.blobs:
                 await self.record(tenant, receipt)
             failpoint("archive.after_stored")
-            found = await self._blobs.get_many(receipt.locations)
-        for member, location, data in zip(members, receipt.locations, found, strict=True):
+            contents = await self._blobs.get_many(receipt.locations)
+        for member, location, data in zip(members, receipt.locations, contents, strict=True):
             if data != member.data:
                 raise Refusal(
                     Reason.BLOB_HASH_MISMATCH,
@@ -290,10 +298,10 @@ class PackRunner:
     async def _certify(
         self, pack: Pack, locations: Mapping[bytes, BlobLocation]
     ) -> BlobLocation | None:
-        [catalog] = [one.data for one in pack.members if one.sha256 == pack.plan.catalog]
-        known = (pack.tenant, pack.number, pack.plan, catalog, locations)
+        [catalog] = [member.data for member in pack.members if member.sha256 == pack.plan.catalog]
+        arguments = (pack.tenant, pack.number, pack.plan, catalog, locations)
         try:
-            await self._lease.transact(lambda batch: certify(batch, *known))
+            await self._lease.transact(lambda batch: certify(batch, *arguments))
         except Void as void:
             _log.warning("pack %d is abandoned: %s", pack.number, void)
             await self.abandon(pack)
@@ -303,10 +311,12 @@ class PackRunner:
 
     async def _has_others(self, pack: Pack) -> bool:
         """Return whether the members that were stored before a pack can still be read."""
-        here = {member.sha256 for member in pack.members}
-        others = [one.location for one in pack.plan.members if one.location.sha256 not in here]
+        hashes = {member.sha256 for member in pack.members}
+        locations = [
+            member.location for member in pack.plan.members if member.location.sha256 not in hashes
+        ]
         try:
-            await self._blobs.get_many(others)
+            await self._blobs.get_many(locations)
         except Refusal as refusal:
             if refusal.reason not in GONE:
                 raise

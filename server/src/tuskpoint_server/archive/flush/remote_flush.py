@@ -82,9 +82,9 @@ class Following:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         count_at = loop.time() + POLL_S
-        with self._database.waiters.subscribe(*KEEPING) as asked:
+        with self._database.waiters.subscribe(*KEEPING) as waiter:
             while True:
-                await asked.wait(POLL_S)
+                await waiter.wait(POLL_S)
                 try:
                     if loop.time() >= count_at:
                         count_at = loop.time() + POLL_S
@@ -97,33 +97,33 @@ class Following:
                     _log.exception("what other servers save and ask for was not read")
 
     async def _count(self) -> None:
-        found = await self._database.query(status.backlogs)
-        for tenant in found.keys() | self._flushers.keys():
+        backlogs = await self._database.query(status.backlogs)
+        for tenant in backlogs.keys() | self._flushers.keys():
             self._flusher(tenant).counted(
-                found.get(tenant, status.CertificationBacklog(0, 0, None))
+                backlogs.get(tenant, status.CertificationBacklog(0, 0, None))
             )
 
     async def _serve(self) -> None:
         """Flush for other servers, and say how the archive fares."""
         rows = await self._database.query(flush_requests.every)
         for tenant, row in rows.items():
-            anew, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
+            is_new, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
             if row.all_asked > row.all_tried and tenant not in self._trying:
-                trying = asyncio.create_task(self._try(self._flusher(tenant), row.all_asked))
-                self._trying[tenant] = trying
-                trying.add_done_callback(lambda _, tenant=tenant: self._trying.pop(tenant))  # type: ignore[misc]
-            elif anew:
+                task = asyncio.create_task(self._try(self._flusher(tenant), row.all_asked))
+                self._trying[tenant] = task
+                task.add_done_callback(lambda _, tenant=tenant: self._trying.pop(tenant))  # type: ignore[misc]
+            elif is_new:
                 self._flusher(tenant).flush_soon()
         for tenant in [*self._flushers]:
             row = rows.get(tenant, Asked(tenant))
             trouble, failing = self._trouble(tenant)
-            now = row._replace(
+            report = row._replace(
                 trouble=trouble.message if trouble else "",
                 trouble_us=trouble.at_us if trouble else None,
                 failing=failing,
             )
-            if now != row:
-                await self._database.write_past_batches(partial(flush_requests.report, row=now))
+            if report != row:
+                await self._database.write_past_batches(partial(flush_requests.report, row=report))
 
     async def _try(self, flusher: TenantFlusher, number: int) -> None:
         """Certify everything for other servers, and record the outcome."""

@@ -60,10 +60,12 @@ def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
     if wanted in standing.gone and waiter.key is not None:
         waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
         return
-    marks, through = waiter.marks, standing.watermarks
-    if waiter.late(through) - standing.damaged.keys():
+    marks, watermarks = waiter.marks, standing.watermarks
+    if waiter.late(watermarks) - standing.damaged.keys():
         return
-    if damaged := next((standing.damaged[one] for one in marks if one in standing.damaged), None):
+    if damaged := next(
+        (standing.damaged[thread] for thread in marks if thread in standing.damaged), None
+    ):
         waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=str(damaged)))
         return
     if wanted is not None and standing.catalog is None:
@@ -97,9 +99,9 @@ def gap_reason(wanted: Wanted, unstored: Iterable[Gap]) -> str:
 def gaps_text(unstored: list[Gap]) -> str:
     """Return which checkpoints are not stored, for people; empty if all are."""
     for gap in unstored:
-        others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
+        suffix = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
         return (
             f"checkpoint '{gap.checkpoint_id}' in namespace '{gap.checkpoint_ns}' of "
-            f"thread '{gap.thread_id}' is not stored: {gap.reason}{others}"
+            f"thread '{gap.thread_id}' is not stored: {gap.reason}{suffix}"
         )
     return ""

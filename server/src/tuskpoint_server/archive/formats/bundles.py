@@ -90,7 +90,7 @@ def read_bundle(data: bytes, name: str) -> Segment:
 def unpacked_bytes(segment: Segment) -> int:
     """Return how many bytes `unpack_bundle` makes: those of all values that are packed."""
     rows: Iterable[SegmentValue | SegmentWrite] = chain(segment.values, segment.writes)
-    return sum(one.size for one in rows if one.encoding != Encoding.PLAIN)
+    return sum(row.size for row in rows if row.encoding != Encoding.PLAIN)
 
 
 def unpack_bundle(segment: Segment, name: str) -> Closure:
@@ -99,14 +99,14 @@ def unpack_bundle(segment: Segment, name: str) -> Closure:
         raise malformed(name, "it is a segment without a hand-off")
     stored = {value.digest: value for value in segment.values}
     values: dict[bytes, Value] = {}
-    for digest, one in stored.items():
-        keyframe = whole_value(stored[one.keyframe], None, name).data if one.keyframe else None
-        values[digest] = whole_value(one, keyframe, name)
+    for digest, value in stored.items():
+        keyframe = whole_value(stored[value.keyframe], None, name).data if value.keyframe else None
+        values[digest] = whole_value(value, keyframe, name)
     writes = [
-        one._replace(encoding=Encoding.PLAIN, data=whole_value(one, None, name).data)
-        for one in segment.writes
+        write._replace(encoding=Encoding.PLAIN, data=whole_value(write, None, name).data)
+        for write in segment.writes
     ]
-    checkpoints = [_checked(one, values, name) for one in segment.checkpoints]
+    checkpoints = [_checked(checkpoint, values, name) for checkpoint in segment.checkpoints]
     places = set(map(_place, checkpoints))
     if any(_place(write) not in places for write in writes):
         raise malformed(name, "it has writes of a checkpoint that it lacks")
@@ -123,7 +123,7 @@ def unpack_bundle(segment: Segment, name: str) -> Closure:
 
 
 def _values_size(segment: Segment) -> int:
-    return sum(one.size for one in segment.values) + sum(one.size for one in segment.writes)
+    return sum(value.size for value in segment.values) + sum(write.size for write in segment.writes)
 
 
 def _checked(
@@ -150,7 +150,7 @@ def _checked(
         raise malformed(name, f"{problem} than it says")
     return checkpoint._replace(
         state=encode_state(state.frame, state.channels),
-        delta_base=encode_delta_base(one for one in base if one.seed or one.writes),
+        delta_base=encode_delta_base(channel for channel in base if channel.seed or channel.writes),
     )
 
 
@@ -224,8 +224,8 @@ def _checkpoint_problems(checkpoint: SegmentCheckpoint) -> Iterator[str]:
         yield refusal.message
     channels = decode_channels(checkpoint.state)
     names = delta_channels(checkpoint.state)
-    for found, what in ((channels, "channels"), (names, "delta channels")):
-        if len(found) > LIMITS.max_channels:
+    for items, what in ((channels, "channels"), (names, "delta channels")):
+        if len(items) > LIMITS.max_channels:
             yield f"it has more than {LIMITS.max_channels} {what}"
     for channel in channels:
         yield from _texts(channel, _CHANNEL)

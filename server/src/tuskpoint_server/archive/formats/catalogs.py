@@ -98,17 +98,17 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
     for level, merge in sorted(merges.items(), reverse=True):
         inputs = levels[level][:FAN_OUT]
         oldest = not any(levels[level + 1 :])
-        lines, going_on, taken = await _step(inputs, merge, fetch, oldest=oldest)
-        read_bytes += taken
-        made = _added(merge.made, leaves(lines, put), put)
-        if going_on is None:
+        lines, next_merge, step_bytes = await _step(inputs, merge, fetch, oldest=oldest)
+        read_bytes += step_bytes
+        heights = _added(merge.made, leaves(lines, put), put)
+        if next_merge is None:
             del merges[level]
             del levels[level][:FAN_OUT]
-            _append(levels, level + 1, _whole(made, put))
+            _append(levels, level + 1, _whole(heights, put))
             for ref in inputs:
                 dropped += await members_of(ref, fetch)
         else:
-            merges[level] = replace(going_on, made=made)
+            merges[level] = replace(next_merge, made=heights)
     _append(levels, 0, new)
     unfinished = tuple(merge for _, merge in sorted(merges.items()))
     return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
@@ -143,15 +143,15 @@ async def without_threads(
         if not any(ref.first[0] <= thread_id <= ref.last[0] for thread_id in ended):
             return ref
         lines = [line async for page in read_pages(ref, fetch) for line in page]
-        kept = [
+        live_lines = [
             line
             for line in lines
             if line.thread_id not in ended or line.incarnation > ended[line.thread_id].incarnation
         ]
-        if len(kept) == len(lines):
+        if len(live_lines) == len(lines):
             return ref
         # No run is empty; that the thread ended is known from its own record too.
-        [leaf] = leaves(kept or [line_of(ended[lines[0].thread_id])], put)
+        [leaf] = leaves(live_lines or [line_of(ended[lines[0].thread_id])], put)
         return leaf
 
     return await _rewritten(runs, purged, fetch, put) if ended else (runs, [])
@@ -175,15 +175,15 @@ async def _rewritten(
             new = await change(ref)
         else:
             children = await children_of(ref, fetch)
-            found = [await changed(child) for child in children]
-            same = found == list(children) and ref.location.sha256 not in also
-            new = ref if same else branch(found, put)
+            new_children = [await changed(child) for child in children]
+            same = new_children == list(children) and ref.location.sha256 not in also
+            new = ref if same else branch(new_children, put)
         if new.location.sha256 != ref.location.sha256:
             replaced.append(ref.location.sha256)
         return new
 
     async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
-        return tuple([tuple([await changed(ref) for ref in one]) for one in lists])
+        return tuple([tuple([await changed(ref) for ref in refs]) for refs in lists])
 
     merges = [replace(merge, made=await of_lists(merge.made)) for merge in runs.merges]
     return LiveRuns(await of_lists(runs.levels), tuple(merges)), replaced
@@ -225,12 +225,12 @@ async def _step(
     # that pace a merge is over before they are there.
     pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
     after, ended, read_bytes = merge.after, merge.ended, 0
-    kept: list[Line] = []
+    live_lines: list[Line] = []
     async with aclosing(_side_by_side(inputs, fetch, after)) as windows:
         async for window in windows:
             for position, group in groupby(window, _POSITION):
                 if read_bytes >= max(STEP_BYTES, pace):
-                    return kept, replace(merge, after=after, ended=ended), read_bytes
+                    return live_lines, replace(merge, after=after, ended=ended), read_bytes
                 if after[:1] != position[:1]:
                     ended = None
                 after, lines = position, list(group)
@@ -241,8 +241,8 @@ async def _step(
                     lines = live(lines)
                 if lines and lines[0].identity[0] == EndRecord.kind:
                     ended = lines[0].incarnation
-                kept += [line for line in lines if not (oldest and line.passing)]
-    return kept, None, read_bytes
+                live_lines += [line for line in lines if not (oldest and line.passing)]
+    return live_lines, None, read_bytes
 
 
 async def _side_by_side(
@@ -253,21 +253,24 @@ async def _side_by_side(
     Only about a page of each run is held at a time.
     """
     pages = [read_pages(ref, fetch, after=after) for ref in refs]
-    held: list[list[Line]] = [[] for _ in refs]
-    going = set(range(len(refs)))
+    buffers: list[list[Line]] = [[] for _ in refs]
+    unfinished = set(range(len(refs)))
     try:
-        while going or any(held):
-            for number in sorted(going):
+        while unfinished or any(buffers):
+            for number in sorted(unfinished):
                 # The next page may begin with the position that this one ends with.
-                while not held[number] or held[number][0].position == held[number][-1].position:
+                while (
+                    not buffers[number]
+                    or buffers[number][0].position == buffers[number][-1].position
+                ):
                     page = await anext(pages[number], None)
                     if page is None:
-                        going.discard(number)
+                        unfinished.discard(number)
                         break
-                    held[number] += page
-            limit = min((held[number][-1].position for number in going), default=None)
+                    buffers[number] += page
+            limit = min((buffers[number][-1].position for number in unfinished), default=None)
             window: list[Line] = []
-            for lines in held:
+            for lines in buffers:
                 end = len(lines) if limit is None else bisect_left(lines, limit, key=_POSITION)
                 window += lines[:end]
                 del lines[:end]
@@ -275,8 +278,8 @@ async def _side_by_side(
             if window:
                 yield window
     finally:
-        for one in pages:
-            await one.aclose()
+        for reader in pages:
+            await reader.aclose()
 
 
 def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
@@ -287,10 +290,10 @@ def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
 
 
 def _added(
-    made: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
+    runs: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
 ) -> tuple[tuple[RunRef, ...], ...]:
     """Add leaves to the runs that a merge has made; a full height becomes a branch."""
-    heights = [list(height) for height in made]
+    heights = [list(height) for height in runs]
     for ref in refs:
         height = 0
         _append(heights, height, ref)
@@ -301,10 +304,10 @@ def _added(
     return tuple(map(tuple, heights))
 
 
-def _whole(made: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
+def _whole(heights: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
     """Return the run that a merge has made. The higher parts precede the lower ones."""
     last: list[RunRef] = []
-    for height in made:
+    for height in heights:
         joined = stacked([*height, *last], put)
         last = [] if joined is None else [joined]
     return last[0] if last else None
@@ -361,16 +364,16 @@ def _read_runs(fields: Fields) -> LiveRuns:
 
 
 def _read_merge(fields: Fields) -> Merge:
-    made = _read_lists(fields, "made")
-    if any(len(height) >= BRANCH_RUNS for height in made) or len(made) > _MAX_LEVELS:
+    heights = _read_lists(fields, "made")
+    if any(len(height) >= BRANCH_RUNS for height in heights) or len(heights) > _MAX_LEVELS:
         raise fields.fail("a merge has made more runs than it could")
     return Merge(
         level=fields.number("level"),
         after=read_position(fields, "after"),
         ended=fields.number("ended") if fields.has("ended") else None,
-        made=made,
+        made=heights,
     )
 
 
 def _read_lists(fields: Fields, key: str) -> tuple[tuple[RunRef, ...], ...]:
-    return tuple(tuple(map(read_ref, one.children("runs"))) for one in fields.children(key))
+    return tuple(tuple(map(read_ref, child.children("runs"))) for child in fields.children(key))

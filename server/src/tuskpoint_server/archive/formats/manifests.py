@@ -79,8 +79,8 @@ class Manifest:
 
     def location(self, sha256: bytes) -> BlobLocation | None:
         """Return the location of a segment that a record or a segment names, if it is known."""
-        found = self.members.get(sha256)
-        return None if found is None else found.location
+        member = self.members.get(sha256)
+        return None if member is None else member.location
 
     def needed(self, *, later: bool = False) -> set[bytes]:
         """Return the SHA-256 of every member that the stored checkpoints and pins need.
@@ -89,18 +89,20 @@ class Manifest:
         """
         waiting = [pin.segment for pin in self.pins]
         if later:
-            waiting += [one.segment for one in self.records if isinstance(one, WritesRecord)]
+            waiting += [
+                record.segment for record in self.records if isinstance(record, WritesRecord)
+            ]
         for entry in self.entries.values():
             waiting.append(entry.record.segment)
             waiting.extend(writes.segment for writes in entry.writes)
-        found: set[bytes] = set()
+        hashes: set[bytes] = set()
         while waiting:
             sha256 = waiting.pop()
-            if sha256 not in found:
-                found.add(sha256)
+            if sha256 not in hashes:
+                hashes.add(sha256)
                 member = self.members.get(sha256)
                 waiting.extend(member.needs if member else ())
-        return found
+        return hashes
 
 
 def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
@@ -134,21 +136,21 @@ def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
 
 
 def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
-    kept = []
+    facts = []
     for identity, fact in newest.items():
         if identity[0] in _OF_CHECKPOINTS:
             removal = newest.get((RemovalRecord.kind, identity[1], identity[2]))
             if removal is not None and removal.rank >= fact.rank:
                 continue
-        kept.append(fact)
-    return kept
+        facts.append(fact)
+    return facts
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
     """Return the manifest of a thread from all its records, in the order that `live` takes."""
     facts = live(records)
-    removed = {_key(one) for one in facts if isinstance(one, RemovalRecord)}
-    saved = {_key(one) for one in facts if isinstance(one, CheckpointRecord)}
+    removed = {_key(fact) for fact in facts if isinstance(fact, RemovalRecord)}
+    saved = {_key(fact) for fact in facts if isinstance(fact, CheckpointRecord)}
     counting = sorted((fact for fact in facts if not fact.passing), key=_place)
     # Writes of a checkpoint that no record names wait for it: it may be a gap.
     writes: defaultdict[Key, list[WritesRecord]] = defaultdict(list)
@@ -156,7 +158,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
         if isinstance(record, WritesRecord):
             writes[_key(record)].append(record)
     newest = max((record.incarnation for record in counting), default=0)
-    end = next((one for one in facts if isinstance(one, EndRecord)), None)
+    end = next((fact for fact in facts if isinstance(fact, EndRecord)), None)
     return Manifest(
         thread_id=thread_id,
         incarnation=newest,
@@ -164,21 +166,21 @@ def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
         deleted_through=end.deleted_through if end is not None else "",
         records=tuple(counting),
         entries={
-            _key(one): ManifestEntry(one, tuple(writes.get(_key(one), ())))
-            for one in counting
-            if isinstance(one, CheckpointRecord)
+            _key(record): ManifestEntry(record, tuple(writes.get(_key(record), ())))
+            for record in counting
+            if isinstance(record, CheckpointRecord)
         },
-        members={one.sha256: one for one in counting if isinstance(one, MemberRecord)},
-        gaps=tuple(one for one in counting if isinstance(one, GapRecord)),
-        pins=tuple(one for one in counting if isinstance(one, PinRecord)),
-        setting=next((one for one in counting if isinstance(one, SettingRecord)), None),
+        members={record.sha256: record for record in counting if isinstance(record, MemberRecord)},
+        gaps=tuple(record for record in counting if isinstance(record, GapRecord)),
+        pins=tuple(record for record in counting if isinstance(record, PinRecord)),
+        setting=next((record for record in counting if isinstance(record, SettingRecord)), None),
         removed=frozenset(removed - saved),
     )
 
 
 def _place(record: Record) -> tuple[int, Rank, tuple[str, ...]]:
-    spelled = tuple(part.hex() if isinstance(part, bytes) else part for part in record.identity)
-    return (record.incarnation, record.rank, spelled)
+    texts = tuple(part.hex() if isinstance(part, bytes) else part for part in record.identity)
+    return (record.incarnation, record.rank, texts)
 
 
 def _key(record: CheckpointRecord | WritesRecord | RemovalRecord) -> Key:

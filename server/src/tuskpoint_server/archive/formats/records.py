@@ -166,7 +166,7 @@ class MemberRecord(Record):
         return self.location.sha256
 
 
-KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
+KINDS: Mapping[str, type[Record]] = {cls.kind: cls for cls in Record.__subclasses__()}
 
 
 class _Field(NamedTuple):
@@ -186,7 +186,7 @@ def _read_holds(stored: Fields, key: str) -> Kind:
     return Kind(holds)
 
 
-_LINEAGE = tuple(one.name for one in fields(Lineage))
+_LINEAGE = tuple(field.name for field in fields(Lineage))
 
 
 def _lineage_json(lineage: Lineage) -> JsonObject:
@@ -205,7 +205,7 @@ _FORMS: dict[object, _Form] = {
     "int": (None, None, Fields.number),
     "bool": (None, None, Fields.flag),
     "bytes": (None, bytes.hex, Fields.sha256),
-    "tuple[bytes, ...]": (None, lambda hashes: [one.hex() for one in hashes], Fields.sha256s),
+    "tuple[bytes, ...]": (None, lambda hashes: [sha256.hex() for sha256 in hashes], Fields.sha256s),
     "Kind": (None, None, _read_holds),
     "Lineage": (_INLINE, _lineage_json, _read_lineage),
     "BlobLocation": (_INLINE, row_json, lambda stored, _: stored.settled()),
@@ -217,17 +217,17 @@ _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, 
 
 def _layout(kind: type[Record]) -> list[_Field]:
     layout = []
-    for one in fields(kind)[len(fields(Record)) :]:
-        key, spell, read = _FORMS[one.type]
-        key = STORED_NAMES.get(one.name, one.name) if key is None else key
-        read = Fields.name if one.name == "checkpoint_id" else read
-        default = MISSING if (kind, one.name) in _REQUIRED else one.default
-        layout.append(_Field(one.name, default, key, spell, read))
+    for field in fields(kind)[len(fields(Record)) :]:
+        key, spell, read = _FORMS[field.type]
+        key = STORED_NAMES.get(field.name, field.name) if key is None else key
+        read = Fields.name if field.name == "checkpoint_id" else read
+        default = MISSING if (kind, field.name) in _REQUIRED else field.default
+        layout.append(_Field(field.name, default, key, spell, read))
     return layout
 
 
-_LAYOUTS = {kind: _layout(one) for kind, one in KINDS.items()}
-_OF_SEGMENT = [one for one in _LAYOUTS[GapRecord.kind] if one.name in ("reason", "segment")]
+_LAYOUTS = {kind: _layout(cls) for kind, cls in KINDS.items()}
+_OF_SEGMENT = [field for field in _LAYOUTS[GapRecord.kind] if field.name in ("reason", "segment")]
 
 
 def record_json(record: Record) -> JsonObject:
@@ -235,13 +235,13 @@ def record_json(record: Record) -> JsonObject:
     place = ("kind", "thread_id", "incarnation", "generation", "seq")
     content: JsonObject = {name: getattr(record, name) for name in place}
     of_segment = isinstance(record, GapRecord) and record.segment
-    for stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
-        value = getattr(record, stored.name)
-        if value == stored.default:
+    for field in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
+        value = getattr(record, field.name)
+        if value == field.default:
             continue
-        spelled = value if stored.spell is None else stored.spell(value)
-        if stored.key:
-            content[stored.key] = spelled
+        spelled = value if field.spell is None else field.spell(value)
+        if field.key:
+            content[field.key] = spelled
         else:
             content.update(spelled)
     return content
@@ -327,19 +327,19 @@ def read_line(stored: str, name: str) -> Line:
 
 def _line(content: dict[str, Any], stored: str) -> Line:
     kind = content["kind"]
-    about = KINDS[kind].about
+    subject = KINDS[kind].about
     passing = kind == RemovalRecord.kind
     if kind == GapRecord.kind:
         passing = not content["reason"]
-        about = about[2:] if "segment" in content else about[:2]
-    named = [content[name] for name in about]
-    if about[:2] == CheckpointRecord.about:
-        position = (content["thread_id"], CheckpointRecord.kind, named[0], named[1])
+        subject = subject[2:] if "segment" in content else subject[:2]
+    values = [content[name] for name in subject]
+    if subject[:2] == CheckpointRecord.about:
+        position = (content["thread_id"], CheckpointRecord.kind, values[0], values[1])
     elif kind == EndRecord.kind:
         position = (content["thread_id"], "", "", "")
     else:
-        position = (content["thread_id"], kind, named[0] if named else "", "")
+        position = (content["thread_id"], kind, values[0] if values else "", "")
     if kind == GapRecord.kind and "segment" in content:
-        named = ["", "", *named]
+        values = ["", "", *values]
     rank = (content["generation"], content["seq"])
-    return Line(position, content["incarnation"], rank, (kind, *named), passing, stored)
+    return Line(position, content["incarnation"], rank, (kind, *values), passing, stored)

@@ -194,11 +194,11 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
     return Run(pages=tuple(pages))
 
 
-def _check_order(within: Sequence[RunPage] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
-    if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
+def _check_order(parts: Sequence[RunPage] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
+    if not parts or (parts[0].first, parts[-1].last) != (ref.first, ref.last):
         raise fields.fail("its positions are not those in the reference to it")
-    ends = [place for one in within for place in (one.first, one.last)]
-    if ends != sorted(ends) or sum(one.records for one in within) != ref.records:
+    ends = [place for part in parts for place in (part.first, part.last)]
+    if ends != sorted(ends) or sum(part.records for part in parts) != ref.records:
         raise fields.fail("its records are not in order, or their number is wrong")
 
 
@@ -209,10 +209,10 @@ def page_lines(data: bytes, page: RunPage, name: str) -> list[Line]:
         raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
     plain = unpack_frame(frame, name, _MAX_UNPACKED)
     try:
-        *found, rest = plain.decode().split("\n")
+        *texts, rest = plain.decode().split("\n")
     except UnicodeDecodeError:
         raise malformed(name, "a page is not UTF-8") from None
-    lines = [read_line(stored, name) for stored in found]
+    lines = [read_line(text, name) for text in texts]
     positions = [line.position for line in lines]
     if rest or not lines:
         raise malformed(name, "a page does not end with a line")
@@ -262,11 +262,11 @@ async def read_pages(
 
 async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
     """Return the locations of all members of a run; fetches only branches."""
-    found = [ref.location]
+    locations = [ref.location]
     if ref.height:
         for child in await children_of(ref, fetch):
-            found += await members_of(child, fetch)
-    return found
+            locations += await members_of(child, fetch)
+    return locations
 
 
 async def children_of(ref: RunRef, fetch: Fetch) -> tuple[RunRef, ...]:
@@ -276,13 +276,13 @@ async def children_of(ref: RunRef, fetch: Fetch) -> tuple[RunRef, ...]:
 
 def read_position(fields: Fields, key: str) -> Position:
     """Return a position from its stored form, a list of four texts."""
-    found = fields.texts(key)
-    if len(found) != 4:
+    position = fields.texts(key)
+    if len(position) != 4:
         raise fields.fail(f"'{key}' is no position in a run")
-    return found
+    return position
 
 
-def _may_match(where: RunRef | RunPage, after: Position, thread_id: str | None) -> bool:
-    if where.last <= after:
+def _may_match(part: RunRef | RunPage, after: Position, thread_id: str | None) -> bool:
+    if part.last <= after:
         return False
-    return thread_id is None or where.first[0] <= thread_id <= where.last[0]
+    return thread_id is None or part.first[0] <= thread_id <= part.last[0]

@@ -52,8 +52,8 @@ _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
 _CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
 _WRITE = mirror(SegmentWrite._fields)
 _VALUE = mirror(SegmentValue._fields)
-_LOCATION = mirror(one.name for one in fields(BlobLocation) if one.name != "key")
-_LINEAGE = mirror(one.name for one in fields(Lineage))
+_LOCATION = mirror(field.name for field in fields(BlobLocation) if field.name != "key")
+_LINEAGE = mirror(field.name for field in fields(Lineage))
 
 
 def unpacked_size(data: bytes, name: str) -> int:
@@ -196,14 +196,14 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
     location = replace(BlobLocation(*_LOCATION(message.location)), key=message.key)
-    joined = message.digests
-    prefixes = tuple(split(joined, PREFIX_BYTES))
+    digests = message.digests
+    prefixes = tuple(split(digests, PREFIX_BYTES))
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
         raise malformed(name, "it names a member without a hash, or with an invalid size")
     if len(location.key) not in (0, KEY_BYTES):
         raise malformed(name, f"the key of a member has {len(location.key)} bytes")
-    ascending = all(one < other for one, other in pairwise(prefixes))
-    if not prefixes or len(joined) % PREFIX_BYTES or not ascending:
+    ascending = all(first < second for first, second in pairwise(prefixes))
+    if not prefixes or len(digests) % PREFIX_BYTES or not ascending:
         raise malformed(name, "the digests of a member are missing, truncated, or not ascending")
     return SegmentMember(location, prefixes)
 
@@ -213,12 +213,21 @@ def _check(segment: Segment, name: str) -> None:
     if not segment.thread_id or segment.first_seq > segment.last_seq:
         raise malformed(name, "it lacks its thread, or its range ends before it begins")
     numbers = [segment.incarnation, segment.generation, segment.last_seq]
-    numbers += [number for one in segment.checkpoints for number in (one.seq, one.created_us)]
+    numbers += [
+        number
+        for checkpoint in segment.checkpoints
+        for number in (checkpoint.seq, checkpoint.created_us)
+    ]
     numbers += [write.seq for write in segment.writes]
     if max(numbers) > MAX_NUMBER:
         raise malformed(name, f"a number in it is above {MAX_NUMBER}")
-    keys = {(one.checkpoint_ns, one.checkpoint_id) for one in segment.checkpoints}
-    slots = {(one.checkpoint_ns, one.checkpoint_id, one.task_id, one.idx) for one in segment.writes}
+    keys = {
+        (checkpoint.checkpoint_ns, checkpoint.checkpoint_id) for checkpoint in segment.checkpoints
+    }
+    slots = {
+        (write.checkpoint_ns, write.checkpoint_id, write.task_id, write.idx)
+        for write in segment.writes
+    }
     if len(keys) < len(segment.checkpoints) or len(slots) < len(segment.writes):
         raise malformed(name, "it holds a checkpoint or a write twice")
     if any(not checkpoint_id for _, checkpoint_id in keys):
@@ -230,12 +239,12 @@ def _check(segment: Segment, name: str) -> None:
     encodings = {value.digest: value.encoding for value in segment.values}
     if len(encodings) < len(segment.values):
         raise malformed(name, "it holds a value twice")
-    elsewhere = {prefix for other in segment.members for prefix in other.prefixes}
-    needed = {value.keyframe for value in segment.values if value.keyframe}
-    if any(encodings.get(keyframe) == Encoding.PATCH for keyframe in needed):
+    member_prefixes = {prefix for member in segment.members for prefix in member.prefixes}
+    keyframes = {value.keyframe for value in segment.values if value.keyframe}
+    if any(encodings.get(keyframe) == Encoding.PATCH for keyframe in keyframes):
         raise malformed(name, "the keyframe of a value is a patch")
-    for digest in needed.union(*[digests_of(row, name) for row in segment.checkpoints]):
-        if digest not in encodings and digest[:PREFIX_BYTES] not in elsewhere:
+    for digest in keyframes.union(*[digests_of(row, name) for row in segment.checkpoints]):
+        if digest not in encodings and digest[:PREFIX_BYTES] not in member_prefixes:
             raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
 
 
@@ -261,39 +270,43 @@ _ROW_FIELDS, _INNER_FIELDS = 7, 4
 """Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
 
 
-def _left(plain: bytes, at: int, end: int, of: _Shape, left: int, least: int = _ROW_FIELDS) -> int:
+def _left(
+    plain: bytes, offset: int, end: int, shape: _Shape, remaining: int, least: int = _ROW_FIELDS
+) -> int:
     """Return how many fields may follow those of a message; negative: it has too many."""
-    while at < end and left >= 0:
-        left -= 1
-        tag, at = _varint(plain, at)
+    while offset < end and remaining >= 0:
+        remaining -= 1
+        tag, offset = _varint(plain, offset)
         kind = tag & 7
         if kind == _LENGTH:
-            size, at = _varint(plain, at)
-            if at + size > end:
+            size, offset = _varint(plain, offset)
+            if offset + size > end:
                 raise ValueError("a field is longer than what holds it")
-            inner = of.get(tag >> 3)
+            inner = shape.get(tag >> 3)
             if inner is not None:
-                most = left + 1 - least
-                left = min(most, _left(plain, at, at + size, inner, left, _INNER_FIELDS))
-            at += size
+                most = remaining + 1 - least
+                remaining = min(
+                    most, _left(plain, offset, offset + size, inner, remaining, _INNER_FIELDS)
+                )
+            offset += size
         elif kind == _VARINT:
-            _, at = _varint(plain, at)
+            _, offset = _varint(plain, offset)
         elif kind in _FIXED:
-            at += _FIXED[kind]
+            offset += _FIXED[kind]
         else:
             raise ValueError("a field has an unknown type")
-    return left
+    return remaining
 
 
-def _varint(plain: bytes, at: int) -> tuple[int, int]:
+def _varint(plain: bytes, offset: int) -> tuple[int, int]:
     """Return a number and where it ends."""
     number = shift = 0
     while True:
-        byte = plain[at]
+        byte = plain[offset]
         number |= (byte & 0x7F) << shift
-        at += 1
+        offset += 1
         if byte < 0x80:
-            return number, at
+            return number, offset
         shift += 7
         if shift > 63:
             raise ValueError("a number is too long")

@@ -138,12 +138,17 @@ def encode_segment(segment: Segment) -> bytes:
         last_seq=segment.last_seq,
     )
     _add_rows(message, segment)
-    for other in segment.members:
-        at = other.location
-        location = checkpoint_pb2.BlobLocation(
-            sha256=at.sha256, size_bytes=at.size, blob_id=at.blob_id, identifier=at.identifier
+    for segment_member in segment.members:
+        location = segment_member.location
+        message_location = checkpoint_pb2.BlobLocation(
+            sha256=location.sha256,
+            size_bytes=location.size,
+            blob_id=location.blob_id,
+            identifier=location.identifier,
         )
-        message.members.add(location=location, digests=b"".join(other.prefixes), key=at.key)
+        message.members.add(
+            location=message_location, digests=b"".join(segment_member.prefixes), key=location.key
+        )
     if segment.handoff is not None:
         message.handoff.checkpoint_ns, message.handoff.checkpoint_id = segment.handoff
     try:

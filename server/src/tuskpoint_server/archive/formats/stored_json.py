@@ -88,9 +88,9 @@ class Fields:
         version = stored.number("format_version")
         if version != FORMAT_VERSION:
             raise stored.fail(f"format_version is {version} and only {FORMAT_VERSION} is known")
-        found = stored.text("kind")
-        if found != kind:
-            raise stored.fail(f"it is of kind '{found[:40]}' where '{kind}' was expected")
+        stored_kind = stored.text("kind")
+        if stored_kind != kind:
+            raise stored.fail(f"it is of kind '{stored_kind[:40]}' where '{kind}' was expected")
         return stored
 
     def fail(self, problem: str) -> Refusal:
@@ -106,31 +106,31 @@ class Fields:
 
     def text(self, key: str) -> str:
         """Return a string."""
-        found = self._content.get(key)
-        if type(found) is not str:
+        text = self._content.get(key)
+        if type(text) is not str:
             raise self.fail(f"'{key}' is missing or no text")
-        return found
+        return text
 
     def name(self, key: str) -> str:
         """Return a string that is not empty."""
-        found = self.text(key)
-        if not found:
+        text = self.text(key)
+        if not text:
             raise self.fail(f"'{key}' is empty")
-        return found
+        return text
 
     def number(self, key: str) -> int:
         """Return an integer from 0 to `MAX_NUMBER`."""
-        found = self._content.get(key)
-        if type(found) is not int or not 0 <= found <= MAX_NUMBER:
+        number = self._content.get(key)
+        if type(number) is not int or not 0 <= number <= MAX_NUMBER:
             raise self.fail(f"'{key}' is missing or no count")
-        return found
+        return number
 
     def flag(self, key: str) -> bool:
         """Return a boolean."""
-        found = self._content.get(key)
-        if type(found) is not bool:
+        flag = self._content.get(key)
+        if type(flag) is not bool:
             raise self.fail(f"'{key}' is missing or no boolean")
-        return found
+        return flag
 
     def sha256(self, key: str) -> bytes:
         """Return a hash that is written as lowercase hex."""
@@ -138,16 +138,16 @@ class Fields:
 
     def sha256s(self, key: str) -> tuple[bytes, ...]:
         """Return a list of hashes."""
-        return tuple(self._hash(one, key) for one in self._list(key))
+        return tuple(self._hash(item, key) for item in self._list(key))
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings."""
-        found = []
-        for one in self._list(key):
-            if type(one) is not str:
+        texts = []
+        for text in self._list(key):
+            if type(text) is not str:
                 raise self.fail(f"'{key}' holds something that is no text")
-            found.append(one)
-        return tuple(found)
+            texts.append(text)
+        return tuple(texts)
 
     def child(self, key: str) -> Fields:
         """Return a nested object."""
@@ -155,7 +155,7 @@ class Fields:
 
     def children(self, key: str) -> list[Fields]:
         """Return a list of nested objects."""
-        return [Fields(one, self._name) for one in self._list(key)]
+        return [Fields(content, self._name) for content in self._list(key)]
 
     def settled(self) -> BlobLocation:
         """Return this object as a location, with "this quilt" replaced by this blob."""
@@ -168,18 +168,18 @@ class Fields:
         )
 
     def _list(self, key: str) -> list[object]:
-        found = self._content.get(key)
-        if type(found) is not list:
+        items = self._content.get(key)
+        if type(items) is not list:
             raise self.fail(f"'{key}' is missing or no list")
-        return found
+        return items
 
-    def _hash(self, spelled: object, key: str) -> bytes:
-        if type(spelled) is str and len(spelled) == 2 * DIGEST_BYTES:
+    def _hash(self, text: object, key: str) -> bytes:
+        if type(text) is str and len(text) == 2 * DIGEST_BYTES:
             try:
-                digest = bytes.fromhex(spelled)
+                digest = bytes.fromhex(text)
             except ValueError:
                 digest = b""
-            if digest.hex() == spelled:
+            if digest.hex() == text:
                 return digest
         raise self.fail(f"'{key}' is missing or no SHA-256 in lowercase hex")
 
@@ -203,14 +203,14 @@ STORED_NAMES = {
 def row_json(row: Any) -> JsonObject:
     """Return the stored form of a dataclass. An empty `blob_id` means "this quilt"."""
     content: JsonObject = {}
-    for one in fields(row):
-        value = getattr(row, one.name)
-        if one.name in ("location", "runs"):
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.name in ("location", "runs"):
             content.update(row_json(value))  # beside the rest
-        elif one.name == "key" and not value:
+        elif field.name == "key" and not value:
             continue
         else:
-            content[STORED_NAMES.get(one.name, one.name)] = _spelled(value)
+            content[STORED_NAMES.get(field.name, field.name)] = _spelled(value)
     return content
 
 
@@ -219,7 +219,7 @@ def _spelled(value: object) -> object:
         return value.hex()
     if isinstance(value, tuple):
         items = map(_spelled, value)  # runs are the only lists in a list
-        return [{"runs": one} if isinstance(one, list) else one for one in items]
+        return [{"runs": item} if isinstance(item, list) else item for item in items]
     return row_json(value) if is_dataclass(value) else value
 
 
@@ -239,8 +239,8 @@ class PartList:
 
 def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
     """Return the stored form of the list of parts of `data`."""
-    listed = PartList(blob_digest(data), len(data), tuple(parts))
-    return dump_document(Kind.PARTS, row_json(listed))
+    part_list = PartList(blob_digest(data), len(data), tuple(parts))
+    return dump_document(Kind.PARTS, row_json(part_list))
 
 
 def is_part_list(data: bytes) -> bool:
@@ -255,10 +255,10 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
     size = stored.number("size_bytes")
     if len(parts) > MAX_PARTS:
         raise stored.fail(f"it has more than {MAX_PARTS} parts")
-    named = Counter(part.sha256 for part in parts)
-    if any(count > MAX_REPEATS for count in named.values()):
+    counts = Counter(part.sha256 for part in parts)
+    if any(count > MAX_REPEATS for count in counts.values()):
         raise stored.fail(f"it names a part more than {MAX_REPEATS} times")
-    if len(set(parts)) != len(named):
+    if len(set(parts)) != len(counts):
         raise stored.fail("it names a part with two sizes or at two places")
     if not all(0 < part.size <= MAX_MEMBER_READ for part in parts):
         raise stored.fail(f"it has a part of no bytes, or of more than {MAX_MEMBER_READ}")

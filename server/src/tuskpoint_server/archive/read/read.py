@@ -118,23 +118,23 @@ class Segments:
 
     async def read(self, locations: Sequence[BlobLocation]) -> list[StoredSegment]:
         """Return segments, in order; those in parts are joined."""
-        found = await self.stored(locations)
-        return [await self.take(location, found[location.sha256]) for location in locations]
+        segments = await self.stored(locations)
+        return [await self.take(location, segments[location.sha256]) for location in locations]
 
     async def stored(self, locations: Sequence[BlobLocation]) -> dict[bytes, StoredSegment | bytes]:
         """Return by hash the segments that are kept, and the stored bytes of the others."""
-        found: dict[bytes, StoredSegment | bytes] = {}
+        segments: dict[bytes, StoredSegment | bytes] = {}
         lacking: dict[bytes, BlobLocation] = {}
         for location in locations:
-            kept = self._kept.get(location.sha256)
-            if kept is None:
+            segment = self._kept.get(location.sha256)
+            if segment is None:
                 lacking[location.sha256] = location
             else:
                 self._kept.move_to_end(location.sha256)
-                found[location.sha256] = kept
+                segments[location.sha256] = segment
         fetched = await self.fetch(list(lacking.values())) if lacking else []
-        found.update(zip(lacking, fetched, strict=True))
-        return found
+        segments.update(zip(lacking, fetched, strict=True))
+        return segments
 
     async def take(self, location: BlobLocation, data: StoredSegment | bytes) -> StoredSegment:
         """Return the segment in stored bytes, and keep it while there is room."""
@@ -153,24 +153,24 @@ class Segments:
         self._kept[location.sha256] = stored
         self._kept_bytes += stored.unpacked
         while self._kept_bytes > self._limit:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= dropped.unpacked
+            _, segment = self._kept.popitem(last=False)
+            self._kept_bytes -= segment.unpacked
         return stored
 
-    async def _joined(self, listed: PartList, location: BlobLocation) -> bytes:
+    async def _joined(self, part_list: PartList, location: BlobLocation) -> bytes:
         """Return the bytes of parts, each of which is fetched once, some at a time."""
         name = location.blob_id
-        if 2 * listed.size > self._most:
-            raise too_large(f"blob {name} of {listed.size} bytes", self._most)
-        found: dict[BlobLocation, bytes] = {}
-        for some in sliced(dict.fromkeys(listed.parts), _size_of, _PARTS_BYTES, _READS_AT_ONCE):
-            for part, data in zip(some, await self.fetch(some), strict=True):
+        if 2 * part_list.size > self._most:
+            raise too_large(f"blob {name} of {part_list.size} bytes", self._most)
+        contents: dict[BlobLocation, bytes] = {}
+        for batch in sliced(dict.fromkeys(part_list.parts), _size_of, _PARTS_BYTES, _READS_AT_ONCE):
+            for part, data in zip(batch, await self.fetch(batch), strict=True):
                 if len(data) != part.size:
                     problem = f"a part has {len(data)} bytes, and its list says {part.size}"
                     raise malformed(name, problem)
-                found[part] = data
-        parts = [found[part] for part in listed.parts]
-        return await asyncio.to_thread(join_parts, listed, parts, name)
+                contents[part] = data
+        parts = [contents[part] for part in part_list.parts]
+        return await asyncio.to_thread(join_parts, part_list, parts, name)
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         """Return the stored bytes at locations, in order."""
@@ -195,45 +195,48 @@ class Segments:
 
         Unknown values are left out; a value that does not fit its digest is refused.
         """
-        found = await self._find(stored, digests)
-        bases = {value.keyframe for value, _ in found.values() if value.keyframe}
-        keyframes = {**found, **await self._find(stored, bases - found.keys())}
-        for value, holder in found.values():
+        rows = await self._find(stored, digests)
+        bases = {value.keyframe for value, _ in rows.values() if value.keyframe}
+        keyframes = {**rows, **await self._find(stored, bases - rows.keys())}
+        for value, holder in rows.values():
             # The segment of a patch names the keyframe's segment, if this one does not.
             if value.keyframe and value.keyframe not in keyframes:
                 keyframes.update(await self._find(holder, [value.keyframe]))
-        size = sum(value.size for value, _ in found.values())
+        size = sum(value.size for value, _ in rows.values())
         if size > THREAD_ABOVE_BYTES:
-            return await asyncio.to_thread(_unpacked, found, keyframes)
-        return _unpacked(found, keyframes)
+            return await asyncio.to_thread(_unpacked, rows, keyframes)
+        return _unpacked(rows, keyframes)
 
     async def values_at(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
         """Return the values that some segments hold, by digest; others are left out."""
-        found: dict[bytes, Value] = {}
+        values: dict[bytes, Value] = {}
         for stored in await self.read(locations):
-            here = [one for one in digests if one not in found and one in stored.values]
-            found.update(await self.values(stored, here))
-        return found
+            new_digests = [
+                digest for digest in digests if digest not in values and digest in stored.values
+            ]
+            values.update(await self.values(stored, new_digests))
+        return values
 
     async def _find(
         self, stored: StoredSegment, digests: Iterable[bytes]
     ) -> dict[bytes, tuple[SegmentValue, StoredSegment]]:
         wanted = set(digests)
-        found = {one: (stored.values[one], stored) for one in wanted & stored.values.keys()}
-        elsewhere = wanted - found.keys()
-        prefixes = {digest[:PREFIX_BYTES] for digest in elsewhere}
-        others = [
-            settled(one.location, stored.location.blob_id)
-            for one in stored.segment.members
-            if not prefixes.isdisjoint(one.prefixes)
+        rows = {digest: (stored.values[digest], stored) for digest in wanted & stored.values.keys()}
+        missing = wanted - rows.keys()
+        prefixes = {digest[:PREFIX_BYTES] for digest in missing}
+        locations = [
+            settled(member.location, stored.location.blob_id)
+            for member in stored.segment.members
+            if not prefixes.isdisjoint(member.prefixes)
         ]
-        for other in await self.read(others):
-            found.update(
-                (one, (other.values[one], other)) for one in elsewhere & other.values.keys()
+        for holder in await self.read(locations):
+            rows.update(
+                (digest, (holder.values[digest], holder))
+                for digest in missing & holder.values.keys()
             )
-        return found
+        return rows
 
 
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
@@ -252,42 +255,42 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
     except Refusal as refusal:
         if refusal.reason not in DAMAGE:
             raise
-    found: list[bytes | Refusal] = []
+    contents: list[bytes | Refusal] = []
     for start in range(0, len(locations), _READS_AT_ONCE):
-        found += await asyncio.gather(*map(one, locations[start : start + _READS_AT_ONCE]))
-    return found
+        contents += await asyncio.gather(*map(one, locations[start : start + _READS_AT_ONCE]))
+    return contents
 
 
 def sliced(
     found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
 ) -> Iterable[list[One]]:
     """Yield items in lists of at most `most`, and of at most `most_bytes` or of one item."""
-    some: list[One] = []
+    batch: list[One] = []
     size = 0
-    for one in found:
-        more = size_of(one)
-        size += more
-        if some and (size > most_bytes or len(some) >= most):
-            yield some
-            some, size = [], more
-        some.append(one)
-    if some:
-        yield some
+    for item in found:
+        item_size = size_of(item)
+        size += item_size
+        if batch and (size > most_bytes or len(batch) >= most):
+            yield batch
+            batch, size = [], item_size
+        batch.append(item)
+    if batch:
+        yield batch
 
 
 def placed(database: Database, tenant: str = "") -> Places:
     """Return a function that returns a journal's recorded locations, of a tenant or of any."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
-        hashes = {one.sha256 for one in locations}
-        known = await database.query(
+        hashes = {location.sha256 for location in locations}
+        by_hash = await database.query(
             lambda connection: (
                 segment_refs.by_hash(connection, tenant, hashes)
                 if tenant
                 else segment_refs.anywhere(connection, hashes)
             )
         )
-        return [known.get(one.sha256, one) for one in locations]
+        return [by_hash.get(location.sha256, location) for location in locations]
 
     return places
 
@@ -297,11 +300,13 @@ def newest_row(
 ) -> tuple[SegmentCheckpoint, StoredSegment]:
     """Return the newest row of a checkpoint, and the segment that has it."""
     place = (key.checkpoint_ns, key.checkpoint_id)
-    rows = [(one.checkpoints[place], one) for one in segments if place in one.checkpoints]
+    rows = [
+        (stored.checkpoints[place], stored) for stored in segments if place in stored.checkpoints
+    ]
     if not rows:
         name = segments[0].location.blob_id
         raise malformed(name, f"it does not hold checkpoint '{key.checkpoint_id}'")
-    return max(rows, key=lambda one: _rank(one[1], one[0].seq, key))
+    return max(rows, key=lambda pair: _rank(pair[1], pair[0].seq, key))
 
 
 def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tuple[Write, ...]:
@@ -309,23 +314,23 @@ def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tupl
     place = (key.checkpoint_ns, key.checkpoint_id)
     newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, str]] = {}
     for stored in segments:
-        for one in stored.writes.get(place, ()):
-            rank = _rank(stored, one.seq, key)
-            before = newest.get((one.task_id, one.idx))
-            if before is None or rank > before[0]:
-                newest[one.task_id, one.idx] = (rank, one, stored.location.blob_id)
-    found = (
+        for write in stored.writes.get(place, ()):
+            rank = _rank(stored, write.seq, key)
+            entry = newest.get((write.task_id, write.idx))
+            if entry is None or rank > entry[0]:
+                newest[write.task_id, write.idx] = (rank, write, stored.location.blob_id)
+    writes = (
         Write(
-            one.task_id,
-            one.task_path,
-            one.idx,
-            one.channel,
-            whole_value(one, None, name),
-            one.digest,
+            write.task_id,
+            write.task_path,
+            write.idx,
+            write.channel,
+            whole_value(write, None, name),
+            write.digest,
         )
-        for _, one, name in newest.values()
+        for _, write, name in newest.values()
     )
-    return tuple(sorted(found, key=write_order))
+    return tuple(sorted(writes, key=write_order))
 
 
 def _rank(stored: StoredSegment, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
@@ -358,21 +363,23 @@ def _decoded(data: bytes, location: BlobLocation, most: int) -> StoredSegment:
     segment = decode_segment(content, name)
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
     values: dict[bytes, SegmentValue] = {}
-    for one in segment.writes:
-        writes.setdefault((one.checkpoint_ns, one.checkpoint_id), []).append(one)
-        values[one.digest] = SegmentValue(one.digest, one.type, one.size, one.encoding, one.data)
+    for write in segment.writes:
+        writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
+        values[write.digest] = SegmentValue(
+            write.digest, write.type, write.size, write.encoding, write.data
+        )
     values.update((value.digest, value) for value in segment.values)
     rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints}
     return StoredSegment(segment, location, rows, writes, values, unpacked)
 
 
 def _unpacked(
-    found: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
+    rows: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
     keyframes: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
 ) -> dict[bytes, Value]:
     whole: dict[bytes, Value] = {}
     values: dict[bytes, Value] = {}
-    for digest, (value, holder) in found.items():
+    for digest, (value, holder) in rows.items():
         name = holder.location.blob_id
         keyframe = None
         if value.keyframe:
@@ -395,10 +402,10 @@ async def records_of(
     fetch: Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]],
 ) -> list[Record]:
     """Return all records of a thread, those of older runs first; runs are fetched together."""
-    wanted = [
+    locations = [
         ref.location for ref in runs.oldest_first() if ref.first[0] <= thread_id <= ref.last[0]
     ]
-    order = {location.sha256: number for number, location in enumerate(wanted)}
+    order = {location.sha256: number for number, location in enumerate(locations)}
     fetched: dict[bytes, bytes] = {}
 
     async def fetch_one(location: BlobLocation) -> bytes:
@@ -407,9 +414,9 @@ async def records_of(
             return data
         if location.sha256 not in fetched:
             number = order[location.sha256]
-            some = wanted[number : number + _RUNS_AT_ONCE]
+            batch = locations[number : number + _RUNS_AT_ONCE]
             fetched.clear()
-            fetched.update(zip([one.sha256 for one in some], await fetch(some), strict=True))
+            fetched.update(zip([run.sha256 for run in batch], await fetch(batch), strict=True))
         return fetched[location.sha256]
 
     return await read_thread(runs, thread_id, fetch_one)

@@ -91,10 +91,10 @@ class StandaloneStore:
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
             return StandaloneBlob(await self._store(tenant, data, kind))
-        cut = split(data, largest)
-        parts = await every(self._store(tenant, part, Kind.PART) for part in cut)
-        listed = await asyncio.to_thread(encode_parts, data, parts)
-        return StandaloneBlob(await self._store(tenant, listed, Kind.PARTS), tuple(parts))
+        pieces = split(data, largest)
+        parts = await every(self._store(tenant, part, Kind.PART) for part in pieces)
+        part_list = await asyncio.to_thread(encode_parts, data, parts)
+        return StandaloneBlob(await self._store(tenant, part_list, Kind.PARTS), tuple(parts))
 
     async def _store(self, tenant: str, data: bytes, kind: Kind) -> BlobLocation:
         sha256 = await asyncio.to_thread(blob_digest, data)
@@ -135,19 +135,19 @@ class StandaloneStore:
         room.give(MAX_MEMBER_READ - len(data))
         if not is_part_list(data):
             return data
-        listed = decode_parts(data, location, MAX_STORED_BYTES)
+        part_list = decode_parts(data, location, MAX_STORED_BYTES)
         room.give(len(data))
         # Parts that arrive may be larger than the list says, until their sizes are compared.
-        arriving = 2 * listed.size + _PARTS_AT_ONCE * MAX_MEMBER_READ
-        await room.take(arriving, f"bundle {name} of {listed.size} bytes")
+        arriving_bytes = 2 * part_list.size + _PARTS_AT_ONCE * MAX_MEMBER_READ
+        await room.take(arriving_bytes, f"bundle {name} of {part_list.size} bytes")
         gate = asyncio.Semaphore(_PARTS_AT_ONCE)
-        wanted = list(dict.fromkeys(listed.parts))
-        arrived = [0] * len(wanted)
+        part_locations = list(dict.fromkeys(part_list.parts))
+        byte_counts = [0] * len(part_locations)
 
         async def one(number: int, part: BlobLocation) -> bytes:
             def note(count: int) -> None:
-                arrived[number] = count
-                progress(sum(arrived))
+                byte_counts[number] = count
+                progress(sum(byte_counts))
 
             async with gate:
                 data = await self._blobs.get(part, progress=note)
@@ -156,15 +156,15 @@ class StandaloneStore:
                 raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
-        parts = await every(one(number, part) for number, part in enumerate(wanted))
-        found = dict(zip(wanted, parts, strict=True))
+        parts = await every(one(number, part) for number, part in enumerate(part_locations))
+        contents = dict(zip(part_locations, parts, strict=True))
         del parts
         try:
             return await asyncio.to_thread(
-                join_parts, listed, [found[part] for part in listed.parts], name
+                join_parts, part_list, [contents[part] for part in part_list.parts], name
             )
         finally:
-            room.give(arriving - listed.size)
+            room.give(arriving_bytes - part_list.size)
 
     async def open(
         self, tenant: str, data: bytes, location: BlobLocation, room: MemoryRoom
@@ -178,11 +178,11 @@ class StandaloneStore:
                 here; what the key provider and the room refuse.
         """
         name = location.blob_id
-        known = await with_root_key(self._keys, tenant, data, location)
+        root = await with_root_key(self._keys, tenant, data, location)
         async with self._opening:  # few at a time, in threads
             if is_sealed(data):
                 await room.take(len(data), f"bundle {name} of {len(data)} bytes")
-            content = await asyncio.to_thread(opened, data, known)
+            content = await asyncio.to_thread(opened, data, root)
             del data
             size = unpacked_size(content, name)
             what = f"bundle {name}, which unpacks to {size} bytes,"

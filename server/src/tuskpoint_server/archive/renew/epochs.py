@@ -72,17 +72,17 @@ class EpochClock:
         low = at_us - (epoch + 1) * self.length_us
         high = at_us - epoch * self.length_us
         with self._lock:
-            before = self._newest
-            is_newest = before is None or at_us >= before[1]
+            newest = self._newest
+            is_newest = newest is None or at_us >= newest[1]
             if self._low < high and low < self._high:
                 self._low, self._high = max(self._low, low), min(self._high, high)
             elif is_newest:
                 self._low, self._high = low, high
             if is_newest:
                 self._newest = (epoch, at_us)
-            if before is not None and is_newest and epoch <= before[0] - _FALL:
-                self.fallen = (before[0], epoch)
-        if before is not None and (epoch > before[0] or self.fallen):
+            if newest is not None and is_newest and epoch <= newest[0] - _FALL:
+                self.fallen = (newest[0], epoch)
+        if newest is not None and (epoch > newest[0] or self.fallen):
             self.on_new_epoch()
 
     def expire_us(self, end_epoch: int) -> int | None:
@@ -127,15 +127,17 @@ class Failing:
     def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
         """Note a failure, and return whether the blob is gone."""
         now_us = self._clock_us()
-        before = self._of[tenant].get(blob.blob_id)
-        attempts = before.attempts + 1 if before else 1
+        failure = self._of[tenant].get(blob.blob_id)
+        attempts = failure.attempts + 1 if failure else 1
         pause_s = doubled(FIRST_RETRY_S, self._longest_pause_s, attempts)
-        left = "unknown"
+        time_left = "unknown"
         if blob.expire_us is not None:
-            left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
-        problem = f"blob {blob.blob_id} could not be renewed, time left: {left}: {refusal.message}"
+            time_left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
+        problem = (
+            f"blob {blob.blob_id} could not be renewed, time left: {time_left}: {refusal.message}"
+        )
         gone = refusal.reason in DAMAGE
-        since_us = before.since_us if before else now_us
+        since_us = failure.since_us if failure else now_us
         self._of[tenant][blob.blob_id] = _Failure(
             since_us,
             FlushTrouble(problem, now_us),
@@ -153,7 +155,9 @@ class Failing:
 
     def keep_only(self, tenant: str, due: Collection[str]) -> None:
         """Forget the blobs of a tenant that are not due any more."""
-        self._of[tenant] = {one: failure for one, failure in self._of[tenant].items() if one in due}
+        self._of[tenant] = {
+            blob_id: failure for blob_id, failure in self._of[tenant].items() if blob_id in due
+        }
 
     def clear(self) -> None:
         """Forget all blobs."""
@@ -165,18 +169,20 @@ class Failing:
 
     def trouble(self, tenant: str) -> FlushTrouble | None:
         """Return the last failure of a tenant."""
-        mine = [failure.last for failure in self._of[tenant].values()]
-        return max(mine, key=lambda trouble: trouble.at_us, default=None)
+        troubles = [failure.last for failure in self._of[tenant].values()]
+        return max(troubles, key=lambda trouble: trouble.at_us, default=None)
 
     def waiting(self, tenant: str) -> set[str]:
         """Return the blobs whose next attempt is not due yet."""
         now_us = self._clock_us()
-        return {one for one, failure in self._of[tenant].items() if failure.retry_us > now_us}
+        return {
+            blob_id for blob_id, failure in self._of[tenant].items() if failure.retry_us > now_us
+        }
 
     def pauses_s(self) -> list[float]:
         """Return the seconds to the next attempt of each."""
         now_us = self._clock_us()
-        failures = (failure for of in self._of.values() for failure in of.values())
+        failures = (failure for by_blob in self._of.values() for failure in by_blob.values())
         return [(failure.retry_us - now_us) / 1e6 for failure in failures]
 
     def is_late(self, blob: DueBlob) -> bool:

@@ -190,9 +190,9 @@ class Lifetime:
             return done
 
     async def _look_for_lost(self, tenant: str) -> None:
-        about = (self._flusher(tenant), self._parts.database, self._parts.lease, self._blobs)
+        arguments = (self._flusher(tenant), self._parts.database, self._parts.lease, self._blobs)
         try:
-            lacks = await look_again(*about, self._parts.clock_us())
+            lacks = await look_again(*arguments, self._parts.clock_us())
         except Refusal as refusal:
             if refusal.reason in _OF_JOURNAL:
                 raise
@@ -211,16 +211,18 @@ class Lifetime:
             recorded = (await self._parts.database.query(lifetimes.every)).get(tenant, [])
             for batch in sliced(recorded, lambda _: 0, 1, BATCH):
                 async with flusher.turn:
-                    settled, found = await self._survey(flusher, batch)
+                    settled, report = await self._survey(flusher, batch)
                     if not settled:
                         return False
-                    broken = [blob for blob in found.blobs if await self._is_broken(blob)]
+                    broken = [blob for blob in report.blobs if await self._is_broken(blob)]
                     for blob in broken:
                         await self.salvage.lose_bundles(tenant, blob.blob.blob_id)
                     movable = [blob for blob in broken if not blob.is_member]
-                    await self._move(flusher, found, movable, done)
-                left = {one.owner for blob in broken if blob.is_member for one in blob.alive}
-                await self.salvage.store_again(flusher, left, done)
+                    await self._move(flusher, report, movable, done)
+                segments = {
+                    member.owner for blob in broken if blob.is_member for member in blob.alive
+                }
+                await self.salvage.store_again(flusher, segments, done)
         except Refusal as refusal:
             if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                 raise
@@ -233,8 +235,8 @@ class Lifetime:
 
     async def _is_broken(self, blob: Surveyed) -> bool:
         """Return whether the store itself lacks a needed member of a blob."""
-        read = await read_each(origin(self._blobs), [one.location for one in blob.alive])
-        return any(isinstance(one, Refusal) for one in read)
+        contents = await read_each(origin(self._blobs), [member.location for member in blob.alive])
+        return any(isinstance(content, Refusal) for content in contents)
 
     async def _follow_epochs(self) -> None:
         """Update the journal's times of expiry with the clock's newer bounds.
@@ -242,12 +244,12 @@ class Lifetime:
         After a fall of the epoch every blob is renewed: its network is another one.
         """
         if self._epochs.fallen is not None:
-            before, now = self._epochs.fallen
+            old_epoch, new_epoch = self._epochs.fallen
             self._epochs.fallen = None
             problem = (
-                f"the epoch of the blob store fell from {before} to {now}: the network was wiped, "
-                "or the endpoints belong to another one. If that was not intended, correct the "
-                "endpoints; the server stores again what it still has"
+                f"the epoch of the blob store fell from {old_epoch} to {new_epoch}: the network "
+                "was wiped, or the endpoints belong to another one. If that was not intended, "
+                "correct the endpoints; the server stores again what it still has"
             )
             _log.error("%s", problem)
             self._fallen = FlushTrouble(problem, self._parts.clock_us())
@@ -256,8 +258,8 @@ class Lifetime:
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
             return
-        known = self._reckoned_us
-        if known is None or not 0 <= origin_us - known < length_us // 100:
+        reckoned_us = self._reckoned_us
+        if reckoned_us is None or not 0 <= origin_us - reckoned_us < length_us // 100:
             reckon = partial(lifetimes.reckon, origin_us=origin_us, length_us=length_us)
             await self._parts.lease.transact(reckon)
             self._reckoned_us = origin_us
@@ -265,7 +267,7 @@ class Lifetime:
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
         """Store blobs again that gain by it; then test whether an epoch has begun unnoticed."""
         passed = self.failing.waiting(tenant) if patient else set()
-        taken = 0
+        count = 0
         while True:
             epoch = self._epochs.epoch_at(self._parts.clock_us())
             gains_below = None if epoch is None else epoch + self._epochs.epochs
@@ -275,12 +277,12 @@ class Lifetime:
                 batch = await self._due(tenant, 1, None, passed)
             if not batch:
                 return
-            if taken >= ROUND_BLOBS:
+            if count >= ROUND_BLOBS:
                 done.more = True
                 return
-            taken += len(batch)
+            count += len(batch)
             passed.update(blob.blob_id for blob in batch)
-            before, gone = done.failed, done.gone
+            failed_before, gone_before = done.failed, done.gone
             try:
                 await self._take(tenant, batch, done)
             except Refusal as refusal:
@@ -288,10 +290,10 @@ class Lifetime:
                     raise
                 for blob in batch:
                     self._note_failure(tenant, blob, refusal, done)
-            failed = done.failed - before
+            failed = done.failed - failed_before
             if probing and (failed or self._epochs.epoch_at(self._parts.clock_us()) == epoch):
                 return
-            if failed == BATCH and done.gone == gone:
+            if failed == BATCH and done.gone == gone_before:
                 return  # the store takes nothing now; single blobs that fail stop nobody
 
     async def _due(
@@ -307,24 +309,26 @@ class Lifetime:
     async def _take(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> None:
         flusher = self._flusher(tenant)
         async with flusher.turn:
-            settled, found = await self._survey(flusher, batch)
-            needed = [blob for blob in found.blobs if blob.is_needed]
-            leaving = [one for one in needed if one.of_ended and not self.failing.is_late(one.blob)]
+            settled, report = await self._survey(flusher, batch)
+            needed = [blob for blob in report.blobs if blob.is_needed]
+            leaving = [
+                blob for blob in needed if blob.of_ended and not self.failing.is_late(blob.blob)
+            ]
             dense: list[Surveyed] = []
             if settled:
                 dense = self._dense([blob for blob in needed if blob not in leaving])
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
-                for blob, refusal in await self._move(flusher, found, dense, done):
+                for blob, refusal in await self._move(flusher, report, dense, done):
                     self._note_failure(tenant, blob, refusal, done)
         if leaving:  # once nothing else needs them, they expire with their blob
-            ended = set().union(*(blob.of_ended for blob in leaving))
-            await self.salvage.store_again(flusher, ended, done)
+            ended_segments = set().union(*(blob.of_ended for blob in leaving))
+            await self.salvage.store_again(flusher, ended_segments, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
         renewed = await every(self._renew(tenant, blob, done) for blob in whole)
         endangered = [
             blob
-            for blob, taken in zip(whole, renewed, strict=True)
-            if not taken and self.failing.is_endangered(tenant, blob)
+            for blob, is_renewed in zip(whole, renewed, strict=True)
+            if not is_renewed and self.failing.is_endangered(tenant, blob)
         ]
         if endangered:
             await self._save(flusher, endangered, done)
@@ -347,7 +351,7 @@ class Lifetime:
             settled = False
         for attempt in range(_READS + 1):
             try:
-                found = await survey(self._parts.database, self._blobs, tenant, batch)
+                report = await survey(self._parts.database, self._blobs, tenant, batch)
                 break
             except Refusal as refusal:
                 if refusal.reason not in DAMAGE or not settled or attempt == _READS:
@@ -356,13 +360,13 @@ class Lifetime:
             if attempt == _READS - 1:
                 await self.salvage.rebuild(flusher)
                 flusher.flush_soon()
-        unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
-        hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
+        unneeded = [blob for blob in report.blobs if settled and not blob.is_needed]
+        hashes = [member.location.sha256 for blob in unneeded for member in blob.dead]
         if hashes:
             await self._parts.lease.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
         for blob in unneeded:
             self.failing.forget(tenant, blob.blob.blob_id)
-        return settled, found
+        return settled, report
 
     def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
         movable = [blob for blob in needed if not blob.is_member]
@@ -405,29 +409,33 @@ class Lifetime:
             if self.failing.is_over(tenant, blob):
                 done.bundles_lost += await self.salvage.lose_bundles(tenant, blob.blob_id)
         async with flusher.turn:
-            settled, found = await self._survey(flusher, blobs)
-            here = [blob for blob in found.blobs if blob.is_needed]
+            settled, report = await self._survey(flusher, blobs)
+            needed = [blob for blob in report.blobs if blob.is_needed]
             if settled:
                 try:
-                    await self._move(flusher, found, [b for b in here if not b.is_member], done)
-                    here = [blob for blob in here if blob.is_member]
+                    await self._move(
+                        flusher, report, [blob for blob in needed if not blob.is_member], done
+                    )
+                    needed = [blob for blob in needed if blob.is_member]
                 except Refusal as refusal:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
         # Checkpoints that could not be moved are restored to the journal while they can be read.
-        left = {one.owner for blob in here for one in blob.alive}
-        await self.salvage.store_again(flusher, left, done)
+        segments = {member.owner for blob in needed for member in blob.alive}
+        await self.salvage.store_again(flusher, segments, done)
 
     async def _move(
-        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
+        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[Surveyed], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
         """Move the needed members of blobs; return the blobs with unreadable ones, and why."""
-        lost = await self.salvage.move(flusher, found, chosen, done)
+        lost = await self.salvage.move(flusher, report, blobs, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
-        for one in chosen:
-            self._unlike.discard(one.blob.blob_id)
-            problems = [lost[h] for m in one.alive if (h := m.location.sha256) in lost]
+        for blob in blobs:
+            self._unlike.discard(blob.blob.blob_id)
+            problems = [
+                lost[sha256] for member in blob.alive if (sha256 := member.location.sha256) in lost
+            ]
             if problems:
-                damaged.append((one.blob, problems[0]))
+                damaged.append((blob.blob, problems[0]))
             else:
-                self.failing.forget(flusher.tenant, one.blob.blob_id)
+                self.failing.forget(flusher.tenant, blob.blob.blob_id)
         return damaged

@@ -39,31 +39,31 @@ async def look_again(
         Refusal: The journal or the blob store does not answer, or a run cannot be read.
     """
     tenant = flusher.tenant
-    lost = await database.query(partial(gaps.lost_segments, tenant=tenant))
-    due = [gap for gap in lost if gap.retry_us <= now_us][:_LOOKED_FOR]
+    lost_gaps = await database.query(partial(gaps.lost_segments, tenant=tenant))
+    due = [gap for gap in lost_gaps if gap.retry_us <= now_us][:_LOOKED_FOR]
     hashes = [gap.segment for gap in due if gap.segment]
-    known = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
+    locations = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
     segments = Segments(origin(blobs), 0, placed(database, tenant))
-    found: dict[bytes, int] = {}  # numbers of the gaps by segment
-    failed: list[tuple[int, str]] = []
+    gap_numbers: dict[bytes, int] = {}  # numbers of the gaps by segment
+    failures: list[tuple[int, str]] = []
     for gap in due:
-        location = known.get(gap.segment or b"")
+        location = locations.get(gap.segment or b"")
         problem = await _problem(segments, location) if location is not None else gap.reason
         if problem:
-            failed.append((gap.number, problem))
+            failures.append((gap.number, problem))
         elif location is not None:
-            found[location.sha256] = gap.number
-    if found:
+            gap_numbers[location.sha256] = gap.number
+    if gap_numbers:
         async with flusher.turn:
             await flusher.flush.settle()
-            closed = await _closed(database, segments, tenant, found)
-            if closed:
-                await flusher.flush.record(Chores(closed))
-        await lease.transact(lambda batch: gaps.forget(batch.connection, found.values()))
-        _log.warning("tenant %s: %d lost segments can be read again", tenant, len(found))
-    if failed:
-        await lease.transact(lambda batch: gaps.postpone(batch.connection, failed, batch.now_us))
-    return len(found) < len(lost)
+            closed_gaps = await _closed(database, segments, tenant, gap_numbers)
+            if closed_gaps:
+                await flusher.flush.record(Chores(closed_gaps))
+        await lease.transact(lambda batch: gaps.forget(batch.connection, gap_numbers.values()))
+        _log.warning("tenant %s: %d lost segments can be read again", tenant, len(gap_numbers))
+    if failures:
+        await lease.transact(lambda batch: gaps.postpone(batch.connection, failures, batch.now_us))
+    return len(gap_numbers) < len(lost_gaps)
 
 
 async def _problem(segments: Segments, location: BlobLocation) -> str:
@@ -78,7 +78,7 @@ async def _problem(segments: Segments, location: BlobLocation) -> str:
 
 
 async def _closed(
-    database: Database, segments: Segments, tenant: str, found: Collection[bytes]
+    database: Database, segments: Segments, tenant: str, hashes: Collection[bytes]
 ) -> list[GapRecord]:
     """Return the recorded gaps of segments, closed."""
     known = await database.query(partial(status.catalog, tenant=tenant))
@@ -93,5 +93,5 @@ async def _closed(
         replace(gap, reason="")
         async for thread_id, records in read_threads(known.catalog.runs, fetch)
         for gap in fold(thread_id, records).gaps
-        if gap.segment in found
+        if gap.segment in hashes
     ]

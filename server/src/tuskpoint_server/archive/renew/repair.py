@@ -57,30 +57,33 @@ class Surveyed:
     @property
     def alive_bytes(self) -> int:
         """Bytes of the needed members."""
-        return sum(one.location.size for one in self.alive)
+        return sum(member.location.size for member in self.alive)
 
     @property
     def is_member(self) -> bool:
         """Whether the blob is a member: a holder of its ID may know no more than that."""
-        return any(not one.location.identifier for one in self.alive)
+        return any(not member.location.identifier for member in self.alive)
 
     @property
     def is_sparse(self) -> bool:
         """Whether less than half of it is needed, or it has bytes of deleted threads."""
-        size = max(self.blob.size_bytes, self.alive_bytes + sum(m.location.size for m in self.dead))
-        return 2 * self.alive_bytes < size or any(one.ended for one in self.dead)
+        size = max(
+            self.blob.size_bytes,
+            self.alive_bytes + sum(member.location.size for member in self.dead),
+        )
+        return 2 * self.alive_bytes < size or any(member.ended for member in self.dead)
 
     @property
     def of_ended(self) -> set[bytes]:
         """Segments of deleted threads in it that other threads need."""
-        return {one.owner for one in self.alive if one.ended}
+        return {member.owner for member in self.alive if member.ended}
 
     def without_ended(self) -> Surveyed:
         """Return the blob with the segments of deleted threads staying in it."""
         return replace(
             self,
-            alive=tuple(one for one in self.alive if not one.ended),
-            staying=tuple(one for one in self.alive if one.ended),
+            alive=tuple(member for member in self.alive if not member.ended),
+            staying=tuple(member for member in self.alive if member.ended),
         )
 
 
@@ -100,9 +103,9 @@ async def survey(
 
     Reads all records of the tenant, so that no member is dropped that recovery would read.
     """
-    found, known = await database.query(
+    facts, known = await database.query(
         lambda connection: (
-            lifetimes.facts(connection, tenant, [one.blob_id for one in due]),
+            lifetimes.facts(connection, tenant, [blob.blob_id for blob in due]),
             status.catalog(connection, tenant),
         )
     )
@@ -112,8 +115,8 @@ async def survey(
         [place] = await places([location])
         return await blobs.get(place)
 
-    names = set().union(*found.users.values())
-    needed = set(found.needed)
+    names = set().union(*facts.users.values())
+    needed = set(facts.needed)
     manifests: dict[str, Manifest] = {}
     if known is not None:
         async for thread_id, records in read_threads(known.catalog.runs, fetch):
@@ -122,17 +125,17 @@ async def survey(
                 needed |= manifest.needed(later=True)
     catalog = known.location.sha256 if known is not None else b""
     surveyed = []
-    for one in due:
+    for blob in due:
         alive, dead, holds_catalog = [], [], False
-        for member in found.held[one.blob_id]:
+        for member in facts.held[blob.blob_id]:
             if member.location.sha256 == catalog:
                 holds_catalog = True
             elif member.kind is Kind.RUN or member.location.sha256 in needed:
                 alive.append(member)
             else:
                 dead.append(member)
-        surveyed.append(Surveyed(one, tuple(alive), tuple(dead), holds_catalog))
-    return Survey(surveyed, found.users, manifests)
+        surveyed.append(Surveyed(blob, tuple(alive), tuple(dead), holds_catalog))
+    return Survey(surveyed, facts.users, manifests)
 
 
 _log = logging.getLogger(__name__)
@@ -180,52 +183,54 @@ class Repair:
             generation=self._parts.database.generation,
             most=_THREADS_AT_ONCE,
         )
-        found = some = await self._parts.database.query(partial(read, after=""))
-        while some.last:
-            some = await self._parts.database.query(partial(read, after=some.last))
-            found.records.extend(some.records)
-            found.gaps.extend(some.gaps)
-            found.unopened.update(some.unopened)
-            found.put_back.update(some.put_back)
-        await self._compare_put_back(found)
+        journal_records = page = await self._parts.database.query(partial(read, after=""))
+        while page.last:
+            page = await self._parts.database.query(partial(read, after=page.last))
+            journal_records.records.extend(page.records)
+            journal_records.gaps.extend(page.gaps)
+            journal_records.unopened.update(page.unopened)
+            journal_records.put_back.update(page.put_back)
+        await self._compare_put_back(journal_records)
         runs = await self._parts.database.query(partial(lifetimes.runs, tenant=tenant))
-        chores = Chores(found.records, dropped=runs, anew=True, gaps=found.gaps)
+        chores = Chores(journal_records.records, dropped=runs, anew=True, gaps=journal_records.gaps)
         await flusher.flush.record(chores)
-        if found.unopened:
-            self._parts.instruments.damaged_keys.add(len(found.unopened), {"tenant": tenant})
+        if journal_records.unopened:
+            self._parts.instruments.damaged_keys.add(
+                len(journal_records.unopened), {"tenant": tenant}
+            )
         _log.error(
             "tenant %s: the newest catalog names runs that cannot be read; it was replaced by one "
             "with %d records from the journal",
             tenant,
-            len(found.records),
+            len(journal_records.records),
         )
 
-    async def _compare_put_back(self, found: ReadRecords) -> None:
+    async def _compare_put_back(self, journal_records: ReadRecords) -> None:
         """Replace the record of each checkpoint by a gap if its segment has another state.
 
         A row that was put back has its MAC, so only the segment tells that it is an older one.
         """
-        members = [one for one in found.records if isinstance(one, MemberRecord)]
-        places = {(one.thread_id, one.sha256): one.location for one in members}
-        for index, one in enumerate(found.records):
-            number = found.put_back.get(one.thread_id)
-            if number is None or not isinstance(one, CheckpointRecord):
+        members = [record for record in journal_records.records if isinstance(record, MemberRecord)]
+        places = {(member.thread_id, member.sha256): member.location for member in members}
+        for index, record in enumerate(journal_records.records):
+            number = journal_records.put_back.get(record.thread_id)
+            if number is None or not isinstance(record, CheckpointRecord):
                 continue
             try:
-                [stored] = await self._segments.read([places[one.thread_id, one.segment]])
+                [stored] = await self._segments.read([places[record.thread_id, record.segment]])
             except Refusal as refusal:
                 if refusal.reason not in DAMAGE:
                     raise
                 continue  # a recovery says so
-            held_ns = one.checkpoint_ns if one.held_ns is None else one.held_ns
-            row = stored.checkpoints.get((held_ns, one.checkpoint_id))
-            if row is not None and hashlib.sha256(row.state).digest() == one.state_sha256:
+            held_ns = record.checkpoint_ns if record.held_ns is None else record.held_ns
+            row = stored.checkpoints.get((held_ns, record.checkpoint_id))
+            if row is not None and hashlib.sha256(row.state).digest() == record.state_sha256:
                 continue
-            problem = f"the journal has another state of it than segment {one.segment.hex()}"
-            place = (one.checkpoint_ns, one.checkpoint_id)
-            of = (one.thread_id, one.incarnation, one.generation, one.seq)
-            found.records[index] = GapRecord(*of, problem, *place)
-            found.gaps.append(PlannedGap(number, *place, one.seq, problem, 0))
+            problem = f"the journal has another state of it than segment {record.segment.hex()}"
+            place = (record.checkpoint_ns, record.checkpoint_id)
+            position = (record.thread_id, record.incarnation, record.generation, record.seq)
+            journal_records.records[index] = GapRecord(*position, problem, *place)
+            journal_records.gaps.append(PlannedGap(number, *place, record.seq, problem, 0))
 
     async def move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
@@ -237,44 +242,46 @@ class Repair:
         flusher's turn.
         """
         lost: dict[bytes, Refusal] = {}
-        for some in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
-            lost_now, lacking = await self._move(flusher, found, some)
+        for batch in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
+            lost_now, segments = await self._move(flusher, found, batch)
             lost |= lost_now
-            await self.store_again(flusher, lacking, done)
+            await self.store_again(flusher, segments, done)
         return lost
 
     async def _move(
-        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed]
+        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[Surveyed]
     ) -> tuple[dict[bytes, Refusal], set[bytes]]:
         tenant = flusher.tenant
-        wanted = [one for blob in chosen for one in blob.alive]
-        contents = await read_each(self._blobs, [one.location for one in wanted])
+        members = [member for blob in blobs for member in blob.alive]
+        contents = await read_each(self._blobs, [member.location for member in members])
         read: list[BlobMember] = []
-        lost: dict[bytes, Refusal] = {}
-        for one, data in zip(wanted, contents, strict=True):
+        refusals: dict[bytes, Refusal] = {}
+        for member, data in zip(members, contents, strict=True):
             if isinstance(data, Refusal):
-                lost[one.location.sha256] = data
+                refusals[member.location.sha256] = data
             else:
-                read.append(BlobMember(one.location.sha256, data, one.kind.value))
+                read.append(BlobMember(member.location.sha256, data, member.kind.value))
         places: dict[bytes, BlobLocation] = {}
         for group in self._groups(read):
             places.update(await self._parts.runner.store(tenant, group))
-        gone = {
-            one.owner: lost[one.location.sha256].message
-            for one in wanted
-            if one.location.sha256 in lost and one.kind is not Kind.RUN
+        reasons = {
+            member.owner: refusals[member.location.sha256].message
+            for member in members
+            if member.location.sha256 in refusals and member.kind is not Kind.RUN
         }
-        known = await self._parts.database.query(partial(gaps.lost, tenant=tenant))
-        news = {owner: reason for owner, reason in gone.items() if owner not in known}
-        records = [*_moved(found, chosen, places), *self._gaps(found, news)]
-        if places or records or any(blob.holds_catalog for blob in chosen):
+        known_gaps = await self._parts.database.query(partial(gaps.lost, tenant=tenant))
+        new_reasons = {
+            owner: reason for owner, reason in reasons.items() if owner not in known_gaps
+        }
+        records = [*_moved(report, blobs, places), *self._gaps(report, new_reasons)]
+        if places or records or any(blob.holds_catalog for blob in blobs):
             runs = [member for member in read if member.kind == Kind.RUN.value]
             await flusher.flush.record(Chores(records, moved=places), runs)
         flusher.flush_soon()
-        dead = [one.location.sha256 for blob in chosen for one in blob.dead]
+        dead = [member.location.sha256 for blob in blobs for member in blob.dead]
 
         def note(batch: UnitOfWork) -> None:
-            for sha256, reason in gone.items():
+            for sha256, reason in reasons.items():
                 for user in restore_values.users(batch.connection, tenant, [sha256])[:1]:
                     gaps.record_lost(
                         batch.connection, tenant, user.number, sha256, reason, batch.now_us
@@ -282,7 +289,7 @@ class Repair:
             lifetimes.drop(batch, tenant, dead)
 
         await self._parts.lease.transact(note)
-        return lost, set(gone)
+        return refusals, set(reasons)
 
     def _groups(self, members: Sequence[BlobMember]) -> Iterator[list[BlobMember]]:
         """Distribute members over puts; where a put costs nothing, runs go beside the others.
@@ -292,25 +299,25 @@ class Repair:
         limits = self._blobs.limits
         kinds: Sequence[Sequence[BlobMember]] = [members]
         if limits.max_members is None:
-            is_run = [one.kind == Kind.RUN.value for one in members]
+            is_run = [member.kind == Kind.RUN.value for member in members]
             kinds = [
-                [one for one, run in zip(members, is_run, strict=True) if run == wanted]
-                for wanted in (True, False)
+                [member for member, run in zip(members, is_run, strict=True) if run == wants_runs]
+                for wants_runs in (True, False)
             ]
-        return chain.from_iterable(grouped(some, limits) for some in kinds)
+        return chain.from_iterable(grouped(batch, limits) for batch in kinds)
 
-    def _gaps(self, found: Survey, lost: Mapping[bytes, str]) -> Iterable[Record]:
+    def _gaps(self, report: Survey, reasons: Mapping[bytes, str]) -> Iterable[Record]:
         """Record lost members, once for each thread that may need them."""
-        for owner, reason in lost.items():
-            for thread_id in found.users.get(owner, ()):
-                if (manifest := found.manifests.get(thread_id)) is not None:
-                    of = (
+        for owner, reason in reasons.items():
+            for thread_id in report.users.get(owner, ()):
+                if (manifest := report.manifests.get(thread_id)) is not None:
+                    position = (
                         thread_id,
                         manifest.incarnation,
                         self._parts.database.generation,
                         manifest.seq,
                     )
-                    yield GapRecord(*of, reason, segment=owner)
+                    yield GapRecord(*position, reason, segment=owner)
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
         """Forget the bundles of hand-offs in a blob that is gone; return how many."""
@@ -347,16 +354,21 @@ class Repair:
                 partial(restore_values.affected, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
-            for some in sliced(
-                needing, lambda one: one.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
+            for batch in sliced(
+                needing, lambda checkpoint: checkpoint.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
             ):
                 if flusher.backlog.size_bytes >= self._parts.settings.soft_limit_bytes:
                     done.waits = True
                     return
-                restored = [(one, await self._restored(user, one, done)) for one in some]
-                chosen = [(one, values) for one, values in restored if values is not None]
+                restored = [
+                    (checkpoint, await self._restored(user, checkpoint, done))
+                    for checkpoint in batch
+                ]
+                readable = [
+                    (checkpoint, values) for checkpoint, values in restored if values is not None
+                ]
                 count = await self._parts.lease.transact(
-                    partial(restore_values.store_again, user=user, chosen=chosen)
+                    partial(restore_values.store_again, user=user, chosen=readable)
                 )
                 if count:
                     done.stored_again += count
@@ -372,24 +384,24 @@ class Repair:
             await self._parts.lease.transact(forget)
 
     async def _restored(
-        self, user: ThreadRow, one: Affected, done: Round
+        self, user: ThreadRow, checkpoint: Affected, done: Round
     ) -> dict[bytes, SegmentValue] | None:
         """Return the evicted values of a checkpoint; `None` if they cannot be read now."""
-        wanted = {*one.evicted, *(write.digest for write in one.evicted_writes)}
+        digests = {*checkpoint.evicted, *(write.digest for write in checkpoint.evicted_writes)}
         try:
-            values = await self._segments.values_at(one.sources, wanted)
-            missing = wanted - values.keys()
+            values = await self._segments.values_at(checkpoint.sources, digests)
+            missing = digests - values.keys()
             if missing:
                 raise Refusal(
                     Reason.BLOB_MALFORMED,
-                    blob_id=one.sources[0].blob_id if one.sources else "",
+                    blob_id=checkpoint.sources[0].blob_id if checkpoint.sources else "",
                     problem=f"nothing holds value {min(missing).hex()}",
                 )
         except Refusal as refusal:
             if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the segment's key
                 done.waits = True
                 return None
-            name = (user.tenant, user.thread_id, *one.place)
+            name = (user.tenant, user.thread_id, *checkpoint.place)
             if name not in self._reported:
                 self._reported.add(name)
                 done.lost += 1
@@ -397,8 +409,8 @@ class Repair:
                 _log.error(
                     "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: "
                     "its values were evicted, and cannot be read from the blob store: %s",
-                    one.place[1],
-                    one.place[0],
+                    checkpoint.place[1],
+                    checkpoint.place[0],
                     user.thread_id,
                     user.tenant,
                     refusal.message,
@@ -408,16 +420,16 @@ class Repair:
 
 
 def _moved(
-    found: Survey, chosen: Sequence[Surveyed], places: Mapping[bytes, BlobLocation]
+    report: Survey, blobs: Sequence[Surveyed], places: Mapping[bytes, BlobLocation]
 ) -> Iterable[Record]:
     """Record the current locations of all members of blobs, if some were moved.
 
     Records that say "this quilt" become wrong once their run is moved.
     """
-    for one in [one for blob in chosen for one in (*blob.alive, *blob.staying) if places]:
-        sha256 = one.location.sha256
-        for thread_id in found.users.get(one.owner, ()):
-            manifest = found.manifests.get(thread_id)
+    for member in [member for blob in blobs for member in (*blob.alive, *blob.staying) if places]:
+        sha256 = member.location.sha256
+        for thread_id in report.users.get(member.owner, ()):
+            manifest = report.manifests.get(thread_id)
             record = manifest.members.get(sha256) if manifest is not None else None
             if record is not None:
                 place = places.get(sha256, record.location)

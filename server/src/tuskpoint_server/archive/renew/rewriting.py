@@ -65,25 +65,25 @@ class Rewriting:
         await self._separate(flusher, salvage, sizes)
         async with flusher.turn:
             await flusher.flush.settle()
-            found = await self._survey()
-            due = await self._chosen(found, sizes)
-            chosen = self._without(due)
-            if kept := [one for one in due if one.of_ended]:
+            report = await self._survey()
+            due = await self._chosen(report, sizes)
+            blobs = self._without(due)
+            if shared_blobs := [blob for blob in due if blob.of_ended]:
                 _log.warning(
                     "tenant %s: %d blobs keep bytes of deleted threads, because what other threads "
                     "need of these cannot be stored again; `tuskpoint verify` names it",
                     self._tenant,
-                    len(kept),
+                    len(shared_blobs),
                 )
-            if not chosen:
+            if not blobs:
                 return 0
             await self._database.transact(
-                partial(emptied.note_emptied, blobs=[one.blob.blob_id for one in chosen])
+                partial(emptied.note_emptied, blobs=[blob.blob.blob_id for blob in blobs])
             )
-            lost = await salvage.move(flusher, found, chosen, Round())
-        for refusal in lost.values():
+            refusals = await salvage.move(flusher, report, blobs, Round())
+        for refusal in refusals.values():
             raise refusal
-        return len(chosen)
+        return len(blobs)
 
     async def _survey(self) -> Survey:
         recorded = await self._database.query(lifetimes.every)
@@ -101,67 +101,71 @@ class Rewriting:
             [place] = await places([location])
             return await self._store.get(place)
 
-        ended: dict[str, EndRecord] = {}
+        ends: dict[str, EndRecord] = {}
         async for thread_id, records in read_threads(known.catalog.runs, fetch):
             end = _superseded_by(records)
             if end is not None:
-                ended[thread_id] = end
-        if ended:
+                ends[thread_id] = end
+        if ends:
             async with flusher.turn:
                 await flusher.flush.settle()
-                await flusher.flush.record(Chores(ended=ended))
+                await flusher.flush.record(Chores(ended=ends))
 
     async def _separate(
         self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
     ) -> None:
         """Store again what other threads need of the segments of deleted ones."""
-        before: set[bytes] | None = None
+        ended_before: set[bytes] | None = None
         for _ in range(_ROUNDS):
-            chosen = await self._chosen(await self._survey(), sizes)
-            ended = set().union(*(blob.of_ended for blob in chosen))
+            blobs = await self._chosen(await self._survey(), sizes)
+            ended = set().union(*(blob.of_ended for blob in blobs))
             done = Round()
-            if not ended or ended == before:
+            if not ended or ended == ended_before:
                 return
             await salvage.store_again(flusher, ended, done)
             await flusher.flush_all(lambda _: True)
-            before = None if done.waits else ended
+            ended_before = None if done.waits else ended
 
-    def _without(self, chosen: Sequence[Surveyed]) -> list[Surveyed]:
+    def _without(self, blobs: Sequence[Surveyed]) -> list[Surveyed]:
         """Return what can be rewritten: a segment that stays needed stays in its blob."""
-        return [blob for blob in chosen if not blob.of_ended and not blob.is_member]
+        return [blob for blob in blobs if not blob.of_ended and not blob.is_member]
 
-    async def _chosen(self, found: Survey, sizes: Mapping[str, int]) -> list[Surveyed]:
+    async def _chosen(self, report: Survey, sizes: Mapping[str, int]) -> list[Surveyed]:
         """Return the own blobs that need to be rewritten."""
         sized = [
-            replace(one, blob=one.blob._replace(size_bytes=sizes[one.blob.blob_id]))
-            for one in found.blobs
-            if one.alive and one.blob.blob_id in sizes
+            replace(blob, blob=blob.blob._replace(size_bytes=sizes[blob.blob.blob_id]))
+            for blob in report.blobs
+            if blob.alive and blob.blob.blob_id in sizes
         ]
-        chosen = [one for one in sized if _is_due(one)]
-        names = {one.blob.blob_id for one in chosen}
-        rest = [one for one in sized if one.blob.blob_id not in names and not one.is_member]
+        blobs = [blob for blob in sized if _is_due(blob)]
+        names = {blob.blob.blob_id for blob in blobs}
+        rest = [blob for blob in sized if blob.blob.blob_id not in names and not blob.is_member]
         for start in range(0, len(rest), _INDEXES_AT_ONCE):
-            some = rest[start : start + _INDEXES_AT_ONCE]
-            indexes = await self._store.indexes([one.blob.blob_id for one in some])
-            for one, listed in zip(some, indexes, strict=True):
-                if await self._has_remains(one, listed):
-                    chosen.append(one)
-        return [one for one in chosen if await self._stored_here(one)]
+            batch = rest[start : start + _INDEXES_AT_ONCE]
+            indexes = await self._store.indexes([blob.blob.blob_id for blob in batch])
+            for blob, index in zip(batch, indexes, strict=True):
+                if await self._has_remains(blob, index):
+                    blobs.append(blob)
+        return [blob for blob in blobs if await self._stored_here(blob)]
 
-    async def _stored_here(self, one: Surveyed) -> bool:
-        blob_id = one.blob.blob_id
+    async def _stored_here(self, blob: Surveyed) -> bool:
+        blob_id = blob.blob.blob_id
         if blob_id not in self._own:
-            segments = (m.location for m in (*one.dead, *one.alive) if m.kind is Kind.SEGMENT)
+            segments = (
+                member.location
+                for member in (*blob.dead, *blob.alive)
+                if member.kind is Kind.SEGMENT
+            )
             self._own[blob_id] = await self._is_own(blob_id, next(segments, None))
         return self._own[blob_id]
 
-    async def _has_remains(self, one: Surveyed, listed: Iterable[Listed]) -> bool:
+    async def _has_remains(self, blob: Surveyed, index: Iterable[Listed]) -> bool:
         """Return whether a pack has records, or other bytes, of threads that are not there now."""
-        recorded = {member.location.sha256 for member in (*one.alive, *one.dead)}
-        others = [each for each in listed if each.location.sha256 not in recorded]
-        if any(each.kind not in (Kind.RUN, Kind.CATALOG) for each in others):
+        recorded = {member.location.sha256 for member in (*blob.alive, *blob.dead)}
+        unrecorded = [member for member in index if member.location.sha256 not in recorded]
+        if any(member.kind not in (Kind.RUN, Kind.CATALOG) for member in unrecorded):
             return True
-        runs = [each.location for each in others if each.kind == Kind.RUN]
+        runs = [member.location for member in unrecorded if member.kind == Kind.RUN]
         for location, data in zip(runs, await self._store.get_many(runs), strict=True):
             if is_sealed(data):  # nobody here can say what is in it
                 return True
@@ -177,25 +181,25 @@ class Rewriting:
         return False
 
 
-def _is_due(one: Surveyed) -> bool:
+def _is_due(blob: Surveyed) -> bool:
     """Return whether a pack has bytes of deleted threads, or is kept by little, or by runs alone.
 
     The one with the newest catalog is left alone for its size: the next flush supersedes it.
     """
-    if one.of_ended or any(member.ended for member in one.dead):
+    if blob.of_ended or any(member.ended for member in blob.dead):
         return True
-    if one.holds_catalog or one.is_member:
+    if blob.holds_catalog or blob.is_member:
         return False
-    wasted = one.blob.size_bytes > pack_bytes([member.location.size for member in one.alive])
-    return one.is_sparse or (wasted and all(member.kind is Kind.RUN for member in one.alive))
+    wasted = blob.blob.size_bytes > pack_bytes([member.location.size for member in blob.alive])
+    return blob.is_sparse or (wasted and all(member.kind is Kind.RUN for member in blob.alive))
 
 
 def _superseded_by(records: Iterable[Record]) -> EndRecord | None:
     """Return the end of a thread's incarnation of which there are other records."""
-    found = list(records)
-    ends = [one for one in found if isinstance(one, EndRecord)]
-    last = max(ends, key=lambda one: one.incarnation, default=None)
+    facts = list(records)
+    ends = [fact for fact in facts if isinstance(fact, EndRecord)]
+    last = max(ends, key=lambda fact: fact.incarnation, default=None)
     if last is None:
         return None
-    rest = (one for one in found if not isinstance(one, EndRecord))
-    return last if any(one.incarnation <= last.incarnation for one in rest) else None
+    rest = (fact for fact in facts if not isinstance(fact, EndRecord))
+    return last if any(fact.incarnation <= last.incarnation for fact in rest) else None

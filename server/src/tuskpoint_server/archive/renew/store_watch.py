@@ -82,17 +82,17 @@ class StoreWatch:
                 _log.exception("a look at the blob store failed")
 
     async def _look(self, tenant: str) -> None:
-        known = await self._database.query(partial(status.catalog, tenant=tenant))
-        if known is None:
+        catalog = await self._database.query(partial(status.catalog, tenant=tenant))
+        if catalog is None:
             return
         try:
-            await require_catalog(self._blobs, tenant, known.location)
+            await require_catalog(self._blobs, tenant, catalog.location)
         except Refusal as refusal:
-            now = await self._database.query(partial(status.catalog, tenant=tenant))
-            if now is None or now.location != known.location:
+            newest = await self._database.query(partial(status.catalog, tenant=tenant))
+            if newest is None or newest.location != catalog.location:
                 return  # another one was certified meanwhile, and `collect` may have removed it
-            before = self._troubles.get(tenant)
-            if before is None or before.message != refusal.message:
+            trouble = self._troubles.get(tenant)
+            if trouble is None or trouble.message != refusal.message:
                 _log.error("tenant %s: %s", tenant, refusal)
                 self._troubles[tenant] = FlushTrouble(refusal.message, self._clock_us())
             if isinstance(refusal, StoreLostError):
@@ -100,4 +100,4 @@ class StoreWatch:
             return
         if self._troubles.pop(tenant, None) is not None:
             _log.info("tenant %s: the blob store has the newest catalog again", tenant)
-        await self._seen(tenant, known.location)
+        await self._seen(tenant, catalog.location)

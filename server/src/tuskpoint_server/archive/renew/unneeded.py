@@ -43,29 +43,29 @@ async def unneeded(
     With `of_others` also those that this journal did not store. Refuses as a blob store does, and
     with `JOURNAL_UNAVAILABLE`.
     """
-    recorded, left, noted = await database.query(
+    recorded, packs, noted = await database.query(
         lambda connection: (
             lifetimes.every(connection),
             plan.unfinished(connection),
             emptied(connection),
         )
     )
-    kept = {member.location.blob_id for pack in left for member in pack.plan.members}
+    needed = {member.location.blob_id for pack in packs for member in pack.plan.members}
     segments: dict[str, BlobLocation] = {}
     dead: dict[str, list[BlobLocation]] = {}
     for tenant, blobs in recorded.items():
-        found = await survey(database, store, tenant, blobs)
-        for one in found.blobs:
-            if one.is_needed:
-                kept.add(one.blob.blob_id)
-            for member in one.dead:
+        report = await survey(database, store, tenant, blobs)
+        for blob in report.blobs:
+            if blob.is_needed:
+                needed.add(blob.blob.blob_id)
+            for member in blob.dead:
                 dead.setdefault(tenant, []).append(member.location)
                 if member.kind in (Kind.SEGMENT, Kind.PARTS):
-                    segments[one.blob.blob_id] = member.location
-    own = {blob_id for blob_id in noted if blob_id not in kept}
-    removable, others = [], 0
+                    segments[blob.blob.blob_id] = member.location
+    own = {blob_id for blob_id in noted if blob_id not in needed}
+    removable, other_count = [], 0
     async for file in store.blobs():
-        if file.blob_id in kept:
+        if file.blob_id in needed:
             continue
         segment = segments.get(file.blob_id)
         if file.blob_id in own or await is_own(file.blob_id, segment, database, store, keys):
@@ -75,13 +75,15 @@ async def unneeded(
             if of_others:
                 removable.append(file)
             else:
-                others += 1
-    gone = {file.blob_id for file in removable}
+                other_count += 1
+    removable_ids = {file.blob_id for file in removable}
     members = {
-        tenant: tuple(one.sha256 for one in some if one.blob_id in gone)
-        for tenant, some in dead.items()
+        tenant: tuple(
+            location.sha256 for location in locations if location.blob_id in removable_ids
+        )
+        for tenant, locations in dead.items()
     }
-    return Unneeded(tuple(removable), others, frozenset(own), members)
+    return Unneeded(tuple(removable), other_count, frozenset(own), members)
 
 
 async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
@@ -117,11 +119,11 @@ async def is_own(
     """
     tenants = await database.query(status.catalog_tenants)
     try:
-        for listed in await store.list_blob(blob_id):
-            if listed.kind == Kind.CATALOG:
-                data = await store.get(listed.location)
-                found = await _catalog(data, listed.location, keys, tenants)
-                return found is not None and found.journal_id == database.journal_id
+        for member in await store.list_blob(blob_id):
+            if member.kind == Kind.CATALOG:
+                data = await store.get(member.location)
+                catalog = await _catalog(data, member.location, keys, tenants)
+                return catalog is not None and catalog.journal_id == database.journal_id
         if segment is None:
             return False
         [stored] = await Segments(store, 0, placed(database)).read([segment])
@@ -136,6 +138,6 @@ async def _catalog(
     """Return a stored catalog of one of these tenants; `None` if no key opens it."""
     for tenant in tenants:
         with suppress(Refusal):
-            known = await with_root_key(keys, tenant, data, location)
-            return decode_catalog(opened(data, known), location.blob_id)
+            root = await with_root_key(keys, tenant, data, location)
+            return decode_catalog(opened(data, root), location.blob_id)
     return None

@@ -55,14 +55,14 @@ def sound_threads(
 
     Of such a thread nothing is stored: its segments would replace others.
     """
-    found = []
+    dirty_threads = []
     for *columns, stored_through in rows:
         thread = DirtyThread(*columns)
         if problem := _problem(connection, thread, stored_through):
             bad[thread.number] = DamagedThread(thread.thread_id, problem)
         else:
-            found.append(thread)
-    return found
+            dirty_threads.append(thread)
+    return dirty_threads
 
 
 def _problem(connection: Connection, thread: DirtyThread, stored_through: int | None) -> str:
@@ -86,14 +86,16 @@ def lacking(connection: Connection, thread: DirtyThread) -> DamagedThread | None
     if thread.deleted or not binder_of(connection).is_complete:
         return None
     through = thread.certified_seq + RANGE_CHANGES
-    lost = lost_rows(connection, thread, through, most=1)
-    if not lost:
+    missing_rows = lost_rows(connection, thread, through, most=1)
+    if not missing_rows:
         return None
     after = thread.certified_seq
-    of = {"of_thread": thread.number, "after": after, "most": RANGE_CHANGES}
-    if damaged_change(connection, thread, CHANGES.run(connection, **of).fetchall(), RANGE_CHANGES):
+    parameters = {"of_thread": thread.number, "after": after, "most": RANGE_CHANGES}
+    if damaged_change(
+        connection, thread, CHANGES.run(connection, **parameters).fetchall(), RANGE_CHANGES
+    ):
         return None
-    [(place, _)] = lost
+    [(place, _)] = missing_rows
     problem = f"the row of checkpoint '{place[1]}' is missing, or is older than its last save"
     return DamagedThread(thread.thread_id, problem)
 
@@ -118,12 +120,12 @@ def damaged_change(
 
 def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
     """Return which of some threads no flush stores, because rows are damaged, and why."""
-    found: dict[int, DamagedThread] = {}
+    damages: dict[int, DamagedThread] = {}
     rows = _BY_NUMBER.run_listed(connection, numbers)
-    for thread in sound_threads(connection, rows, found):
+    for thread in sound_threads(connection, rows, damages):
         if damage := lacking(connection, thread):
-            found[thread.number] = damage
-    return found
+            damages[thread.number] = damage
+    return damages
 
 
 class DamagedThreads:
@@ -149,8 +151,8 @@ class DamagedThreads:
     @property
     def text(self) -> str:
         """Which threads are not stored, for people; empty: none is damaged."""
-        others = f"; so are {len(self) - 1} more threads" if len(self) > 1 else ""
-        return next((f"{thread}{others}" for thread in self._known.values()), "")
+        suffix = f"; so are {len(self) - 1} more threads" if len(self) > 1 else ""
+        return next((f"{thread}{suffix}" for thread in self._known.values()), "")
 
     def forget(self) -> None:
         """Forget them: another server may have looked since."""
@@ -167,7 +169,7 @@ class DamagedThreads:
         for number, thread in damaged.items():
             is_due = now_us - self._told_us.get(number, now_us) >= TOLD_AGAIN_S * 1e6
             if is_due or self._known.get(number) != thread:
-                of = (thread.thread_id, self._tenant, thread.problem)
-                _log.error("thread %r of tenant %s is not stored: %s", *of)
+                arguments = (thread.thread_id, self._tenant, thread.problem)
+                _log.error("thread %r of tenant %s is not stored: %s", *arguments)
                 self._told_us[number] = now_us
         self._known = dict(damaged)

@@ -36,18 +36,18 @@ class DirtyThread(ThreadRow):
 
     def setting(self, generation: int) -> SettingRecord:
         """Return the record of its agent and settings."""
-        where = self.at(generation, self.settings_seq)
-        return SettingRecord(*where, self.agent_id, self.retention_s, bool(self.unsearchable))
+        position = self.at(generation, self.settings_seq)
+        return SettingRecord(*position, self.agent_id, self.retention_s, bool(self.unsearchable))
 
     def record(
         self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
     ) -> CheckpointRecord:
         """Return the record of one of its checkpoints, which names the segment that holds it."""
-        where = self.at(generation, row.seq)
-        known = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
+        position = self.at(generation, row.seq)
+        identity = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
         state = hashlib.sha256(row.state).digest()
-        said = (row.label, row.summary, row.lineage)
-        return CheckpointRecord(*where, *known, segment, state, *said, held_ns)
+        notes = (row.label, row.summary, row.lineage)
+        return CheckpointRecord(*position, *identity, segment, state, *notes, held_ns)
 
 
 class RemovedCheckpoint(NamedTuple):
@@ -88,15 +88,15 @@ class DirtyPlace:
 
     def add(self, connection: Connection, thread: DirtyThread, row: SqlRow) -> None:
         """Add a write from its row, which has `WRITE_COLUMNS`."""
-        mac, *known, data = row
-        values: list[Any] = [*known, data or b""]
+        mac, *columns, data = row
+        values: list[Any] = [*columns, data or b""]
         write = SegmentWrite(*values)
         binder = binder_of(connection)
-        own = binder.write(
+        expected_mac = binder.write(
             *(thread.number, *self.place, write.task_id, write.idx, write.task_path),
             *(write.channel, write.type, write.digest, write.size, write.seq, None),
         )
-        if binder.is_complete and (mac is None or not equal(mac, own)):
+        if binder.is_complete and (mac is None or not equal(mac, expected_mac)):
             self.problem = WRITE_CHANGED
         if write.seq <= self.held.seq:
             self.held_writes = True
@@ -125,7 +125,7 @@ class DirtyPlace:
     @property
     def seqs(self) -> list[int]:
         """The numbers of its rows."""
-        return [one.seq for one in (self.row, *self.writes) if one is not None]
+        return [row.seq for row in (self.row, *self.writes) if row is not None]
 
     @property
     def last_seq(self) -> int:
@@ -151,18 +151,35 @@ WRITE_COLUMNS = (writes.c.mac, *(writes.c[name] for name in SegmentWrite._fields
 
 def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: SqlRow) -> DirtyPlace:
     """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
-    mac, run_id, root_id, names, *known, delta_base, forked, rolled_back, adopted, held = row
-    values: list[Any] = [*known, delta_base or b"", Lineage(forked, rolled_back, adopted)]
-    found = SegmentCheckpoint(*values)
-    place = (found.checkpoint_ns, found.checkpoint_id)
+    mac, run_id, root_id, names, *columns, delta_base, forked, rolled_back, adopted, held = row
+    values: list[Any] = [*columns, delta_base or b"", Lineage(forked, rolled_back, adopted)]
+    checkpoint = SegmentCheckpoint(*values)
+    place = (checkpoint.checkpoint_ns, checkpoint.checkpoint_id)
     binder = binder_of(connection)
-    own = binder.checkpoint(
-        *(thread.tenant, thread.number, *place, found.seq, found.parent_id, found.state),
-        *(found.metadata, run_id, root_id, names, delta_base, found.label, found.summary),
-        *(forked, rolled_back, adopted, found.created_us),
+    expected_mac = binder.checkpoint(
+        *(
+            thread.tenant,
+            thread.number,
+            *place,
+            checkpoint.seq,
+            checkpoint.parent_id,
+            checkpoint.state,
+        ),
+        *(
+            checkpoint.metadata,
+            run_id,
+            root_id,
+            names,
+            delta_base,
+            checkpoint.label,
+            checkpoint.summary,
+        ),
+        *(forked, rolled_back, adopted, checkpoint.created_us),
     )
-    damaged = binder.is_complete and (mac is None or not equal(mac, own))
-    return DirtyPlace(place, found, held=decode_held(held), problem=ROW_CHANGED if damaged else "")
+    damaged = binder.is_complete and (mac is None or not equal(mac, expected_mac))
+    return DirtyPlace(
+        place, checkpoint, held=decode_held(held), problem=ROW_CHANGED if damaged else ""
+    )
 
 
 @dataclass(slots=True)

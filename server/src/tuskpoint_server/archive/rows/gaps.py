@@ -50,7 +50,9 @@ _LOST = Statement(
         gaps.c.tenant == bindparam("of_tenant"), gaps.c.segment.is_not(None)
     )
 )
-_INSERT = Statement(inserting(gaps, (one.name for one in gaps.columns if one.name != "number")))
+_INSERT = Statement(
+    inserting(gaps, (column.name for column in gaps.columns if column.name != "number"))
+)
 _FORGET = Statement(delete(gaps).where(gaps.c.number == bindparam("of_number")))
 _OF_CHECKPOINT = Statement(delete(gaps).where(of_checkpoint(gaps), gaps.c.segment.is_(None)))
 _POSTPONE = Statement(
@@ -89,10 +91,10 @@ def first(connection: Connection, tenant: str, most: int) -> list[Gap]:
 def record(connection: Connection, tenant: str, made: Iterable[PlannedGap], now_us: int) -> None:
     """Record the checkpoints that a certified flush did not store, replacing earlier gaps."""
     made = list(made)
-    _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [one[:3] for one in made])
+    _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [gap[:3] for gap in made])
     rows = [
-        {"tenant": tenant, "segment": None, "retry_us": now_us + RETRY_US, **one._asdict()}
-        for one in made
+        {"tenant": tenant, "segment": None, "retry_us": now_us + RETRY_US, **gap._asdict()}
+        for gap in made
     ]
     _INSERT.run_many(connection, rows)
 
@@ -103,8 +105,8 @@ def record_lost(
     """Record that a member with the log of a thread cannot be read any more, and why; once."""
     if segment not in lost(connection, tenant):
         gap = PlannedGap(thread, "", "", 0, reason, 0)
-        of = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
-        _INSERT.run(connection, **of, **gap._asdict())
+        row = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
+        _INSERT.run(connection, **row, **gap._asdict())
 
 
 def forget(connection: Connection, numbers: Iterable[int]) -> None:

@@ -68,11 +68,13 @@ def _upsert_blob() -> Statement:
         new.end_epoch.is_(None), sa.and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch)
     )
     unseen = sa.and_(new.epoch.is_(None), old.epoch.is_not(None))
-    kept = {
+    end_columns = {
         name: sa.case((lasts_as_long, new[name]), else_=old[name])
         for name in ("end_epoch", "expire_us")
     }
-    seen = {name: sa.case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")}
+    epoch_columns = {
+        name: sa.case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")
+    }
     changed = {
         "object_id": sa.case((new.object_id != EMPTY, new.object_id), else_=old.object_id),
         "size_bytes": sa.case(
@@ -80,8 +82,8 @@ def _upsert_blob() -> Statement:
         ),
         "billed_bytes": old.billed_bytes + new.billed_bytes,
         "cost": old.cost + new.cost,
-        **kept,
-        **seen,
+        **end_columns,
+        **epoch_columns,
     }
     key = ["tenant", "blob_id"]
     return Statement(statement.on_conflict_do_update(index_elements=key, set_=changed))
@@ -123,8 +125,8 @@ _HOLDS = sa.exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id
 def earliest_expiry(connection: sa.Connection, tenant: str) -> int | None:
     """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
     statement = sa.select(sa.func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
-    found: int | None = connection.execute(statement).scalar_one()
-    return found
+    expire_us: int | None = connection.execute(statement).scalar_one()
+    return expire_us
 
 
 def observations(connection: sa.Connection) -> list[tuple[int, int]]:
@@ -134,15 +136,15 @@ def observations(connection: sa.Connection) -> list[tuple[int, int]]:
         .where(blobs.c.epoch.is_not(None))
         .group_by(blobs.c.epoch)
     )
-    seen = {(epoch, time) for epoch, first, last in rows for time in (first, last)}
-    return sorted(seen, key=lambda one: one[1])
+    pairs = {(epoch, time) for epoch, first, last in rows for time in (first, last)}
+    return sorted(pairs, key=lambda pair: pair[1])
 
 
 def reckon(batch: UnitOfWork, origin_us: int, length_us: int) -> None:
     """Compute again when every blob expires: epoch 0 began at the origin at the earliest."""
     expire_us = origin_us + blobs.c.end_epoch * length_us
-    other = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
-    batch.connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
+    conditions = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
+    batch.connection.execute(sa.update(blobs).where(*conditions).values(expire_us=expire_us))
 
 
 def forget_ends(batch: UnitOfWork) -> None:
@@ -161,7 +163,7 @@ def due(
 ) -> list[DueBlob]:
     """Return blobs with members, by expiry, but for `passed`; those of unknown end come last."""
     names = sorted(passed)
-    wanted = (
+    statement = (
         sa.select(blobs.c.blob_id, blobs.c.size_bytes, blobs.c.end_epoch, blobs.c.expire_us)
         .where(blobs.c.tenant == tenant, blobs.c.expire_us < before_us, _HOLDS)
         .where(blobs.c.blob_id.not_in(names))
@@ -169,19 +171,19 @@ def due(
         .limit(limit)
     )
     if below_epoch is not None:
-        wanted = wanted.where(blobs.c.end_epoch < below_epoch)
-    found = [DueBlob(*row) for row in connection.execute(wanted)]
-    if len(found) < limit:
+        statement = statement.where(blobs.c.end_epoch < below_epoch)
+    due_blobs = [DueBlob(*row) for row in connection.execute(statement)]
+    if len(due_blobs) < limit:
         recorded = sa.exists().where(blobs.c.tenant == tenant, blobs.c.blob_id == members.c.blob_id)
         unknown = (
             sa.select(members.c.blob_id, sa.func.sum(members.c.size))
             .where(members.c.tenant == tenant, members.c.blob_id.not_in(names), ~recorded)
             .group_by(members.c.blob_id)
-            .limit(limit - len(found))
+            .limit(limit - len(due_blobs))
         )
         rows = connection.execute(unknown)
-        found += [DueBlob(blob_id, int(size), None, None) for blob_id, size in rows]
-    return found
+        due_blobs += [DueBlob(blob_id, int(size), None, None) for blob_id, size in rows]
+    return due_blobs
 
 
 _MEMBER = (*PLACE, "kind")
@@ -208,23 +210,23 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
 
     rows = list(_IN_BLOBS.run_listed(connection, blob_ids, of_tenant=tenant))
     users, ended = _users(connection, tenant, {owner(row[0]) for row in rows})
-    held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
+    by_blob: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     for row in rows:
         sha256 = owner(row[0])
-        one = HeldMember(location_of(row[:-1]), Kind(row[-1]), sha256 in ended, sha256)
-        held[one.location.blob_id].append(one)
+        member = HeldMember(location_of(row[:-1]), Kind(row[-1]), sha256 in ended, sha256)
+        by_blob[member.location.blob_id].append(member)
     handed = sa.select(handoffs.c.sha256).where(handoffs.c.tenant == tenant)
     bundles = set(connection.execute(handed).scalars())
     needed = journal_needs(connection, tenant) | bundles
     needed |= {part for part, sha256 in owners.items() if sha256 in bundles}
-    return Facts(held, users, needed)
+    return Facts(by_blob, users, needed)
 
 
 def _users(
     connection: sa.Connection, tenant: str, hashes: Collection[bytes]
 ) -> tuple[dict[bytes, set[str]], set[bytes]]:
     """Return by segment the threads that need it or whose log it holds, and those of ended ones."""
-    found: dict[bytes, set[str]] = {}
+    users: dict[bytes, set[str]] = {}
     ended: set[bytes] = set()
     # The row of a thread that was deleted long ago is gone (`removal.forgetting`).
     is_ended = sa.or_(
@@ -232,27 +234,27 @@ def _users(
         threads.c.deleted,
         threads.c.incarnation > members.c.incarnation,
     )
-    for some in in_lists(hashes):
-        own = (
+    for batch in in_lists(hashes):
+        log_owners = (
             sa.select(members.c.sha256, threads.c.thread_id, is_ended)
             .outerjoin(threads, threads.c.number == members.c.thread)
             .where(
                 members.c.tenant == tenant,
-                members.c.sha256.in_(some),
+                members.c.sha256.in_(batch),
                 members.c.thread.is_not(None),
             )
         )
-        others = (
+        segment_users = (
             sa.select(uses.c.segment, threads.c.thread_id, sa.false())
             .join(threads, threads.c.number == uses.c.thread)
-            .where(uses.c.tenant == tenant, uses.c.segment.in_(some))
+            .where(uses.c.tenant == tenant, uses.c.segment.in_(batch))
         )
-        for sha256, thread_id, ends in connection.execute(own.union_all(others)):
+        for sha256, thread_id, ends in connection.execute(log_owners.union_all(segment_users)):
             if thread_id is not None:
-                found.setdefault(sha256, set()).add(thread_id)
+                users.setdefault(sha256, set()).add(thread_id)
             if ends:
                 ended.add(sha256)
-    return found, ended
+    return users, ended
 
 
 _DIRTY_HELD = Statement(
@@ -288,36 +290,36 @@ def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
     direct = {row[0] for row in _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()}
     for row in _DIRTY_HELD.run(connection, of_tenant=tenant).fetchall():
         direct.update(decode_held(row[0]).segments)
-    found = set(direct)
+    segments = set(direct)
     for needs, parts in _NAMED_BY.run_listed(connection, direct, of_tenant=tenant):
-        found.update(split((needs or b"") + (parts or b""), DIGEST_BYTES))
-    return frozenset(found)
+        segments.update(split((needs or b"") + (parts or b""), DIGEST_BYTES))
+    return frozenset(segments)
 
 
 def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     """Return by tenant all blobs that have members."""
-    found: dict[str, list[DueBlob]] = {}
+    by_tenant: dict[str, list[DueBlob]] = {}
     of_blob = (members.c.tenant, members.c.blob_id)
     sizes = sa.select(*of_blob, sa.func.sum(members.c.size)).group_by(*of_blob)
     for tenant, blob_id, size in connection.execute(sizes):
-        found.setdefault(tenant, []).append(DueBlob(blob_id, int(size), None, None))
-    return found
+        by_tenant.setdefault(tenant, []).append(DueBlob(blob_id, int(size), None, None))
+    return by_tenant
 
 
 def drop(batch: UnitOfWork, tenant: str, hashes: Collection[bytes]) -> None:
     """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
-    gone = set(hashes) - journal_needs(batch.connection, tenant)
-    for some in in_lists(gone):
+    unneeded = set(hashes) - journal_needs(batch.connection, tenant)
+    for batch_hashes in in_lists(unneeded):
         for column in (members.c.sha256, uses.c.segment, gaps.c.segment):
-            of = (column.table.c.tenant == tenant, column.in_(some))
-            batch.connection.execute(sa.delete(column.table).where(*of))
+            conditions = (column.table.c.tenant == tenant, column.in_(batch_hashes))
+            batch.connection.execute(sa.delete(column.table).where(*conditions))
 
 
 def drop_expired(batch: UnitOfWork, tenant: str, before_us: int) -> None:
     """Forget expired blobs without members, unless a pack on its way may refer to them."""
     waiting = sa.exists().where(packs.c.tenant == tenant)
-    gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)
-    batch.connection.execute(sa.delete(blobs).where(*gone))
+    conditions = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)
+    batch.connection.execute(sa.delete(blobs).where(*conditions))
 
 
 def runs(connection: sa.Connection, tenant: str) -> list[bytes]:

@@ -25,9 +25,9 @@ def tenants(connection: Connection) -> frozenset[str]:
 
 def note(batch: UnitOfWork, tenant: str) -> None:
     """Note that the blobs of a tenant were lost: its next catalog does not show that."""
-    known = tenants(batch.connection)
-    if tenant not in known:
-        _put(batch, known | {tenant})
+    lost_tenants = tenants(batch.connection)
+    if tenant not in lost_tenants:
+        _put(batch, lost_tenants | {tenant})
 
 
 def forget(batch: UnitOfWork, tenant: str) -> None:
@@ -35,8 +35,8 @@ def forget(batch: UnitOfWork, tenant: str) -> None:
     _put(batch, tenants(batch.connection) - {tenant})
 
 
-def _put(batch: UnitOfWork, left: frozenset[str]) -> None:
-    if left:
-        _PUT.run(batch.connection, name=_LOST, value=json.dumps(sorted(left)))
+def _put(batch: UnitOfWork, names: frozenset[str]) -> None:
+    if names:
+        _PUT.run(batch.connection, name=_LOST, value=json.dumps(sorted(names)))
     else:
         _FORGET.run(batch.connection, of_name=_LOST)

@@ -57,7 +57,7 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
     in_blob = select(members.c.sha256).where(
         members.c.tenant == tenant, members.c.blob_id == blob_id
     )
-    here = set(connection.execute(in_blob).scalars())
+    hashes = set(connection.execute(in_blob).scalars())
     columns = (handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id)
     rows = connection.execute(
         select(threads.c.thread_id, *columns, handoffs.c.sha256, handoffs.c.thread, members.c.parts)
@@ -68,8 +68,8 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
         .join(threads, threads.c.number == handoffs.c.thread)
         .where(handoffs.c.tenant == tenant)
     ).all()
-    lost = [row for row in rows if here & {row[3], *split(row[5] or b"", DIGEST_BYTES)}]
-    for *_, sha256, thread, _ in lost:
+    lost_rows = [row for row in rows if hashes & {row[3], *split(row[5] or b"", DIGEST_BYTES)}]
+    for *_, sha256, thread, _ in lost_rows:
         connection.execute(
             delete(handoffs).where(
                 handoffs.c.tenant == tenant,
@@ -77,4 +77,4 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
                 handoffs.c.thread == thread,
             )
         )
-    return [LostBundle(CheckpointKey(*row[:3]), row[3]) for row in lost]
+    return [LostBundle(CheckpointKey(*row[:3]), row[3]) for row in lost_rows]

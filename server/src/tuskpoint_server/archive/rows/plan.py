@@ -58,14 +58,14 @@ class StoredMember:
     @staticmethod
     def of(row: SqlRow) -> StoredMember:
         """Return it from its row, which has `MEMBER_COLUMNS`."""
-        kind, joined = Kind(row[5]), (one or b"" for one in row[10:])
-        return StoredMember(location_of(row), kind, *row[6:10], *joined)
+        kind, hashes = Kind(row[5]), (column or b"" for column in row[10:])
+        return StoredMember(location_of(row), kind, *row[6:10], *hashes)
 
     def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
         """Return the row of the member at a location."""
-        described = {name: getattr(self, name) for name in _DESCRIBED}
+        description = {name: getattr(self, name) for name in _DESCRIBED}
         place = {name: getattr(self.location.moved(location), name) for name in PLACE}
-        present = {name: value for name, value in (place | described).items() if value != b""}
+        present = {name: value for name, value in (place | description).items() if value != b""}
         return {"tenant": tenant, **dict.fromkeys((*PLACE, *_DESCRIBED)), **present}
 
     @cached_property
@@ -97,7 +97,7 @@ class StoredMember:
         return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
 
 
-_DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
+_DESCRIBED = tuple(attribute.name for attribute in fields(StoredMember))[1:]
 MEMBER_COLUMNS = tuple(members.c[name] for name in (*PLACE, *_DESCRIBED))
 
 
@@ -153,23 +153,25 @@ def encode_plan(plan: Plan) -> bytes:
 
 def decode_plan(stored: bytes) -> Plan:
     """Decode a plan that `encode_plan` encoded."""
-    content = json.loads(stored, object_hook=lambda one: base64.b64decode(one["base64"]))
-    known: dict[str, Any] = dict(zip((one.name for one in fields(Plan)), content, strict=True))
-    known["threads"] = [PlannedThread(*one) for one in known["threads"]]
-    known["members"] = [
-        StoredMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
+    content = json.loads(stored, object_hook=lambda item: base64.b64decode(item["base64"]))
+    values: dict[str, Any] = dict(
+        zip((attribute.name for attribute in fields(Plan)), content, strict=True)
+    )
+    values["threads"] = [PlannedThread(*row) for row in values["threads"]]
+    values["members"] = [
+        StoredMember(BlobLocation(*place), *rest) for place, *rest in values["members"]
     ]
-    known["uses"] = [tuple(one) for one in known["uses"]]
-    known["holds"] = [tuple(one) for one in known["holds"]]
-    known["gaps"] = [PlannedGap(*one) for one in known["gaps"]]
-    known["moved"] = [BlobLocation(*one) for one in known["moved"]]
-    return Plan(**known)
+    values["uses"] = [tuple(row) for row in values["uses"]]
+    values["holds"] = [tuple(row) for row in values["holds"]]
+    values["gaps"] = [PlannedGap(*row) for row in values["gaps"]]
+    values["moved"] = [BlobLocation(*row) for row in values["moved"]]
+    return Plan(**values)
 
 
-def _spelled(one: Any) -> object:
-    if isinstance(one, bytes):
-        return {"base64": base64.b64encode(one).decode()}
-    return [getattr(one, each.name) for each in fields(one)]
+def _spelled(value: Any) -> object:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return [getattr(value, attribute.name) for attribute in fields(value)]
 
 
 class StoredPack(NamedTuple):
@@ -183,13 +185,13 @@ class StoredPack(NamedTuple):
 
 def unfinished(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
-    found = []
+    stored_packs = []
     for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():
         if isinstance(plan, Unopened):
             _log.error("a pack of tenant %s is damaged and built again: %s", tenant, plan.problem)
         else:
-            found.append(StoredPack(number, tenant, spool, decode_plan(plan)))
-    return found
+            stored_packs.append(StoredPack(number, tenant, spool, decode_plan(plan)))
+    return stored_packs
 
 
 def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, now_us: int) -> int:

@@ -99,10 +99,10 @@ def of_thread_now(
     connection: Connection, tenant: str, thread_id: str
 ) -> tuple[ThreadRow, list[Place]] | None:
     """Return a thread that lives, and its checkpoints by namespace and ID."""
-    of = find_thread(connection, tenant, thread_id, newest=False)  # a verification says more
-    if of is None or of.deleted:
+    thread = find_thread(connection, tenant, thread_id, newest=False)  # a verification says more
+    if thread is None or thread.deleted:
         return None
-    return of, list(_PLACES.run(connection, of_thread=of.number).fetchall())
+    return thread, list(_PLACES.run(connection, of_thread=thread.number).fetchall())
 
 
 def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> RecordedThread:
@@ -111,44 +111,46 @@ def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> 
     `of` is the thread as it was when it was looked up.
     """
     lost = gaps.lost(connection, of.tenant)
-    gone = _REMOVED.run(connection, of_thread=of.number, of_incarnation=of.incarnation).fetchall()
-    now = find_thread(connection, of.tenant, of.thread_id, newest=False)
-    ended = now is None or now.deleted or now.incarnation != of.incarnation
-    found = _checkpoints(connection, of, places, lost) if places and not ended else {}
-    certified_seq = now.certified_seq if now is not None else 0
+    removed_places = _REMOVED.run(
+        connection, of_thread=of.number, of_incarnation=of.incarnation
+    ).fetchall()
+    current = find_thread(connection, of.tenant, of.thread_id, newest=False)
+    ended = current is None or current.deleted or current.incarnation != of.incarnation
+    by_place = _checkpoints(connection, of, places, lost) if places and not ended else {}
+    certified_seq = current.certified_seq if current is not None else 0
     catalog = status.catalog(connection, of.tenant)
-    return RecordedThread(found, set(gone), lost, catalog, certified_seq, ended)
+    return RecordedThread(by_place, set(removed_places), lost, catalog, certified_seq, ended)
 
 
 def _checkpoints(
-    connection: Connection, of: ThreadRow, places: Sequence[Place], lost: Mapping[bytes, str]
+    connection: Connection, thread: ThreadRow, places: Sequence[Place], lost: Mapping[bytes, str]
 ) -> dict[Place, RecordedCheckpoint]:
     names = ("first_ns", "first_id", "last_ns", "last_id")
     between = dict(zip(names, (*places[0], *places[-1]), strict=True))
     wanted = set(places)
     written: dict[Place, list[SqlRow]] = defaultdict(list)
-    for write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
+    for write in _WRITES.run(connection, of_thread=thread.number, **between).fetchall():
         written[write[:2]].append(write[2:])
-    everywhere = gaps.unstored(connection, of.tenant)
-    unstored = {gap.place: gap.reason for gap in everywhere if gap.thread == of.number}
-    gone = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=of.family)}
-    found: dict[Place, RecordedCheckpoint] = {}
-    rows = _ROWS.run(connection, of_thread=of.number, **between)
+    tenant_gaps = gaps.unstored(connection, thread.tenant)
+    unstored = {gap.place: gap.reason for gap in tenant_gaps if gap.thread == thread.number}
+    lost_values = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=thread.family)}
+    by_place: dict[Place, RecordedCheckpoint] = {}
+    rows = _ROWS.run(connection, of_thread=thread.number, **between)
     # A few at a time: states and metadata of many take much memory.
     while fetched := rows.fetchmany(_ROWS_AT_ONCE):
-        some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
-        numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in some]
-        located_at = segment_refs.of_rows(connection, of.tenant, some, numbers)
-        for row, seqs, at in zip(some, numbers, located_at, strict=True):
+        batch = [row for row in (Row(*columns) for columns in fetched) if row.place[1:] in wanted]
+        numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in batch]
+        located_at = segment_refs.of_rows(connection, thread.tenant, batch, numbers)
+        for row, seqs, location in zip(batch, numbers, located_at, strict=True):
             place = row.place[1:]
-            entry = entry_of(row, max(seqs), at.segments)
-            in_lost = any(one.sha256 in lost for one in entry.segments)
+            entry = entry_of(row, max(seqs), location.segments)
+            in_lost = any(segment.sha256 in lost for segment in entry.segments)
             gap = unstored.get(place, "")
             lacks_write = any(is_evicted for *_, is_evicted in written[place])
-            channels = decode_channels(row.state) if gone else ()
-            lacks_value = any(one.digest in gone for one in channels)
+            channels = decode_channels(row.state) if lost_values else ()
+            lacks_value = any(channel.digest in lost_values for channel in channels)
             pending = [tuple(write[:5]) for write in written[place]]
-            found[place] = RecordedCheckpoint(
+            by_place[place] = RecordedCheckpoint(
                 replace(entry, metadata=b"", certified=entry.certified and not (gap or in_lost)),
                 seq=row.seq,
                 certified_seq=row.certified_seq,
@@ -156,7 +158,7 @@ def _checkpoints(
                 gap=gap,
                 lost=lacks_value or (in_lost and lacks_write),
             )
-    return found
+    return by_place
 
 
 _THREADS = Statement(
@@ -196,7 +198,7 @@ def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> ReadRecords:
     """Return the records of the next threads by name."""
-    found = ReadRecords([], [], set(), {}, "")
+    result = ReadRecords([], [], set(), {}, "")
     lost = gaps.lost(connection, tenant)
     unstored: dict[int, list[Gap]] = {}
     for gap in gaps.unstored(connection, tenant):
@@ -207,30 +209,30 @@ def records(
         try:
             thread.check(binder_of(connection))
         except RowDamagedError as damage:
-            of = (thread.thread_id, tenant, damage)
-            _log.error("thread %r of tenant %s is recorded as far as it is stored: %s", *of)
+            arguments = (thread.thread_id, tenant, damage)
+            _log.error("thread %r of tenant %s is recorded as far as it is stored: %s", *arguments)
             _distrust(connection, thread, stored_through)
         else:
             if not has_its_rows(connection, thread):
-                found.put_back[thread.thread_id] = thread.number
+                result.put_back[thread.thread_id] = thread.number
                 _log.error("thread %r of tenant %s: %s", thread.thread_id, tenant, MISSING)
-        some = unstored.get(thread.number, ())
+        thread_gaps = unstored.get(thread.number, ())
         holders = Holders(connection, thread)
         ranges = [*holders.ranges(), *holders.unopened.values()]
         of_thread_now = _Records(
-            connection, generation, thread, lost, some, holders, ranges, found.gaps
+            connection, generation, thread, lost, thread_gaps, holders, ranges, result.gaps
         )
-        found.records.extend(of_thread_now.all())
-        found.unopened.update(holders.unopened)
-        for one in holders.unopened.values():
+        result.records.extend(of_thread_now.all())
+        result.unopened.update(holders.unopened)
+        for member in holders.unopened.values():
             _log.error(
                 "thread %r of tenant %s needs segment %s in blob %s, whose key does not open in "
                 "the journal: it was changed, or put there from elsewhere; what it holds is stored "
                 "again from the journal",
-                *(thread.thread_id, tenant, one.location.sha256.hex(), one.location.blob_id),
+                *(thread.thread_id, tenant, member.location.sha256.hex(), member.location.blob_id),
             )
-        found = found._replace(last=thread.thread_id)
-    return found
+        result = result._replace(last=thread.thread_id)
+    return result
 
 
 def _distrust(connection: Connection, thread: DirtyThread, stored_through: int | None) -> None:
@@ -242,9 +244,9 @@ def _distrust(connection: Connection, thread: DirtyThread, stored_through: int |
     """
     thread.settings_seq = 0
     rows = _HELD.run(connection, of_thread=thread.number).fetchall()
-    held = [decode_held(row[0]).seq for row in rows]
-    thread.certified_seq = max(stored_through or 0, *held, 0)
-    thread.deleted = thread.deleted and not held
+    held_seqs = [decode_held(row[0]).seq for row in rows]
+    thread.certified_seq = max(stored_through or 0, *held_seqs, 0)
+    thread.deleted = thread.deleted and not held_seqs
 
 
 @dataclass(slots=True)
@@ -268,21 +270,23 @@ class _Records:
             if self._of(_ENDING):
                 return []  # the next flush records the end
             return [formats.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
-        found: list[formats.Record] = []
+        thread_records: list[formats.Record] = []
         if thread.deleted_through and thread.incarnation > 0:
             # Earlier incarnations left which IDs were deleted with them.
-            ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
-            found.append(formats.EndRecord(*ended, thread.deleted_through))
+            position = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
+            thread_records.append(formats.EndRecord(*position, thread.deleted_through))
         unstored = self._unstored
-        found += [formats.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in unstored]
-        found += self._stored({one.place for one in unstored})
+        thread_records += [
+            formats.GapRecord(*self._at(gap.seq), gap.reason, *gap.place) for gap in unstored
+        ]
+        thread_records += self._stored({gap.place for gap in unstored})
         for pin in map(Pin._make, self._of(_PINS)):
             if pin.seq <= thread.certified_seq:
                 self._named[pin.sha256] = None
-                found.append(formats.PinRecord(*self._at(pin.seq), *pin[:3]))
+                thread_records.append(formats.PinRecord(*self._at(pin.seq), *pin[:3]))
         if 0 < thread.settings_seq <= thread.certified_seq:
-            found.append(thread.setting(self._generation))
-        return found + self._members()
+            thread_records.append(thread.setting(self._generation))
+        return thread_records + self._members()
 
     def _of(self, statement: Statement) -> list[SqlRow]:
         return statement.run(self._connection, of_thread=self._thread.number).fetchall()
@@ -297,20 +301,20 @@ class _Records:
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
         for columns in self._of(_ALL_ROWS):
-            one = dirty_checkpoint(self._connection, self._thread, columns)
-            row, held, place = one.row, one.held, one.place
+            checkpoint = dirty_checkpoint(self._connection, self._thread, columns)
+            row, held, place = checkpoint.row, checkpoint.held, checkpoint.place
             if row is None or place in unstored:
                 continue
             seqs, is_stored = written.get(place, []), row.seq <= certified
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
             written_to = self._segments_of(held, seqs)
             # The row would be recorded with another state than the segment has.
-            problem = one.problem if is_stored else ""
+            problem = checkpoint.problem if is_stored else ""
             problem = problem or self._problem([*([segment] if is_stored else []), *written_to])
             if problem:
                 last_seq = max(row.seq if is_stored else 0, *seqs, 0)
                 yield formats.GapRecord(*self._at(last_seq), problem, *place)
-                number, size = self._thread.number, one.size
+                number, size = self._thread.number, checkpoint.size
                 self._damaged.append(PlannedGap(number, *place, last_seq, problem, size))
                 continue
             if is_stored and segment is not None:
@@ -331,8 +335,8 @@ class _Records:
         """Note that a segment is named; return the namespace that a copy has in it."""
         self._named[segment] = None
         thread, holder = self._thread, self._holders.by_hash(segment)
-        own = holder is not None and holder.is_of(thread.number, thread.incarnation)
-        return None if own else checkpoint_ns
+        is_own = holder is not None and holder.is_of(thread.number, thread.incarnation)
+        return None if is_own else checkpoint_ns
 
     def _segments_of(self, held: ForeignSegments, seqs: Iterable[int]) -> dict[bytes | None, int]:
         """Return the segments that hold writes, and the last change of them in each."""
@@ -346,7 +350,7 @@ class _Records:
         return newest
 
     def _range(self, seq: int) -> bytes | None:
-        return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
+        return next((member.location.sha256 for member in self._ranges if member.has(seq)), None)
 
     def _members(self) -> list[formats.Record]:
         """Return the locations of all named members, of the members these name, and the parts.
@@ -354,25 +358,31 @@ class _Records:
         All segments that the thread uses count: later flushes name them, and rely on their
         records. A checkpoint that is stored alone, for instance, may be above the watermark.
         """
-        found: dict[bytes, StoredMember] = {}
-        own = (self._thread.number, self._thread.incarnation)
+        members: dict[bytes, StoredMember] = {}
+        identity = (self._thread.number, self._thread.incarnation)
         used = [sha256 for (sha256,) in self._of(segment_index.USED_BY)]
-        mine = [one.location.sha256 for one in self._ranges if one.is_of(*own)]
-        waiting = [*self._named, *mine, *used]
+        own_hashes = [member.location.sha256 for member in self._ranges if member.is_of(*identity)]
+        waiting = [*self._named, *own_hashes, *used]
         while waiting:
             sha256 = waiting.pop()
             holder = self._holders.by_hash(sha256)
-            if holder is not None and sha256 not in found:
-                found[sha256] = holder
+            if holder is not None and sha256 not in members:
+                members[sha256] = holder
                 waiting += (*holder.needed, *holder.part_hashes)
-        where = self._at(self._thread.certified_seq)
-        lost: list[formats.Record] = [
-            formats.GapRecord(*where, self._lost[sha256], segment=sha256)
-            for sha256 in found
+        position = self._at(self._thread.certified_seq)
+        member_records: list[formats.Record] = [
+            formats.GapRecord(*position, self._lost[sha256], segment=sha256)
+            for sha256 in members
             if sha256 in self._lost
         ]
-        for one in found.values():
-            ends = (one.first_seq or 0, one.last_seq or 0) if one.is_of(*own) else (0, 0)
-            needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
-            lost.append(formats.MemberRecord(*where, one.location, one.kind, needs, *ends))
-        return lost
+        for member in members.values():
+            ends = (
+                (member.first_seq or 0, member.last_seq or 0) if member.is_of(*identity) else (0, 0)
+            )
+            needs = tuple(
+                needed for needed in (*member.needed, *member.part_hashes) if needed in members
+            )
+            member_records.append(
+                formats.MemberRecord(*position, member.location, member.kind, needs, *ends)
+            )
+        return member_records

@@ -102,31 +102,33 @@ def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> 
     for sha256, needs in rows:
         for needed in split(needs, DIGEST_BYTES):
             named_by.setdefault(needed, []).append(sha256)
-    found: set[bytes] = set()
+    hashes: set[bytes] = set()
     waiting = list(segments)
     while waiting:
         sha256 = waiting.pop()
-        if sha256 not in found:
-            found.add(sha256)
+        if sha256 not in hashes:
+            hashes.add(sha256)
             waiting += named_by.get(sha256, ())
-    return found
+    return hashes
 
 
 def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[ThreadRow]:
     """Return the live threads that need segments."""
-    found: dict[int, ThreadRow] = {}
-    for some in in_lists(segments):
-        using = select(uses.c.thread).where(uses.c.tenant == tenant, uses.c.segment.in_(some))
-        keeping = select(contents.c.family).where(contents.c.segment.in_(some))
+    by_number: dict[int, ThreadRow] = {}
+    for batch in in_lists(segments):
+        thread_numbers = select(uses.c.thread).where(
+            uses.c.tenant == tenant, uses.c.segment.in_(batch)
+        )
+        families = select(contents.c.family).where(contents.c.segment.in_(batch))
         rows = connection.execute(
             select(*THREAD).where(
                 threads.c.tenant == tenant,
                 threads.c.deleted.is_(False),
-                threads.c.number.in_(using) | threads.c.family.in_(keeping),
+                threads.c.number.in_(thread_numbers) | threads.c.family.in_(families),
             )
         )
-        found.update((row[0], row_of(row)) for row in rows)
-    return list(found.values())
+        by_number.update((row[0], row_of(row)) for row in rows)
+    return list(by_number.values())
 
 
 def affected(
@@ -139,15 +141,17 @@ def affected(
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
     numbers = [[row.seq, *(write.seq for write, _ in written[row.place[1:]])] for row in rows]
     places = segment_refs.of_rows(connection, user.tenant, rows, numbers)
-    found = []
+    affected_checkpoints = []
     needed: set[bytes] = set()
-    for row, at in zip(rows, places, strict=True):
-        one = _affected(connection, user, row, written[row.place[1:]])
-        needed |= one.digests
+    for row, location in zip(rows, places, strict=True):
+        checkpoint = _affected(connection, user, row, written[row.place[1:]])
+        needed |= checkpoint.digests
         is_certified = row.seq <= row.certified_seq
-        if is_certified and any(place.sha256 in segments for place in (*at.segments, *one.sources)):
-            found.append(one)
-    return sorted(found, key=lambda one: one.seq), needed
+        if is_certified and any(
+            place.sha256 in segments for place in (*location.segments, *checkpoint.sources)
+        ):
+            affected_checkpoints.append(checkpoint)
+    return sorted(affected_checkpoints, key=lambda checkpoint: checkpoint.seq), needed
 
 
 def _affected(
@@ -166,17 +170,17 @@ def _affected(
         if keyframe is not None:
             keyframes.add(keyframe)
         size += stored or 0
-    gone = tuple(write for write, stored in written if stored is None)
+    evicted_writes = tuple(write for write, stored in written if stored is None)
     sources = segment_refs.of_values(connection, user.tenant, user.family, sorted(evicted))
-    if gone:
-        seqs = [write.seq for write in gone]
+    if evicted_writes:
+        seqs = [write.seq for write in evicted_writes]
         sources += segment_refs.of_writes(connection, user.tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
         frozenset(digests | keyframes),
         frozenset(evicted),
-        gone,
+        evicted_writes,
         tuple(dict.fromkeys(sources)),
         size,
     )
@@ -195,34 +199,34 @@ def store_again(
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
         return 0
     count, updated_us = 0, log.row.updated_us
-    for one, values in chosen:
-        known = batch.checkpoint(log, one.place)
-        if known is None or known.seq != one.seq:
+    for checkpoint, values in chosen:
+        cached = batch.checkpoint(log, checkpoint.place)
+        if cached is None or cached.seq != checkpoint.seq:
             continue  # it was removed, or saved again
-        pending = batch.pending(log, one.place, known)
+        pending = batch.pending(log, checkpoint.place, cached)
         # Removes its records so far, and with them those of the segments that will go.
-        taken = batch.change(log, EventKind.RECOVERED, one.place)
-        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
-        deletion.record(batch, log, taken, [one.place])
-        log.row.dirty_bytes += one.size_bytes
-        known.seq = seq
-        batch.amend_checkpoint(log, one.place, known)
-        _LET_GO.run(batch.connection, **parameters_of(user.number, *one.place))
-        before = {slot: write.seq for slot, write in pending.items()}
-        for write in batch.renumber_writes(log, one.place, list(pending.values()), seq):
+        removal_seq = batch.change(log, EventKind.RECOVERED, checkpoint.place)
+        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, checkpoint.place, indexed=True)
+        deletion.record(batch, log, removal_seq, [checkpoint.place])
+        log.row.dirty_bytes += checkpoint.size_bytes
+        cached.seq = seq
+        batch.amend_checkpoint(log, checkpoint.place, cached)
+        _LET_GO.run(batch.connection, **parameters_of(user.number, *checkpoint.place))
+        old_seqs = {slot: write.seq for slot, write in pending.items()}
+        for write in batch.renumber_writes(log, checkpoint.place, list(pending.values()), seq):
             pending[write.task_id, write.idx] = write
         new = (user.number, seq, log.row.certified_seq)
-        renumbered = [(user.family, digest, *new) for digest in one.digests]
+        renumbered = [(user.family, digest, *new) for digest in checkpoint.digests]
         names = ("of_family", "of_digest", "new_thread", "new", "through")
         _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
-        for digest in one.evicted:
+        for digest in checkpoint.evicted:
             batch.put_content(log, seq, values[digest])
-        for write in one.evicted_writes:
+        for write in checkpoint.evicted_writes:
             slot = (write.task_id, write.idx)
-            if before[slot] == write.seq:  # it was not replaced
+            if old_seqs[slot] == write.seq:  # it was not replaced
                 value = values[write.digest]
                 whole = write._replace(encoding=value.encoding, data=value.data)
-                batch.put_write(log, one.place, whole, seq, before=pending[slot])
+                batch.put_write(log, checkpoint.place, whole, seq, before=pending[slot])
         count += 1
     log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
     log.forget_checkpoints()
@@ -233,6 +237,6 @@ def forget_unneeded(
     connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
 ) -> None:
     """Forget values of a family that only some segments have and that no thread needs."""
-    found = ONLY_IN.run_listed(connection, segments, of_family=family)
-    gone = [(number,) for number, digest in found if digest not in needed]
-    _FORGET_VALUE.run_rows(connection, ("of_number",), gone)
+    rows = ONLY_IN.run_listed(connection, segments, of_family=family)
+    numbers = [(number,) for number, digest in rows if digest not in needed]
+    _FORGET_VALUE.run_rows(connection, ("of_number",), numbers)

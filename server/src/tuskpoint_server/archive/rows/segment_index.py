@@ -85,9 +85,9 @@ class Holders:
         """Return why segments, or those that they name, cannot be read; empty: nobody knows."""
         for sha256 in segments:
             holder = self.by_hash(sha256)
-            for one in (sha256, *(holder.needed if holder is not None else ())):
-                if self.by_hash(one) is None and one in self.unopened:
-                    return f"the key of segment {one.hex()} does not open in the journal"
+            for needed_sha256 in (sha256, *(holder.needed if holder is not None else ())):
+                if self.by_hash(needed_sha256) is None and needed_sha256 in self.unopened:
+                    return f"the key of segment {needed_sha256.hex()} does not open in the journal"
         return ""
 
     def ranges(self) -> list[StoredMember]:
@@ -97,38 +97,40 @@ class Holders:
     def of(self, values: Collection[NeededValue]) -> dict[bytes, list[StoredMember]]:
         """Return by digest the segments that hold a value, not ended before it was brought."""
         recent = self._read(_RECENT, of_thread=self._of.number, of_incarnation=self._of.incarnation)
-        found: dict[bytes, list[StoredMember]] = {}
+        by_digest: dict[bytes, list[StoredMember]] = {}
         for value in values:
             is_here = value.segment is None
             first = self._at(value) if is_here else self.by_hash(value.segment or b"")
             is_own = value.thread == self._of.number
-            holders = [one for one in recent if is_own and value.seq <= (one.last_seq or 0)]
+            holders = [
+                member for member in recent if is_own and value.seq <= (member.last_seq or 0)
+            ]
             if first is not None and first not in holders:
                 holders.append(first)
-            if holding := [holder for holder in holders if _holds(holder, value)]:
-                found[value.digest] = holding
-        return found
+            if value_holders := [holder for holder in holders if _holds(holder, value)]:
+                by_digest[value.digest] = value_holders
+        return by_digest
 
     def _at(self, value: NeededValue) -> StoredMember | None:
-        for known in self._found.values():
-            if known.thread == value.thread and known.has(value.seq):
-                return known
+        for member in self._found.values():
+            if member.thread == value.thread and member.has(value.seq):
+                return member
         if self._lookups >= _LOOKUPS:
             return None
         self._lookups += 1
-        found = self._read(_AT, of_thread=value.thread, of_seq=value.seq)
-        return found[0] if found and found[0].has(value.seq) else None
+        segments = self._read(_AT, of_thread=value.thread, of_seq=value.seq)
+        return segments[0] if segments and segments[0].has(value.seq) else None
 
     def _read(self, statement: Statement, **values: object) -> list[StoredMember]:
-        found = []
+        segments = []
         for row in statement.run(self._connection, **values).fetchall():
             if row[0] in self._lost:
                 continue
             if isinstance(row[_KEY], Unopened):
                 self.unopened.setdefault(row[0], StoredMember.of(row))
             else:
-                found.append(self._found.setdefault(row[0], StoredMember.of(row)))
-        return found
+                segments.append(self._found.setdefault(row[0], StoredMember.of(row)))
+        return segments
 
 
 def _holds(holder: StoredMember, value: NeededValue) -> bool:
@@ -143,21 +145,21 @@ def choose(
 ) -> dict[bytes, StoredMember]:
     """Return by digest the segment that a new one names for a value, `MAX_MEMBERS` at most."""
     offers: dict[bytes, tuple[StoredMember, set[bytes]]] = {}
-    for digest, some in holders.items():
-        for holder in some:
+    for digest, candidates in holders.items():
+        for holder in candidates:
             offers.setdefault(holder.location.sha256, (holder, set()))[1].add(digest)
-    chosen: dict[bytes, StoredMember] = {}
+    choice: dict[bytes, StoredMember] = {}
     for _ in range(MAX_MEMBERS):
         best, gain = None, 0
         for holder, digests in offers.values():
-            saved = sum(_saved(values[digest]) for digest in digests if digest not in chosen)
+            saved = sum(_saved(values[digest]) for digest in digests if digest not in choice)
             if saved > gain:
                 best, gain = (holder, digests), saved
         if best is None or gain < _WORTH_NAMING:
             break
         for digest in best[1]:
-            chosen.setdefault(digest, best[0])
-    return chosen
+            choice.setdefault(digest, best[0])
+    return choice
 
 
 def _saved(value: NeededValue) -> int:
@@ -197,20 +199,20 @@ def add_uses(connection: Connection, tenant: str, used: Iterable[tuple[bytes, in
 
 def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -> list[bytes]:
     """Return segments and those that they name, each once, in order."""
-    found: dict[bytes, None] = {}
+    hashes: dict[bytes, None] = {}
     for sha256 in segments:
-        found[sha256] = None
+        hashes[sha256] = None
         row = _NEEDS.run(connection, of_tenant=tenant, of_sha256=sha256).fetchone()
         if row is not None:
-            found.update(dict.fromkeys(split(row[0] or b"", DIGEST_BYTES)))
-    return list(found)
+            hashes.update(dict.fromkeys(split(row[0] or b"", DIGEST_BYTES)))
+    return list(hashes)
 
 
 def begin_anew(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
     """Forget the needs of threads' ended incarnations, except segments with copies of the next."""
     for thread in threads:
         _DROP_USES.run(connection, of_thread=thread)
-        held = _HELD.run(connection, of_thread=thread).fetchall()
-        segments = {sha256 for row in held for sha256 in decode_held(row[0]).segments}
+        rows = _HELD.run(connection, of_thread=thread).fetchall()
+        segments = {sha256 for row in rows for sha256 in decode_held(row[0]).segments}
         needed = with_needs(connection, tenant, sorted(segments))
         add_uses(connection, tenant, ((sha256, thread) for sha256 in needed))

@@ -133,8 +133,8 @@ def waiting(
 def waiting_tenants(connection: sa.Connection) -> list[str]:
     """Return the tenants that have something to store or a pack on its way."""
     dirty = sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None))
-    found = connection.execute(sa.union(dirty, sa.select(packs.c.tenant)))
-    return sorted(found.scalars())
+    result = connection.execute(sa.union(dirty, sa.select(packs.c.tenant)))
+    return sorted(result.scalars())
 
 
 def catalog_tenants(connection: sa.Connection) -> list[str]:
@@ -209,14 +209,14 @@ def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, i
 
 def missing(connection: sa.Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
     """Return those of the changes whose checkpoint does not exist any more."""
-    return {one for one in changes_wanted if not _is_there(connection, one)}
+    return {change for change in changes_wanted if not _is_there(connection, change)}
 
 
 def _is_there(connection: sa.Connection, change: Wanted) -> bool:
     if not change.checkpoint_id:
         return True
-    of = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)
-    return _EXISTS.run(connection, **of).fetchone() is not None
+    parameters = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)
+    return _EXISTS.run(connection, **parameters).fetchone() is not None
 
 
 def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
@@ -239,8 +239,8 @@ def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
         .distinct()
         .subquery()
     )
-    there = sa.exists().where(same_checkpoint(checkpoints, changed))
-    waiting = count(sa.select(sa.func.count()).select_from(changed).where(there))
+    is_stored = sa.exists().where(same_checkpoint(checkpoints, changed))
+    waiting = count(sa.select(sa.func.count()).select_from(changed).where(is_stored))
     waiting += count(
         sa.select(sa.func.count()).where(gaps.c.tenant == tenant, gaps.c.segment.is_(None))
     )
@@ -257,23 +257,27 @@ def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
     of_writes = sa.select(sa.func.coalesce(sa.func.sum(writes.c.size), 0)).where(
         writes.c.data.is_(None), writes.c.thread.in_(numbers)
     )
-    return sum(int(connection.execute(one).scalar_one()) for one in (of_values, of_writes))
+    return sum(
+        int(connection.execute(statement).scalar_one()) for statement in (of_values, of_writes)
+    )
 
 
 def home(connection: sa.Connection) -> str | None:
     """Return the kind of store that has all blobs; `None` before anything is stored."""
-    named = journal_info.c.name == "blob_backend"
-    known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
-    anything = connection.execute(sa.select(members.c.sha256).limit(1)).first()
-    return None if known is None or anything is None else str(known)
+    is_backend = journal_info.c.name == "blob_backend"
+    backend = connection.execute(
+        sa.select(journal_info.c.value).where(is_backend)
+    ).scalar_one_or_none()
+    member = connection.execute(sa.select(members.c.sha256).limit(1)).first()
+    return None if backend is None or member is None else str(backend)
 
 
 def claim_home(connection: sa.Connection, backend: str) -> str:
     """Make a kind of store the home of all blobs, unless another is already; return the home."""
-    named = journal_info.c.name == "blob_backend"
-    known = home(connection)
-    if known is not None:
-        return known
-    connection.execute(sa.delete(journal_info).where(named))
+    is_backend = journal_info.c.name == "blob_backend"
+    current_home = home(connection)
+    if current_home is not None:
+        return current_home
+    connection.execute(sa.delete(journal_info).where(is_backend))
     connection.execute(sa.insert(journal_info).values(name="blob_backend", value=backend))
     return backend

@@ -63,10 +63,10 @@ class StoredCheckpoint:
 
     def put(self, batch: UnitOfWork, log: ThreadCacheEntry) -> None:
         """Insert the checkpoint, without its writes and values."""
-        known, lineage = self.known, self.lineage
-        known.forked_from, known.rolled_back_from = lineage.forked_from, lineage.rolled_back_from
-        known.adopted_from, known.delta_base = lineage.adopted_from, self.delta_base
-        batch.put_checkpoint(log, self.place, known, held=self.held)
+        cached, lineage = self.known, self.lineage
+        cached.forked_from, cached.rolled_back_from = lineage.forked_from, lineage.rolled_back_from
+        cached.adopted_from, cached.delta_base = lineage.adopted_from, self.delta_base
+        batch.put_checkpoint(log, self.place, cached, held=self.held)
 
     @property
     def new_bytes(self) -> int:
@@ -86,8 +86,8 @@ def stored_value(digest: bytes, value: Value) -> SegmentValue:
 
 def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None) -> StoredWrite:
     """Return a write as a segment has it, with data in an encoding of its own."""
-    named = (write.task_id, write.idx, write.task_path, write.channel, write.type)
-    return StoredWrite(*named, write.digest, write.size, encoding, seq, None, data)
+    columns = (write.task_id, write.idx, write.task_path, write.channel, write.type)
+    return StoredWrite(*columns, write.digest, write.size, encoding, seq, None, data)
 
 
 def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCheckpoint:
@@ -97,7 +97,7 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCh
         Refusal: `METADATA_NOT_JSON`, of this field.
     """
     metadata = parse_metadata(row.metadata, field)
-    known = CachedCheckpoint(
+    cached = CachedCheckpoint(
         seq=row.seq,
         parent_id=row.parent_id,
         state=row.state,
@@ -110,15 +110,15 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCh
         created_us=row.created_us,
     )
     place = (row.checkpoint_ns, row.checkpoint_id)
-    return StoredCheckpoint(place, known, row.lineage, row.delta_base or None)
+    return StoredCheckpoint(place, cached, row.lineage, row.delta_base or None)
 
 
 def of_stored(one: StoredCheckpoint) -> SegmentCheckpoint:
     """Return a checkpoint as a bundle has it, without its writes and values."""
-    known = one.known
-    named = (*one.place, 0, known.parent_id, known.state, known.metadata, known.created_us)
-    kept = (known.label, known.summary, one.delta_base or b"", one.lineage)
-    return SegmentCheckpoint(*named, *kept)
+    cached = one.known
+    columns = (*one.place, 0, cached.parent_id, cached.state, cached.metadata, cached.created_us)
+    notes = (cached.label, cached.summary, one.delta_base or b"", one.lineage)
+    return SegmentCheckpoint(*columns, *notes)
 
 
 _of = checkpoints.c
@@ -159,8 +159,8 @@ def named(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Plac
 
 def numbers_of(connection: Connection, thread: int, places: Sequence[Place]) -> list[int]:
     """Return the numbers of the rows of checkpoints, for those that are stored."""
-    found = (_NUMBER.run(connection, **parameters_of(thread, *one)).fetchone() for one in places)
-    return [row[0] for row in found if row is not None]
+    rows = (_NUMBER.run(connection, **parameters_of(thread, *place)).fetchone() for place in places)
+    return [row[0] for row in rows if row is not None]
 
 
 def all_numbers(connection: Connection, thread: int) -> list[int]:
@@ -175,23 +175,25 @@ def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpo
         Refusal: `JOURNAL_DAMAGED`.
     """
     binder = binder_of(connection)
-    found: dict[int, StoredCheckpoint] = {}
+    by_number: dict[int, StoredCheckpoint] = {}
     for number, *columns in _CHECKPOINTS.run_listed(connection, numbers):
         row = Row(*columns).check(binder)
-        known = CachedCheckpoint(
+        cached = CachedCheckpoint(
             *(row.seq, row.parent_id, row.state, row.metadata, row.run_id, row.root_id),
             *(row.delta_channels, row.label, row.summary, row.created_us),
         )
         lineage = Lineage(row.forked_from, row.rolled_back_from, row.adopted_from)
-        found[number] = StoredCheckpoint(
-            row.place[1:], known, lineage, row.delta_base or None, row.held, row
+        by_number[number] = StoredCheckpoint(
+            row.place[1:], cached, lineage, row.delta_base or None, row.held, row
         )
     for number, mac, *columns in _WRITES.run_listed(connection, numbers):
-        one, write = found[number], StoredWrite(*columns)
-        if one.row is not None:
-            write.check(binder, one.row.thread_id, one.row.thread, one.place, mac)
-        one.writes.append(write)
-    return [found[number] for number in numbers]
+        checkpoint, write = by_number[number], StoredWrite(*columns)
+        if checkpoint.row is not None:
+            write.check(
+                binder, checkpoint.row.thread_id, checkpoint.row.thread, checkpoint.place, mac
+            )
+        checkpoint.writes.append(write)
+    return [by_number[number] for number in numbers]
 
 
 def begin(
@@ -240,19 +242,19 @@ def fill(
 
     Its family has the values that the segment does not carry. `lineage` is of the one at `place`.
     """
-    for one in new:
-        one.lineage = lineage if one.place == place else NO_LINEAGE
-        one.known.created_us = batch.now_us
+    for checkpoint in new:
+        checkpoint.lineage = lineage if checkpoint.place == place else NO_LINEAGE
+        checkpoint.known.created_us = batch.now_us
     add(batch, log, new)
     return end(batch, log, place)
 
 
 def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint]) -> None:
     """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
-    for one in new:
-        insert_checkpoint(batch, log, one)
-    held = dict.fromkeys(sha256 for one in new for sha256 in one.segments)
-    needed = with_needs(batch.connection, log.row.tenant, held)
+    for checkpoint in new:
+        insert_checkpoint(batch, log, checkpoint)
+    hashes = dict.fromkeys(sha256 for checkpoint in new for sha256 in checkpoint.segments)
+    needed = with_needs(batch.connection, log.row.tenant, hashes)
     add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
 
 
@@ -273,8 +275,8 @@ def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheck
         log, EventKind.CHECKPOINT_SAVED, place, size_bytes=new.new_bytes, indexed=searched
     )
     new.known.seq = seq
-    held = ForeignSegments(seq, new.segments, new.state_only)
-    new.held = encode_held(held) if new.segments else None
+    foreign = ForeignSegments(seq, new.segments, new.state_only)
+    new.held = encode_held(foreign) if new.segments else None
     new.put(batch, log)
     for value in new.values:
         batch.put_content(log, seq, value)
@@ -283,4 +285,4 @@ def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheck
     row.checkpoint_count += 1
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
-        row.state = judge_state((one.task_id, one.channel, seq) for one in new.writes)
+        row.state = judge_state((write.task_id, write.channel, seq) for write in new.writes)

@@ -26,7 +26,7 @@ _HOLDING = Statement(
         members.c.digests.is_not(None),
     )
 )
-_CONTENT = tuple(one.name for one in contents.columns if one.name != "number")
+_CONTENT = tuple(column.name for column in contents.columns if column.name != "number")
 _REPLACED = ("type", "size", "encoding", "keyframe", "patches", "patch_bytes", "data")
 _PUT_BACK = Statement(
     putting(contents, ("family", "digest"), _REPLACED, _CONTENT, contents.c.data.is_not(None)),
@@ -48,13 +48,13 @@ _MEND_WRITE = Statement(
 
 def keyframes(connection: Connection, damages: Collection[Damage]) -> list[Damage]:
     """Return the damage of keyframes that damaged patches are based on."""
-    based: dict[int, set[bytes]] = {}
-    for one in damages:
-        if one.keyframe is not None:
-            based.setdefault(one.owner, set()).add(one.keyframe)
+    by_owner: dict[int, set[bytes]] = {}
+    for damage in damages:
+        if damage.keyframe is not None:
+            by_owner.setdefault(damage.owner, set()).add(damage.keyframe)
     return [
         damage
-        for family, digests in based.items()
+        for family, digests in by_owner.items()
         for _, damage in values.damaged(connection, family, digests)
     ]
 
@@ -64,21 +64,21 @@ def holders(
 ) -> dict[bytes, list[BlobLocation]]:
     """Return by digest the segments of the threads of a family that hold damaged values."""
     lost = gaps.lost(connection, tenant)
-    wanted: dict[int, dict[bytes, bytes]] = {}
-    for one in damages:
-        family = one.owner
-        if one.is_write:
-            row = _FAMILY_OF.run(connection, of_number=one.owner).fetchone()
+    by_family: dict[int, dict[bytes, bytes]] = {}
+    for damage in damages:
+        family = damage.owner
+        if damage.is_write:
+            row = _FAMILY_OF.run(connection, of_number=damage.owner).fetchone()
             family = row[0] if row is not None else 0
-        wanted.setdefault(family, {})[one.digest[:PREFIX_BYTES]] = one.digest
-    found: dict[bytes, list[BlobLocation]] = {}
-    for family, prefixes in wanted.items():
+        by_family.setdefault(family, {})[damage.digest[:PREFIX_BYTES]] = damage.digest
+    by_digest: dict[bytes, list[BlobLocation]] = {}
+    for family, prefixes in by_family.items():
         rows = _HOLDING.run(connection, of_family=family, of_tenant=tenant)
         while (row := rows.fetchone()) is not None:
             for prefix in prefixes.keys() & split(row[-1], PREFIX_BYTES):
                 if row[0] not in lost:
-                    found.setdefault(prefixes[prefix], []).append(location_of(row))
-    return found
+                    by_digest.setdefault(prefixes[prefix], []).append(location_of(row))
+    return by_digest
 
 
 def put_back(
@@ -88,13 +88,13 @@ def put_back(
 
     A value that has no row gets one, as if the certified part of this thread had brought it.
     """
-    at = find_thread(batch.connection, tenant, thread_id)
+    thread = find_thread(batch.connection, tenant, thread_id)
     for damage, value in mended.items():
         packed = compress(value.data)
-        of = {"type": value.type, "size": len(value.data)}
-        of |= {"encoding": int(packed.encoding), "data": packed.data}
+        columns = {"type": value.type, "size": len(value.data)}
+        columns |= {"encoding": int(packed.encoding), "data": packed.data}
         if damage.is_write:
-            new = {f"new_{name}": content for name, content in of.items()}
+            new = {f"new_{name}": content for name, content in columns.items()}
             _MEND_WRITE.run(
                 batch.connection,
                 of_thread=damage.owner,
@@ -102,8 +102,8 @@ def put_back(
                 tenant=tenant,
                 **new,
             )
-        elif at is not None:
-            row = {"family": damage.owner, "digest": damage.digest, **of, "keyframe": None}
+        elif thread is not None:
+            row = {"family": damage.owner, "digest": damage.digest, **columns, "keyframe": None}
             row |= {"patches": 0, "patch_bytes": 0, "segment": None}
-            row |= {"thread": at.number, "seq": at.certified_seq, "tenant": tenant}
+            row |= {"thread": thread.number, "seq": thread.certified_seq, "tenant": tenant}
             _PUT_BACK.run_many(batch.connection, [row])

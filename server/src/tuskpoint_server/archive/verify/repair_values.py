@@ -44,18 +44,18 @@ class Mender:
         """
 
         def look(connection: Connection) -> tuple[list[Damage], _Places]:
-            wanted = [*damages, *damaged_values.keyframes(connection, damages)]
-            return wanted, damaged_values.holders(connection, tenant, wanted)
+            all_damages = [*damages, *damaged_values.keyframes(connection, damages)]
+            return all_damages, damaged_values.holders(connection, tenant, all_damages)
 
-        wanted, places = await self._database.query(look)
+        all_damages, places = await self._database.query(look)
         mended: dict[Damage, Value] = {}
-        for one in dict.fromkeys(wanted):
-            for place in dict.fromkeys((*places.get(one.digest, ()), *hints)):
-                value = await self._read(place, one.digest)
+        for damage in dict.fromkeys(all_damages):
+            for place in dict.fromkeys((*places.get(damage.digest, ()), *hints)):
+                value = await self._read(place, damage.digest)
                 if value is not None:
-                    mended[one] = value
+                    mended[damage] = value
                     break
-            self._tell(tenant, key, one, repaired=one in mended)
+            self._tell(tenant, key, damage, repaired=damage in mended)
         if mended:
             put_back = partial(
                 damaged_values.put_back, tenant=tenant, thread_id=key.thread_id, mended=mended
@@ -74,18 +74,18 @@ class Mender:
                 raise
             return None
 
-    def _tell(self, tenant: str, key: CheckpointKey, one: Damage, *, repaired: bool) -> None:
+    def _tell(self, tenant: str, key: CheckpointKey, damage: Damage, *, repaired: bool) -> None:
         outcome = "repaired" if repaired else "lost"
         self._instruments.damages.add(1, {"tenant": tenant, "outcome": outcome})
         _log.error(
             "value %s of checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s was damaged "
             "in the journal (%s): %s",
-            one.digest.hex(),
+            damage.digest.hex(),
             key.checkpoint_id,
             key.checkpoint_ns,
             key.thread_id,
             tenant,
-            one.problem,
+            damage.problem,
             "it was repaired from the blob store"
             if repaired
             else "no certified copy of it can be read, so it is lost",

@@ -117,11 +117,11 @@ class Scrubber:
             progress.at = checked.next
             if len(self._sound) > _SOUND_VALUES:
                 self._sound.clear()
-            counted = max(checked.size_bytes, PART_BYTES)
+            size_bytes = max(checked.size_bytes, PART_BYTES)
             self._instruments.scrubbed.add(checked.size_bytes)
             if is_new or self._database.now_us() - self._recorded_us > RECORD_SECONDS * 1e6:
                 await self._record(progress)
-            await self._sleep(counted / self._rate)
+            await self._sleep(size_bytes / self._rate)
             if progress.at is None:
                 return
 

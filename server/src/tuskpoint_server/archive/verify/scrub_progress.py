@@ -79,8 +79,8 @@ class Progress:
 
     def of_tenant(self, tenant: str) -> list[str]:
         """Return the threads of a tenant in which this pass or the one before found something."""
-        both = (*self.damaged.get(tenant, ()), *self.found.get(tenant, ()))
-        return list(dict.fromkeys(both))[:MAX_DAMAGED]
+        names = (*self.damaged.get(tenant, ()), *self.found.get(tenant, ()))
+        return list(dict.fromkeys(names))[:MAX_DAMAGED]
 
 
 def read(connection: Connection) -> Progress:
@@ -88,8 +88,8 @@ def read(connection: Connection) -> Progress:
     row = _READ.run(connection, of_name=SCRUB).fetchone()
     if row is None:
         return Progress()
-    known: Mapping[str, object] = json.loads(row[0])
-    progress = Progress(**known)  # type: ignore[arg-type]  # as `record` wrote it
+    content: Mapping[str, object] = json.loads(row[0])
+    progress = Progress(**content)  # type: ignore[arg-type]  # as `record` wrote it
     if progress.at is not None:
         part, after = progress.at
         progress.at = CheckPosition(part, tuple(after))

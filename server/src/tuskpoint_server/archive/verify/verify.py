@@ -109,30 +109,38 @@ class ThreadVerification:
         `verdicts` comes first, which reads the records that the row of the thread is compared with.
         The bytes of each part are read at one moment, so changes meanwhile are no problem.
         """
-        found: list[str] = [self._put_back] if self._put_back else []
-        at: CheckPosition | None = None
+        problems: list[str] = [self._put_back] if self._put_back else []
+        position: CheckPosition | None = None
         sound: set[bytes] = set()
-        while len(found) < MAX_JOURNAL_PROBLEMS:
+        while len(problems) < MAX_JOURNAL_PROBLEMS:
             look = partial(
-                check_some, tenant=self._of.tenant, thread_id=self._of.thread_id, at=at, sound=sound
+                check_some,
+                tenant=self._of.tenant,
+                thread_id=self._of.thread_id,
+                at=position,
+                sound=sound,
             )
             checked = await self._database.query(look)
-            found += map(str, checked.problems)
-            at = checked.next
-            if at is None:
+            problems += map(str, checked.problems)
+            position = checked.next
+            if position is None:
                 break
             if len(sound) > _CHECKED_VALUES:
                 sound.clear()
-        return tuple(dict.fromkeys(found))[:MAX_JOURNAL_PROBLEMS]
+        return tuple(dict.fromkeys(problems))[:MAX_JOURNAL_PROBLEMS]
 
     def _new_bytes(self, place: Place, standing: RecordedThread, seen: set[bytes]) -> int:
         """Return the bytes of the segments of a checkpoint that no earlier one has."""
         recorded, members = standing.checkpoints.get(place), self._manifest.members
         segments = recorded.entry.segments if recorded is not None else ()
-        new = {one.sha256: one.size for one in segments if one.sha256 not in seen}
+        new = {
+            location.sha256: location.size for location in segments if location.sha256 not in seen
+        }
         seen.update(new)
-        parted = [one for one in new if one in members and members[one].holds is Kind.PARTS]
-        return sum(new.values()) + BATCH_BYTES * len(parted)
+        part_lists = [
+            sha256 for sha256 in new if sha256 in members and members[sha256].holds is Kind.PARTS
+        ]
+        return sum(new.values()) + BATCH_BYTES * len(part_lists)
 
     async def _standing(self, places: Sequence[Place]) -> RecordedThread:
         return await self._database.query(partial(journal.standing, of=self._of, places=places))
@@ -153,26 +161,26 @@ class ThreadVerification:
         while True:
             self._segments.forget()  # unreadable members may have been moved since
             standing = await self._standing(places)
-            known = standing.catalog
-            if known is None or known.location.sha256 == self._catalog:
+            catalog = standing.catalog
+            if catalog is None or catalog.location.sha256 == self._catalog:
                 return standing
             empty = fold(self._of.thread_id, ())
             try:
-                found = await self._read_chain(known)
+                manifest = await self._read_chain(catalog)
                 self._chain_holds = True
                 self._put_back = _behind(standing.certified_seq, self._last_seq)
             except MemberDamage as damage:
-                if broken != known.location.sha256:
-                    broken = known.location.sha256
+                if broken != catalog.location.sha256:
+                    broken = catalog.location.sha256
                     continue
                 if standing.ended:
                     return standing
                 self._note_mismatch(damage.location, damage.actual_sha256)
                 self.chain_problem = self.chain_problem or damage.detail
-                found, self._chain_holds = empty, False
-            self._catalog = known.location.sha256
-            self._segments.manifest = found
-            self._manifest = found if found.incarnation == self._of.incarnation else empty
+                manifest, self._chain_holds = empty, False
+            self._catalog = catalog.location.sha256
+            self._segments.manifest = manifest
+            self._manifest = manifest if manifest.incarnation == self._of.incarnation else empty
             return standing
 
     async def _read_chain(self, known: KnownCatalog) -> Manifest:
@@ -184,7 +192,7 @@ class ThreadVerification:
                 problem = "the stored catalog and the one in the journal differ"
                 raise MemberDamage(known.location, b"", problem)
             records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
-        self._last_seq = max((one.seq for one in records), default=0)
+        self._last_seq = max((record.seq for record in records), default=0)
         manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
         if manifest.incarnation > self._of.incarnation:
             problem = (
@@ -203,34 +211,34 @@ class ThreadVerification:
         the journal does not change between two looks.
         """
         verdicts = await self._judge_all(batch, standing)
-        doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
+        doubtful = [place for place in batch if verdicts[place].kind is VerdictKind.FAIL]
         for _ in range(LOOKS):
             if not doubtful:
                 break
-            before, standing = standing, await self._look(doubtful)
+            previous, standing = standing, await self._look(doubtful)
             verdicts |= await self._judge_all(doubtful, standing)
             doubtful = [
-                one
-                for one in doubtful
-                if verdicts[one].kind is VerdictKind.FAIL
-                and _facts(standing, one) != _facts(before, one)
+                place
+                for place in doubtful
+                if verdicts[place].kind is VerdictKind.FAIL
+                and _facts(standing, place) != _facts(previous, place)
             ]
-        for one in verdicts.values():
-            if one.location is not None:
-                self._note_mismatch(one.location, one.actual_sha256)
+        for verdict in verdicts.values():
+            if verdict.location is not None:
+                self._note_mismatch(verdict.location, verdict.actual_sha256)
         return verdicts.values()
 
     async def _judge_all(
         self, batch: Sequence[Place], standing: RecordedThread
     ) -> dict[Place, Verdict]:
-        own: dict[bytes, BlobLocation] = {}
+        locations: dict[bytes, BlobLocation] = {}
         for place in batch:
             recorded = standing.checkpoints.get(place)
             if recorded is not None and not recorded.gap:
-                both = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
-                own.update((one.sha256, one) for one in both)
-        await self._segments.load(own.values())
-        await self._segments.load_named(own)
+                segments = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
+                locations.update((location.sha256, location) for location in segments)
+        await self._segments.load(locations.values())
+        await self._segments.load_named(locations)
         verdicts: dict[Place, Verdict] = {}
         for place in batch:
             verdicts[place] = await self._judge(place, standing)
@@ -242,9 +250,11 @@ class ThreadVerification:
         entry = self._manifest.entries.get(place)
         if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
             return []
-        named = list(filter(None, map(self._manifest.location, _named_by(entry))))
-        same = {one.sha256 for one in named} == {one.sha256 for one in recorded.entry.segments}
-        return [] if same else named
+        locations = list(filter(None, map(self._manifest.location, _named_by(entry))))
+        is_same = {location.sha256 for location in locations} == {
+            location.sha256 for location in recorded.entry.segments
+        }
+        return [] if is_same else locations
 
     async def _judge(self, place: Place, standing: RecordedThread) -> Verdict:
         key = CheckpointKey(self._of.thread_id, *place)
@@ -253,9 +263,9 @@ class ThreadVerification:
         if recorded is None:
             if entry is None or standing.ended or place in standing.removed:
                 return Verdict(key, VerdictKind.RETRACTED)
-            named = self._manifest.location(entry.record.segment)
+            location = self._manifest.location(entry.record.segment)
             unknown = "the manifest names it and the journal does not know it"
-            return Verdict(key, VerdictKind.FAIL, named, detail=unknown)
+            return Verdict(key, VerdictKind.FAIL, location, detail=unknown)
         first = next(iter(recorded.entry.segments), None)
         if recorded.gap:
             kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
@@ -267,14 +277,16 @@ class ThreadVerification:
             return Verdict(key, VerdictKind.FAIL, detail=nowhere)
         try:
             await self._check(key, recorded, recorded.entry.segments)
-            if others := self._named_elsewhere(place, recorded):
-                await self._check(key, recorded, others)
+            if manifest_segments := self._named_elsewhere(place, recorded):
+                await self._check(key, recorded, manifest_segments)
         except MemberDamage as damage:
-            at, reason = damage.location, standing.lost.get(damage.location.sha256)
+            member_location, reason = damage.location, standing.lost.get(damage.location.sha256)
             if reason is not None and not damage.actual_sha256:  # a gap that is known already
                 kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
-                return Verdict(key, kind, at, detail=reason)
-            return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
+                return Verdict(key, kind, member_location, detail=reason)
+            return Verdict(
+                key, VerdictKind.FAIL, member_location, damage.actual_sha256, damage.detail
+            )
         holds = self._chain_holds
         problem = _contradiction(recorded, entry, self._manifest) if holds else ""
         kind = VerdictKind.PASS if recorded.entry.certified else VerdictKind.UNVERIFIED
@@ -289,18 +301,19 @@ class ThreadVerification:
         with _damage_at(places[0]):
             stored = await self._segments.read(places)
             row, holder = newest_row(stored, key)
-            found = await _digests(stored, row, key)
+            content = await _digests(stored, row, key)
             if not recorded.entry.certified:  # it has writes that are not stored yet
-                found[PENDING_WRITES] = recorded.content[PENDING_WRITES]
-            if different := difference(found, recorded.content):
+                content[PENDING_WRITES] = recorded.content[PENDING_WRITES]
+            if different := difference(content, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
                 raise MemberDamage(places[0], places[0].sha256, detail)
             # The values of a segment are checked once.
             digests = {
-                (holder.location.sha256, one) for one in digests_of(row, holder.location.blob_id)
+                (holder.location.sha256, digest)
+                for digest in digests_of(row, holder.location.blob_id)
             }
             unchecked = digests - self._checked
-            await self._segments.needed(holder, [one for _, one in unchecked])
+            await self._segments.needed(holder, [digest for _, digest in unchecked])
             if len(self._checked) > _CHECKED_VALUES:
                 self._checked.clear()
             self._checked |= unchecked
@@ -354,8 +367,8 @@ class _VerifiedSegments(Segments):
 
     async def load(self, locations: Iterable[BlobLocation]) -> None:
         """Fetch segments, many at a time, and keep them; unreadable ones are skipped."""
-        wanted = [one for one in locations if one.sha256 not in self._kept]
-        for location, data in zip(wanted, await self._read(wanted), strict=True):
+        missing = [location for location in locations if location.sha256 not in self._kept]
+        for location, data in zip(missing, await self._read(missing), strict=True):
             try:
                 with _damage_at(location):
                     await self.take(location, _whole(data))
@@ -365,35 +378,39 @@ class _VerifiedSegments(Segments):
     async def load_named(self, hashes: Iterable[bytes]) -> None:
         """Fetch the first members that kept segments name; the rest is read on demand."""
         size = 0
-        wanted: dict[bytes, BlobLocation] = {}
-        for stored in [self._kept[one] for one in hashes if one in self._kept]:
+        missing: dict[bytes, BlobLocation] = {}
+        for stored in [self._kept[sha256] for sha256 in hashes if sha256 in self._kept]:
             for member in stored.segment.members:
                 place = settled(member.location, stored.location.blob_id)
-                if place.sha256 in self._kept or place.sha256 in wanted:
+                if place.sha256 in self._kept or place.sha256 in missing:
                     continue
                 size += place.size
                 if size > BATCH_BYTES:
                     break
-                wanted[place.sha256] = place
-        await self.load(wanted.values())
+                missing[place.sha256] = place
+        await self.load(missing.values())
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         return list(map(_whole, await self._read(locations)))
 
     async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamage]:
         """Return for each location its bytes or their damage, which is noted."""
-        wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
-        hints = [self.manifest.location(one) or hint for one, hint in wanted.items()]
+        by_hash = {
+            location.sha256: location
+            for location in locations
+            if location.sha256 not in self._damaged
+        }
+        hints = [self.manifest.location(sha256) or hint for sha256, hint in by_hash.items()]
         places = await self._recorded(hints) if hints else ()
         answers = await read_each(self._blobs, places) if places else ()
-        found: dict[bytes, bytes | MemberDamage] = {}
-        for place, one in zip(places, answers, strict=True):
-            if isinstance(one, Refusal):
-                self._damaged[place.sha256] = MemberDamage.named(place, one)
+        contents: dict[bytes, bytes | MemberDamage] = {}
+        for place, answer in zip(places, answers, strict=True):
+            if isinstance(answer, Refusal):
+                self._damaged[place.sha256] = MemberDamage.named(place, answer)
             else:
-                found[place.sha256] = one
-        known = found | self._damaged
-        return [known[one.sha256] for one in locations]
+                contents[place.sha256] = answer
+        results = contents | self._damaged
+        return [results[location.sha256] for location in locations]
 
 
 def _whole(data: bytes | MemberDamage) -> bytes:
@@ -439,7 +456,7 @@ def _contradiction(
     for sha256 in _named_by(entry):
         member = manifest.members.get(sha256)
         needs = member.needs if member is not None else (sha256,)
-        lacking = next((one for one in needs if manifest.location(one) is None), None)
+        lacking = next((need for need in needs if manifest.location(need) is None), None)
         if lacking is not None:
             return f"the manifest does not say where {lacking.hex()} lies"
     return ""
@@ -461,10 +478,12 @@ async def _digests(
 ) -> dict[str, bytes]:
     """Return the digests of a checkpoint in segments; its writes are unpacked."""
     place = (key.checkpoint_ns, key.checkpoint_id)
-    size = sum(write.size for one in segments for write in one.writes.get(place, ()))
+    size = sum(write.size for segment in segments for write in segment.writes.get(place, ()))
     if size > THREAD_ABOVE_BYTES:
         writes = await asyncio.to_thread(newest_writes, segments, key)
     else:
         writes = newest_writes(segments, key)
-    facts = [(one.task_id, one.task_path, one.idx, one.channel, one.digest) for one in writes]
+    facts = [
+        (write.task_id, write.task_path, write.idx, write.channel, write.digest) for write in writes
+    ]
     return row_digests(row.state, row.metadata, row.delta_base, facts)
