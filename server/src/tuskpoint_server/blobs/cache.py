@@ -63,14 +63,16 @@ class CachedStore:
         """Return the bytes from the cache, and all others from the inner store at once."""
         hashes = dict.fromkeys(location.sha256 for location in locations)
         cached = await asyncio.to_thread(lambda: {sha256: self._read(sha256) for sha256 in hashes})
-        found = {sha256: data for sha256, data in cached.items() if data is not None}
-        lacking = {one.sha256: one for one in locations if one.sha256 not in found}
+        contents = {sha256: data for sha256, data in cached.items() if data is not None}
+        lacking = {
+            location.sha256: location for location in locations if location.sha256 not in contents
+        }
         cleared = self._cleared
         fetched = await self.inner.get_many(list(lacking.values()))
         for sha256, data in zip(lacking, fetched, strict=True):
             await asyncio.to_thread(self._keep, sha256, data, cleared)
-            found[sha256] = data
-        return [found[location.sha256] for location in locations]
+            contents[sha256] = data
+        return [contents[location.sha256] for location in locations]
 
     async def clear(self) -> None:
         """Remove all files, also those of reads that are under way; or raise `OSError`."""
@@ -88,9 +90,9 @@ class CachedStore:
         """Adopt the files of an earlier process, oldest first."""
         for part in self._path.glob("*.part"):
             part.unlink()
-        found = [(file.stat(), file.name) for file in self._path.iterdir()]
-        found.sort(key=lambda one: one[0].st_mtime)
-        self._sizes.update((name, stat.st_size) for stat, name in found)
+        entries = [(file.stat(), file.name) for file in self._path.iterdir()]
+        entries.sort(key=lambda entry: entry[0].st_mtime)
+        self._sizes.update((name, stat.st_size) for stat, name in entries)
         self._total = sum(self._sizes.values())
         self._evict()
 

@@ -101,7 +101,7 @@ class PackStore(ABC):
         unique = unique_members(members)
         groups = [[member] for member in unique] if standalone or len(unique) < 2 else [unique]
         stored = await self._each(self._write, groups)
-        located = {location.sha256: location for some in stored for location in some}
+        located = {location.sha256: location for group in stored for location in group}
         return PutReceipt(tuple(located[member.sha256] for member in members))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
@@ -116,10 +116,10 @@ class PackStore(ABC):
         blobs: dict[str, list[BlobLocation]] = {}
         for location in dict.fromkeys(locations):
             blobs.setdefault(location.blob_id, []).append(location)
-        wanted = list(blobs.values())
-        read = await self._each(self._read, wanted)
-        found = dict(zip(chain(*wanted), chain(*read), strict=True))
-        return [found[location] for location in locations]
+        groups = list(blobs.values())
+        read = await self._each(self._read, groups)
+        contents = dict(zip(chain(*groups), chain(*read), strict=True))
+        return [contents[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
@@ -194,9 +194,11 @@ class PackStore(ABC):
         size = -(-len(items) // self.threads) or 1
         calls = [
             loop.run_in_executor(
-                self._pool, lambda share: [work(item) for item in share], items[at : at + size]
+                self._pool,
+                lambda share: [work(item) for item in share],
+                items[start : start + size],
             )
-            for at in range(0, len(items), size)
+            for start in range(0, len(items), size)
         ]
         await asyncio.gather(*calls, return_exceptions=True)
         try:
@@ -225,8 +227,10 @@ class PackStore(ABC):
         blob_id = blob_name(digest)
         self._place(blob_id, pieces)
         return [
-            BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex() if packed else "")
-            for one in members
+            BlobLocation(
+                member.sha256, len(member.data), blob_id, member.sha256.hex() if packed else ""
+            )
+            for member in members
         ]
 
     def _read(
@@ -240,23 +244,25 @@ class PackStore(ABC):
         blob_id = locations[0].blob_id
         if not blob_id:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
-        packed = any(one.identifier for one in locations)
-        likely = pack_bytes([one.size for one in locations])
+        packed = any(location.identifier for location in locations)
+        likely = pack_bytes([location.size for location in locations])
         # A small pack is mostly read whole; in a large one a member may be anywhere.
         with self._opened(blob_id, min(likely, MIB) if packed else likely) as blob:
             rows = read_rows(blob.read, blob.size) if packed else b""
-            found = [b""] * len(locations)
-            spans = sorted((_span(blob, rows, one), number) for number, one in enumerate(locations))
+            contents = [b""] * len(locations)
+            spans = sorted(
+                (_span(blob, rows, location), number) for number, location in enumerate(locations)
+            )
             blob.expect([span for span, _ in spans])
             for span, number in spans:
                 data = _read_span(blob, *span, report)
                 try:
-                    found[number] = verified(data, locations[number])
+                    contents[number] = verified(data, locations[number])
                 except Refusal:
                     if packed:
                         read_index(blob.read, blob.size)
                     raise
-            return found
+            return contents
 
     def _list(self, blob_id: str, *, whole: bool = True) -> list[Listed]:
         with self._opened(blob_id, 0) as blob:
@@ -338,11 +344,11 @@ def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
 def _read_span(blob: Blob, offset: int, size: int, report: Callable[[int], object] | None) -> bytes:
     """Return the bytes of a span, fewer if the blob ends before it."""
     chunks: list[bytes] = []
-    arrived = 0
+    count = 0
     longest = MIB if report else size
-    while arrived < size and (chunk := blob.read(offset + arrived, min(longest, size - arrived))):
+    while count < size and (chunk := blob.read(offset + count, min(longest, size - count))):
         chunks.append(chunk)
-        arrived += len(chunk)
+        count += len(chunk)
         if report:
-            report(arrived)
+            report(count)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

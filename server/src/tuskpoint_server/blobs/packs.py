@@ -86,12 +86,12 @@ def pack_bytes(sizes: Sequence[int]) -> int:
 def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
     """Return offset and size in bytes of a member; `None` if it is not in the pack."""
     width = _ROW.size
-    at = width * bisect_left(
+    start = width * bisect_left(
         range(len(rows) // width), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
     )
-    if rows[at : at + _HASH_BYTES] != sha256:
+    if rows[start : start + _HASH_BYTES] != sha256:
         return None
-    _, offset, size, _ = _ROW.unpack_from(rows, at)
+    _, offset, size, _ = _ROW.unpack_from(rows, start)
     return offset, size
 
 

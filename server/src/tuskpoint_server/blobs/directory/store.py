@@ -174,10 +174,10 @@ class DirectoryStore(PackStore):
         path = self._root / "layout"
         try:
             with path.open("rb") as file:
-                found = file.read(200)
+                layout = file.read(200)
         except FileNotFoundError:
             if used:
                 raise without_layout() from None
             self._write_file(path, [LAYOUT])
             return
-        check_layout(found)
+        check_layout(layout)

@@ -39,28 +39,30 @@ class ObjectStoreTrouble(NamedTuple):
 def trouble(error: Exception) -> ObjectStoreTrouble:
     """Return the trouble that an error of `obstore` reports."""
     text = str(error).partition(_DETAILS)[0]
-    asked = _ASKED.search(text)
-    found = _STATUS.search(text)
-    if found is None:
-        said = printable(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
-        if asked is None:
-            return ObjectStoreTrouble(f"{said}; check its settings and credentials", passing=False)
-        if "builder error" in said:
+    request = _ASKED.search(text)
+    answer = _STATUS.search(text)
+    if answer is None:
+        message = printable(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
+        if request is None:
+            return ObjectStoreTrouble(
+                f"{message}; check its settings and credentials", passing=False
+            )
+        if "builder error" in message:
             problem = "its URL cannot be asked; give an endpoint of http:// as ?endpoint="
             return ObjectStoreTrouble(problem, passing=False)
         hint = "check the endpoint, the network, and the proxy if there is one"
-        return ObjectStoreTrouble(f"it cannot be reached ({said}); {hint}", passing=True)
-    status, body = int(found[1]), found[3] or ""
+        return ObjectStoreTrouble(f"it cannot be reached ({message}); {hint}", passing=True)
+    status, body = int(answer[1]), answer[3] or ""
     words = [printable(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
-    said = " ".join([f"{found[1]}{found[2].rstrip()}", *words])
-    if asked and _OF_CREDENTIALS.search(asked[1]):
+    message = " ".join([f"{answer[1]}{answer[2].rstrip()}", *words])
+    if request and _OF_CREDENTIALS.search(request[1]):
         return ObjectStoreTrouble(
-            f"there are no credentials for it ({said}); see docs/object-stores.md",
+            f"there are no credentials for it ({message}); see docs/object-stores.md",
             passing=status in _PASSING,
             status=status,
         )
     return ObjectStoreTrouble(
-        f"it answered {said}; {_advice(status, body)}", status in _PASSING, status
+        f"it answered {message}; {_advice(status, body)}", status in _PASSING, status
     )
 
 

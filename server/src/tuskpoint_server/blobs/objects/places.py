@@ -51,8 +51,8 @@ class Place(NamedTuple):
 def parse_place(url: str) -> Place:
     """Parse a URL; `ValueError` describes in one line why it cannot be used."""
     parts = urlsplit(url)
-    known = SCHEMES.get(parts.scheme)
-    if known is None:
+    option_names = SCHEMES.get(parts.scheme)
+    if option_names is None:
         raise ValueError(f"{_shown(url)} begins with none of {', '.join(_spelled())}")
     if "@" in parts.netloc:
         raise ValueError("credentials do not belong in the URL; see docs/object-stores.md")
@@ -61,13 +61,13 @@ def parse_place(url: str) -> Place:
     prefix = unquote(parts.path).strip("/")
     if any(segment in ("", ".", "..") for segment in prefix.split("/")) and prefix:
         raise ValueError(f"the prefix '{prefix}' has a segment that is empty or of dots")
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    options = dict(given)
-    for name, value in given:
-        if name not in known or not value or len(options) < len(given):
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(pairs)
+    for name, value in pairs:
+        if name not in option_names or not value or len(options) < len(pairs):
             raise ValueError(
                 f"'?{name}=' is not an option with a value, given once; {parts.scheme}:// takes "
-                f"{' and '.join(known)}"
+                f"{' and '.join(option_names)}"
             )
     if urlsplit(options.get("endpoint", "https://a")).scheme not in ("http", "https"):
         raise ValueError("the endpoint is not a URL that begins with http:// or https://")

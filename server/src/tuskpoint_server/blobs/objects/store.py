@@ -68,8 +68,8 @@ class _Object:
         for begin, size in spans:
             end = begin + size
             if self._runs and begin - self._runs[-1][1] <= _GAP_BYTES:
-                begin, before = self._runs.pop()
-                end = max(end, before)
+                begin, last_end = self._runs.pop()
+                end = max(end, last_end)
             self._runs.append((begin, end))
 
     def read(self, offset: int, size: int) -> bytes:
@@ -77,14 +77,14 @@ class _Object:
         end = min(offset + size, self.size)
         pieces = []
         while offset < end:
-            at = offset - self._at
-            if not 0 <= at < len(self._data):
+            start = offset - self._at
+            if not 0 <= start < len(self._data):
                 upto = max(
                     (stop for begin, stop in self._runs if begin <= offset < stop), default=0
                 )
                 upto = min(max(end, upto), self.size, offset + _PART_BYTES)
-                self._at, self._data, at = offset, memoryview(self._fetch(offset, upto)), 0
-            piece = self._data[at : at + end - offset]
+                self._at, self._data, start = offset, memoryview(self._fetch(offset, upto)), 0
+            piece = self._data[start : start + end - offset]
             if not piece:
                 break
             pieces.append(piece)
@@ -133,17 +133,17 @@ class ObjectStore(PackStore):
 
     def _prepare(self) -> None:
         try:
-            found = self._layout()
-            if not found and not self._begins:
+            layout = self._layout()
+            if not layout and not self._begins:
                 obstore.list_with_delimiter(self._bucket)  # fails if there is no such bucket
                 raise self._lost()
-            found = found or self._begin()
+            layout = layout or self._begin()
         except (BaseError, OSError) as error:
             answer = trouble(error)
             if answer.passing:
                 raise self._unavailable(error) from error
             raise RefusedError(answer.problem) from error
-        check_layout(found)
+        check_layout(layout)
         self._prepared = True
 
     def _layout(self) -> bytes:
@@ -155,13 +155,13 @@ class ObjectStore(PackStore):
 
     def _begin(self) -> bytes:
         """Write the file `layout` and return it, unless there are blobs of another layout."""
-        listed = obstore.list_with_delimiter(self._bucket)["common_prefixes"]
-        used = any(len(one) == SHARD_CHARACTERS for one in listed)
+        prefixes = obstore.list_with_delimiter(self._bucket)["common_prefixes"]
+        used = any(len(prefix) == SHARD_CHARACTERS for prefix in prefixes)
         # Read after the listing: whoever puts a blob has written the layout before.
-        found = self._layout()
-        if used and not found:
+        layout = self._layout()
+        if used and not layout:
             raise without_layout()
-        return found or (self._put_absent("layout", [LAYOUT]) and LAYOUT) or self._layout()
+        return layout or (self._put_absent("layout", [LAYOUT]) and LAYOUT) or self._layout()
 
     def _place(self, blob_id: str, pieces: Sequence[bytes]) -> None:
         if not self._prepared:
@@ -220,8 +220,8 @@ class ObjectStore(PackStore):
         first = min(max(likely, _FIRST_BYTES), _PART_BYTES)
         try:
             try:
-                found = obstore.get(self._bucket, name, options={"range": (0, first)})
-                meta, data = found.meta, bytes(found.bytes())
+                result = obstore.get(self._bucket, name, options={"range": (0, first)})
+                meta, data = result.meta, bytes(result.bytes())
             except BaseError as error:
                 answer = trouble(error)
                 if answer.passing or answer.status not in (0, _NO_SUCH_RANGE):
@@ -263,10 +263,10 @@ class ObjectStore(PackStore):
     def _pages(self) -> Iterator[list[StoredFile]]:
         for page in obstore.list(self._bucket, chunk_size=_PAGE):
             yield [
-                StoredFile(blob_id, one["size"], _age(one["last_modified"]))
-                for one in page
-                if digest_of(blob_id := one["path"].rpartition("/")[2]) is not None
-                and one["path"] == _name(blob_id)
+                StoredFile(blob_id, entry["size"], _age(entry["last_modified"]))
+                for entry in page
+                if digest_of(blob_id := entry["path"].rpartition("/")[2]) is not None
+                and entry["path"] == _name(blob_id)
             ]
 
     def _problem(self, error: Exception) -> str:

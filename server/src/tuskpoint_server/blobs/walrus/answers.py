@@ -39,8 +39,8 @@ def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
     """Parse the answer to PUT /v1/quilts about a quilt that has to hold these patches."""
     answer = _json(body)
     stored = _stored(_get(answer, "blobStoreResult", dict))
-    named = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
-    missing = len(set(identifiers) - named)
+    names = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
+    missing = len(set(identifiers) - names)
     if missing:
         raise ValueError(f"storedQuiltBlobs lacks {missing} of {len(identifiers)} patches")
     return stored
@@ -48,11 +48,11 @@ def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
 
 def parse_patches(body: bytes) -> list[Patch]:
     """Parse the answer to GET /v1/quilts/{id}/patches: patches without their data."""
-    listed = _json(body)
-    if not isinstance(listed, list):
-        raise ValueError(f"the list of patches is {type(listed).__name__}, not list")
+    items = _json(body)
+    if not isinstance(items, list):
+        raise ValueError(f"the list of patches is {type(items).__name__}, not list")
     patches = []
-    for patch in listed:
+    for patch in items:
         name = _get(patch, "identifier", str)
         tags = {} if patch.get("tags") is None else _get(patch, "tags", dict)
         if not all(isinstance(tag, str) for tag in tags.values()):
@@ -96,10 +96,10 @@ def _stored(result: object) -> StoredBlob:
                 epoch=_get(blob, "registeredEpoch", int),
                 end_epoch=_get(storage, "endEpoch", int),
             )
-        case {"alreadyCertified": {"blobId": _} as found}:
-            object_id = found.get("object")
+        case {"alreadyCertified": {"blobId": _} as answer}:
+            object_id = answer.get("object")
             object_id = object_id if isinstance(object_id, str) else ""
-            return StoredBlob(_blob_id(found), object_id, end_epoch=_get(found, "endEpoch", int))
+            return StoredBlob(_blob_id(answer), object_id, end_epoch=_get(answer, "endEpoch", int))
         case {"markedInvalid": {}}:
             outcome, detail = "MARKED_INVALID", "the network knows this blob as invalid"
         case {"error": {**error}}:
@@ -130,8 +130,8 @@ def _blob_id(holder: object) -> str:
 
 def _outcome(phase: str, message: str) -> str:
     texts = (phase.lower(), message.lower())
-    found = (outcome for text in texts for word, outcome in _OUTCOMES if word in text)
-    return next(found, "UNKNOWN")
+    outcomes = (outcome for text in texts for word, outcome in _OUTCOMES if word in text)
+    return next(outcomes, "UNKNOWN")
 
 
 def _json(body: bytes) -> object:

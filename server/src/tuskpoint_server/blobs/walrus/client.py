@@ -180,7 +180,9 @@ class WalrusClient:
             question = _Question(Operation.PUT_BLOB, ["blobs"], body=content, max_size=size)
         else:
             size = sum(len(patch.data) for patch in content)
-            quilt = quilt_bytes((one.identifier, one.tags, len(one.data)) for one in content)
+            quilt = quilt_bytes(
+                (patch.identifier, patch.tags, len(patch.data)) for patch in content
+            )
             form, kind = await asyncio.to_thread(_form, content)
             question = _Question(
                 Operation.PUT_QUILT,
@@ -189,7 +191,7 @@ class WalrusClient:
                 content_type=kind,
                 max_size=max(len(form), quilt),
             )
-            parse = partial(parse_quilt_result, identifiers=[one.identifier for one in content])
+            parse = partial(parse_quilt_result, identifiers=[patch.identifier for patch in content])
         stored = await self._ask(question, parse)
         self._puts.add(1, {"operation": question.operation, "outcome": _outcome(stored)})
         self._billed.add(stored.billed_bytes, {"operation": question.operation})
@@ -359,14 +361,14 @@ async def _read(
     if length.isdecimal() and int(length) > max_bytes:
         return None
     chunks = []
-    left = max_bytes
+    remaining_bytes = max_bytes
     async for chunk in response.aiter_raw():
-        left -= len(chunk)
-        if left < 0:
+        remaining_bytes -= len(chunk)
+        if remaining_bytes < 0:
             return None
         chunks.append(chunk)
         if progress is not None:
-            progress(max_bytes - left)
+            progress(max_bytes - remaining_bytes)
     return b"".join(chunks)
 
 

@@ -212,15 +212,15 @@ class Failed(Exception):
         self.symptom = symptom
         self.rule = next(rule for rule in RULES if rule.matches(operation, symptom))
         if symptom.trouble is not None:
-            happened = symptom.trouble.value
+            event = symptom.trouble.value
         elif symptom.status == 200:
-            happened = f"did not store ({symptom.reason})"
+            event = f"did not store ({symptom.reason})"
         else:
-            happened = f"answered {symptom.status} {symptom.reason}".rstrip()
-        asked = operation.replace("_", " ")
+            event = f"answered {symptom.status} {symptom.reason}".rstrip()
+        request = operation.replace("_", " ")
         detail = f" ({symptom.detail})" if symptom.detail else ""
         doubt = ", and may have stored it" if self.rule.ambiguous and operation in PUTS else ""
-        self.problem = f"{endpoint} {happened} to {asked}{detail}{doubt}; {self.rule.advice}"
+        self.problem = f"{endpoint} {event} to {request}{detail}{doubt}; {self.rule.advice}"
         super().__init__(self.problem)
 
 
@@ -263,8 +263,10 @@ class Endpoints:
         random: Callable[[], float],
         on_retry: Callable[[Failed], None],
     ) -> None:
-        found = {(one.base, one.authorization): one for one in map(Endpoint, urls)}
-        self._endpoints = list(found.values())
+        endpoints = {
+            (endpoint.base, endpoint.authorization): endpoint for endpoint in map(Endpoint, urls)
+        }
+        self._endpoints = list(endpoints.values())
         self._clock = clock
         self._sleep = sleep
         self._random = random
@@ -293,8 +295,8 @@ class Endpoints:
             endpoint = self.choose(tried, refused)
             try:
                 result = await attempt(endpoint, stale[endpoint])
-            except Failed as failed:
-                rule = failed.rule
+            except Failed as failure:
+                rule = failure.rule
                 if rule.blames:
                     self.suspend(endpoint)
                 stale[endpoint] += rule.stale
@@ -306,28 +308,31 @@ class Endpoints:
                     tried.add(endpoint)
                 if rule.where is Where.NOWHERE or len(refused) == len(self._endpoints):
                     raise
-                following = self.choose(tried, refused)
+                next_endpoint = self.choose(tried, refused)
                 pause_s = 0.0
                 if (
                     rule.where is Where.HERE
-                    or following in tried
-                    or (rule.where is Where.ELSEWHERE and following.suspended_until > self._clock())
+                    or next_endpoint in tried
+                    or (
+                        rule.where is Where.ELSEWHERE
+                        and next_endpoint.suspended_until > self._clock()
+                    )
                 ):
                     # The round is over.
                     if waiting is None or not patient:
                         raise
-                    pace, before = waiting.pace, waits[waiting.name]
-                    if before >= pace.retries:
+                    pace, retries = waiting.pace, waits[waiting.name]
+                    if retries >= pace.retries:
                         raise
                     # Exponential, with full jitter by default.
-                    pause_s = doubled(pace.first_s, pace.longest_s, before + 1)
+                    pause_s = doubled(pace.first_s, pace.longest_s, retries + 1)
                     if pace.jitter:
                         pause_s *= self._random()
                     waits[waiting.name] += 1
                     tried.clear()
                 if self._clock() + pause_s >= deadline:
                     raise
-                self._on_retry(failed)
+                self._on_retry(failure)
                 if pause_s:
                     await self._sleep(pause_s)
             else:
@@ -347,7 +352,9 @@ class Endpoints:
             until = max(endpoint.suspended_until, now)
             return until > now, endpoint in tried, until
 
-        return min((one for one in self._endpoints if one not in refused), key=preference)
+        return min(
+            (endpoint for endpoint in self._endpoints if endpoint not in refused), key=preference
+        )
 
     def suspend(self, endpoint: Endpoint) -> None:
         """Suspend an endpoint for a while; a suspension in force is not prolonged."""

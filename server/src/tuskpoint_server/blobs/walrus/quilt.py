@@ -124,12 +124,14 @@ def _columns(raw: bytes, start: int, end: int) -> bytes:
     columns: list[bytes | bytearray] = []
     for first in range(start * symbol, end * symbol, symbol):
         if symbol >= _STRIDES_BELOW:
-            columns.append(b"".join([raw[at : at + symbol] for at in range(first, len(raw), row)]))
+            columns.append(
+                b"".join([raw[offset : offset + symbol] for offset in range(first, len(raw), row)])
+            )
             continue
-        gathered = bytearray(ROWS * symbol)
+        column = bytearray(ROWS * symbol)
         for byte in range(symbol):
-            gathered[byte::symbol] = raw[first + byte :: row]
-        columns.append(gathered)
+            column[byte::symbol] = raw[first + byte :: row]
+        columns.append(column)
     return b"".join(columns)
 
 
@@ -138,14 +140,14 @@ def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]
     head = _QuiltBytes(_columns(raw, 0, 1))
     _require(head.number(1) == _VERSION)
     size = 1 + 4 + head.number(4)
-    taken = -(-size // (len(raw) // COLUMNS))
-    _require(taken <= _MAX_INDEX_COLUMNS)
-    index = _QuiltBytes(_columns(raw, 0, taken)[1 + 4 : size])
+    column_count = -(-size // (len(raw) // COLUMNS))
+    _require(column_count <= _MAX_INDEX_COLUMNS)
+    index = _QuiltBytes(_columns(raw, 0, column_count)[1 + 4 : size])
     count = index.length()
     _require(1 <= count <= MAX_PATCHES)
     entries = [(index.number(2), index.text(), index.tags()) for _ in range(count)]
     _require(not index.read())
-    return taken, entries
+    return column_count, entries
 
 
 def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
@@ -166,9 +168,9 @@ class _QuiltBytes(BytesIO):
     """A reader that never goes past the end."""
 
     def take(self, size: int) -> bytes:
-        taken = self.read(size)
-        _require(len(taken) == size)
-        return taken
+        data = self.read(size)
+        _require(len(data) == size)
+        return data
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")

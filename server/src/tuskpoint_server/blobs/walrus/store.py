@@ -92,7 +92,7 @@ class WalrusStore:
             # Waits for all puts, so that none on its way is paid for twice.
             puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
             await asyncio.gather(*puts, return_exceptions=True)
-            blobs = {one.sha256: put.result() for one, put in zip(unique, puts, strict=True)}
+            blobs = {member.sha256: put.result() for member, put in zip(unique, puts, strict=True)}
             places = [BlobLocation(m.sha256, len(m.data), blobs[m.sha256].blob_id) for m in members]
             return PutReceipt(tuple(places), tuple(blobs.values()))
         sizes = [len(member.data) for member in unique]
@@ -122,16 +122,16 @@ class WalrusStore:
         that way is read by itself.
         """
         quilts: dict[str, list[BlobLocation]] = {}
-        wanted = list(dict.fromkeys(locations))
-        for one in wanted:
-            if one.identifier == one.sha256.hex() and digest_of(one.blob_id):
-                quilts.setdefault(one.blob_id, []).append(one)
-        much = [some for some in quilts.values() if len(some) >= _WHOLE_FROM]
-        proven = await every(map(self._read_whole, much))
-        found = dict(chain.from_iterable(some.items() for some in proven))
-        singles = [one for one in wanted if one not in found]
-        found.update(zip(singles, await every(map(self.get, singles)), strict=True))
-        return [found[one] for one in locations]
+        unique = list(dict.fromkeys(locations))
+        for location in unique:
+            if location.identifier == location.sha256.hex() and digest_of(location.blob_id):
+                quilts.setdefault(location.blob_id, []).append(location)
+        groups = [group for group in quilts.values() if len(group) >= _WHOLE_FROM]
+        proven = await every(map(self._read_whole, groups))
+        contents = dict(chain.from_iterable(quilt_contents.items() for quilt_contents in proven))
+        singles = [location for location in unique if location not in contents]
+        contents.update(zip(singles, await every(map(self.get, singles)), strict=True))
+        return [contents[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a quilt that are named by a SHA-256; of another blob, itself."""
@@ -160,8 +160,8 @@ class WalrusStore:
         if not isinstance(content, bytes):
             members = await every(self._proven(blob_id, patch) for patch in content)
             blob = await self._put(members)
-            named = [(one.identifier, len(one.data)) for one in members]
-            places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in named]
+            pairs = [(patch.identifier, len(patch.data)) for patch in members]
+            places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in pairs]
             return PutReceipt(tuple(places), (blob,))
         blob = await self._put(content)
         if blob.blob_id != blob_id:
@@ -186,16 +186,20 @@ class WalrusStore:
                 ) from failed
             raise _unavailable(failed.problem) from failed
 
-    async def _read_whole(self, wanted: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
+    async def _read_whole(self, locations: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
         """Return the members whose hashes are in a whole read of their quilt; none if it fails."""
 
         def prove(raw: bytes) -> dict[BlobLocation, bytes]:
             hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
-            return {one: hashed[one.sha256] for one in wanted if one.sha256 in hashed}
+            return {
+                location: hashed[location.sha256]
+                for location in locations
+                if location.sha256 in hashed
+            }
 
         async with self._wholes:
             try:
-                raw = await self._client.read_raw(wanted[0].blob_id, patient=False)
+                raw = await self._client.read_raw(locations[0].blob_id, patient=False)
             except Failed:
                 return {}  # each member is now read by itself, which finds the reason
             return await asyncio.to_thread(prove, raw)
