@@ -50,12 +50,12 @@ class AwsKeys(ServiceKeys):
         context = {"tuskpoint-tenant": tenant}
         try:
             if verb == "wrap":
-                made = self._kms.encrypt(
+                answer = self._kms.encrypt(
                     KeyId=self._key_id, Plaintext=data, EncryptionContext=context
                 )
-                return bytes(made["CiphertextBlob"])
-            found = self._kms.decrypt(CiphertextBlob=data, EncryptionContext=context)
-            return bytes(found["Plaintext"])
+                return bytes(answer["CiphertextBlob"])
+            answer = self._kms.decrypt(CiphertextBlob=data, EncryptionContext=context)
+            return bytes(answer["Plaintext"])
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             problem = foreign_text(str(error), _SECRETS)

@@ -37,9 +37,9 @@ class CommandKeys(ServiceKeys):
 
     def ask(self, verb: str, tenant: str, data: bytes) -> bytes:
         """Return what `COMMAND wrap` or `COMMAND unwrap` prints."""
-        code, out, said = self._wait(verb, tenant, data)
+        code, out, stderr = self._wait(verb, tenant, data)
         if code:
-            last = foreign_text(said.strip().rpartition("\n")[2], _NOTHING)
+            last = foreign_text(stderr.strip().rpartition("\n")[2], _NOTHING)
             raise _unavailable(f"'{verb}' ended with code {code}: {last}")
         try:
             answer = base64.b64decode(out.strip(), validate=True)
@@ -53,7 +53,7 @@ class CommandKeys(ServiceKeys):
         """Run the command to its end; return its exit code and what it printed."""
         pipe = subprocess.PIPE
         try:
-            running = subprocess.Popen(  # noqa: S603 - the command that the settings name
+            process = subprocess.Popen(  # noqa: S603 - the command that the settings name
                 [*self._words, verb],
                 stdin=pipe,
                 stdout=pipe,
@@ -63,13 +63,13 @@ class CommandKeys(ServiceKeys):
             )
         except OSError as error:
             raise _unavailable(f"it cannot be run: {error.strerror or error}") from None
-        with running:
+        with process:
             try:
-                out, said = running.communicate(base64.b64encode(data) + b"\n", TIMEOUT_S)
+                out, stderr = process.communicate(base64.b64encode(data) + b"\n", TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)  # with all that it has started
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
                 raise _unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
-        return running.returncode, out, said.decode(errors="replace")
+        return process.returncode, out, stderr.decode(errors="replace")
 
 
 def _unavailable(problem: str) -> Refusal:

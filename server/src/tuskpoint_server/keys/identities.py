@@ -38,23 +38,23 @@ def parse_identities(text: str) -> tuple[str, ...]:
     from pyrage import IdentityError, x25519
 
     lines = [line.strip() for line in text.splitlines()]
-    found = []
+    identities = []
     for number, line in enumerate((line for line in lines if line and line[0] != "#"), 1):
         try:
-            found.append(str(x25519.Identity.from_str(line)))
+            identities.append(str(x25519.Identity.from_str(line)))
         except IdentityError:
             raise ValueError(f"identity {number} is not an X25519 secret key of age") from None
-    if not found:
+    if not identities:
         raise ValueError("it has no identity; `tuskpoint-server keys identity` makes one")
-    return tuple(found)
+    return tuple(identities)
 
 
 def new_identity() -> tuple[str, str]:
     """Return a new identity, and its public key. Raises `ImportError` if `pyrage` is missing."""
     from pyrage import x25519
 
-    made = x25519.Identity.generate()
-    return str(made), str(made.to_public())
+    identity = x25519.Identity.generate()
+    return str(identity), str(identity.to_public())
 
 
 class Identities:
@@ -78,7 +78,7 @@ class Identities:
 
     def recipients(self, tenant: str) -> tuple[str, ...]:
         """Return the public keys of a tenant, the current one first."""
-        return tuple(str(one.to_public()) for one in self._of_tenant(tenant))
+        return tuple(str(identity.to_public()) for identity in self._of_tenant(tenant))
 
     def open(self, tenant: str, sealed_key: str, blob_id: str) -> bytes:
         """Return the key of a bundle that was sealed to this tenant.
@@ -97,12 +97,12 @@ class Identities:
         try:
             content = decrypt(base64.b64decode(sealed_key), self._of_tenant(tenant))
         except DecryptError:
-            known = self.recipients(tenant)
+            recipients = self.recipients(tenant)
             problem = (
                 "no identity of this tenant opens it: it was changed, or sealed to another "
-                f"recipient than {', '.join(known)}"
+                f"recipient than {', '.join(recipients)}"
             )
-            advice = f"ask the sender to hand off to {known[0]}"
+            advice = f"ask the sender to hand off to {recipients[0]}"
             raise Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem) from None
         if not _KEY.fullmatch(content):
             raise wrong(tenant, "the sealed_key of the descriptor holds no key of a bundle")
@@ -156,10 +156,16 @@ def _bech32(prefix: str, data: bytes) -> str:
     """Return bytes in Bech32, in capitals, with a checksum (BIP 173)."""
     bits = "".join(f"{byte:08b}" for byte in data)
     bits += "0" * (-len(bits) % 5)
-    values = [int(bits[at : at + 5], 2) for at in range(0, len(bits), 5)]
+    values = [int(bits[start : start + 5], 2) for start in range(0, len(bits), 5)]
     codes = prefix.lower().encode("ascii")
     remainder = 1
-    for value in (*(one >> 5 for one in codes), 0, *(one & 31 for one in codes), *values, *[0] * 6):
+    for value in (
+        *(code >> 5 for code in codes),
+        0,
+        *(code & 31 for code in codes),
+        *values,
+        *[0] * 6,
+    ):
         top = remainder >> 25
         remainder = (remainder & 0x1FFFFFF) << 5 ^ value
         for bit, part in enumerate(_GENERATOR):

@@ -30,8 +30,8 @@ def make(path: Path) -> bytes:
 def rotate(path: Path) -> bytes:
     """Put a new key first; return its name. Raises `OSError` or `ValueError`."""
     name, line = _new_key()
-    before = read(path)
-    _written(path, line + before).replace(path)
+    old_lines = read(path)
+    _written(path, line + old_lines).replace(path)
     sync(path.parent)
     return name
 
@@ -51,9 +51,9 @@ def add_identity(path: Path) -> str:
     secret, public = new_identity()
     lines = f"# created: {_today()}\n# public key: {public}\n{secret}\n"
     if path.exists():
-        before = path.read_text(encoding="ascii")
-        parse_identities(before)
-        lines += before
+        old_lines = path.read_text(encoding="ascii")
+        parse_identities(old_lines)
+        lines += old_lines
     _written(path, lines).replace(path)
     sync(path.parent)
     return public

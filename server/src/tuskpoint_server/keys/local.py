@@ -69,9 +69,9 @@ def check_private(file: Path) -> None:
         ValueError: Others can read it, or could change it; the text says what to do.
         OSError: It cannot be examined.
     """
-    found = file.stat()
-    if found.st_mode & (0o077 if found.st_uid else 0o037):
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    info = file.stat()
+    if info.st_mode & (0o077 if info.st_uid else 0o037):
+        mode = f"{stat.S_IMODE(info.st_mode):04o}"
         raise ValueError(f"others can read it (mode {mode}); chmod 600 {file}")
 
 
@@ -105,14 +105,14 @@ class LocalKeys:
         """Return a key that one of these keys wrapped."""
         await self._look()
         name, nonce = wrapped[:ID_BYTES], wrapped[ID_BYTES : ID_BYTES + _NONCE_BYTES]
-        own = self._keys.get(name)
-        if own is None:
-            known = ", ".join(one.hex() for one in self._keys)
-            problem = f"it was wrapped by key {name.hex()}, and the server has only {known}"
+        key = self._keys.get(name)
+        if key is None:
+            names = ", ".join(key_name.hex() for key_name in self._keys)
+            problem = f"it was wrapped by key {name.hex()}, and the server has only {names}"
             raise Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)
         try:
             sealed = wrapped[ID_BYTES + _NONCE_BYTES :]
-            return AESGCM(_of_tenant(own, tenant)).decrypt(nonce, sealed, None)
+            return AESGCM(_of_tenant(key, tenant)).decrypt(nonce, sealed, None)
         except (InvalidTag, ValueError):
             problem = f"key {name.hex()} wrapped another key, or for another tenant"
             raise Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem) from None
@@ -159,10 +159,10 @@ def read_keys(file: Path) -> tuple[bytes, ...]:
 
 def _stamp(file: Path) -> _Stamp:
     try:
-        found = file.stat()
+        info = file.stat()
     except OSError as error:
         return (error.errno,)
-    return (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
+    return (info.st_dev, info.st_ino, info.st_ctime_ns, info.st_size)
 
 
 def _of_tenant(key: bytes, tenant: str) -> bytes:

@@ -32,16 +32,16 @@ class ServiceKeys(ABC):
 
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
         """Return a key that the service unwrapped, now or before."""
-        known = self._known.get((tenant, wrapped))
-        if known is None:
-            known = await asyncio.to_thread(self.ask, "unwrap", tenant, wrapped)
-            if len(known) != KEY_BYTES:
-                problem = f"{len(known)} bytes were unwrapped, and a key has {KEY_BYTES}"
+        key = self._known.get((tenant, wrapped))
+        if key is None:
+            key = await asyncio.to_thread(self.ask, "unwrap", tenant, wrapped)
+            if len(key) != KEY_BYTES:
+                problem = f"{len(key)} bytes were unwrapped, and a key has {KEY_BYTES}"
                 raise Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem)
-            self._known[tenant, wrapped] = known
+            self._known[tenant, wrapped] = key
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
-        return known
+        return key
 
     def is_current(self, wrapped: bytes) -> bool:
         """Return true: which key wraps is the service's own matter."""

@@ -35,9 +35,9 @@ class Signer:
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        made = [Ed25519PrivateKey.from_private_bytes(key) for key in keys]
-        self._first = made[0]
-        self.public = tuple(key.public_key().public_bytes_raw().hex() for key in made)
+        private_keys = [Ed25519PrivateKey.from_private_bytes(key) for key in keys]
+        self._first = private_keys[0]
+        self.public = tuple(key.public_key().public_bytes_raw().hex() for key in private_keys)
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
         """Return a descriptor with the signature."""
@@ -92,4 +92,4 @@ def signed(descriptor: Descriptor) -> bytes:
         descriptor.summary,
     )
     encoded = (text.encode() for text in texts)
-    return _PURPOSE + b"".join(len(one).to_bytes(4, "big") + one for one in encoded)
+    return _PURPOSE + b"".join(len(item).to_bytes(4, "big") + item for item in encoded)

@@ -62,8 +62,8 @@ class VaultKeys(ServiceKeys):
                 plain = base64.b64encode(data).decode()
                 answer = transit.encrypt_data(self._name, plaintext=plain, **common)
                 wrapped = answer["data"]["ciphertext"].encode()
-                found = _VERSION.match(wrapped)
-                self._version = found[0] if found else b""
+                match = _VERSION.match(wrapped)
+                self._version = match[0] if match else b""
                 return wrapped  # type: ignore[no-any-return]
             answer = transit.decrypt_data(
                 self._name, ciphertext=data.decode(errors="replace"), **common
@@ -77,8 +77,8 @@ class VaultKeys(ServiceKeys):
                 raise missing(tenant, problem) from None
             raise wrong(tenant, problem) from None
         except (VaultError, RequestException) as error:
-            said = foreign_text(str(error), _SECRETS) or type(error).__name__
-            raise unavailable(NAME, said) from None
+            message = foreign_text(str(error), _SECRETS) or type(error).__name__
+            raise unavailable(NAME, message) from None
         except (KeyError, TypeError, ValueError):
             raise unavailable(NAME, "it answered something that is no answer") from None
 
