@@ -242,7 +242,7 @@ class Segments:
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
     """Return for each location its bytes, or the reason why they cannot be read."""
 
-    async def one(location: BlobLocation) -> bytes | Refusal:
+    async def read_one(location: BlobLocation) -> bytes | Refusal:
         try:
             return await blobs.get(location)
         except Refusal as refusal:
@@ -257,7 +257,7 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
             raise
     contents: list[bytes | Refusal] = []
     for start in range(0, len(locations), _READS_AT_ONCE):
-        contents += await asyncio.gather(*map(one, locations[start : start + _READS_AT_ONCE]))
+        contents += await asyncio.gather(*map(read_one, locations[start : start + _READS_AT_ONCE]))
     return contents
 
 

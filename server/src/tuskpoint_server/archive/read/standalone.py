@@ -144,7 +144,7 @@ class StandaloneStore:
         part_locations = list(dict.fromkeys(part_list.parts))
         byte_counts = [0] * len(part_locations)
 
-        async def one(number: int, part: BlobLocation) -> bytes:
+        async def fetch_one(number: int, part: BlobLocation) -> bytes:
             def note(count: int) -> None:
                 byte_counts[number] = count
                 progress(sum(byte_counts))
@@ -156,7 +156,7 @@ class StandaloneStore:
                 raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
-        parts = await every(one(number, part) for number, part in enumerate(part_locations))
+        parts = await every(fetch_one(number, part) for number, part in enumerate(part_locations))
         contents = dict(zip(part_locations, parts, strict=True))
         del parts
         try:
