@@ -83,8 +83,8 @@ async def test_a_rebuilt_catalog_has_a_gap_where_a_key_does_not_open(
     assert "does not open" in caplog.text
     assert metric(meter, DAMAGED_KEYS) == 1
     status = await home.archive.status(TENANT)
-    assert [one.checkpoint_id for one in status.first_gaps] == ["0001"]
-    assert [one.checkpoint_id for one in (await home.manifest()).gaps] == ["0001"]
+    assert [gap.checkpoint_id for gap in status.first_gaps] == ["0001"]
+    assert [gap.checkpoint_id for gap in (await home.manifest()).gaps] == ["0001"]
     assert await check_certified(home, gaps=True) == 3
     await home.flush()  # a gap is stored again from the journal
     assert (await home.archive.status(TENANT)).gaps == 0
@@ -95,7 +95,7 @@ async def test_a_copy_whose_segment_does_not_open_is_a_gap_too(home: House) -> N
     await damage(home, 1)
     await rebuild(home)
     status = await home.archive.status(TENANT)
-    assert {one.thread_id for one in status.first_gaps} == {"t", "fork"}
+    assert {gap.thread_id for gap in status.first_gaps} == {"t", "fork"}
     await home.flush()
     assert await check_certified(home) == 4
 
@@ -141,7 +141,7 @@ async def test_a_checkpoint_whose_segment_is_not_recorded_is_a_gap_too(home: Hou
     await edit(home, "DELETE FROM members WHERE kind = 'segment' AND last_seq = 2")
     await rebuild(home)
     status = await home.archive.status(TENANT)
-    assert [one.checkpoint_id for one in status.first_gaps] == ["0001"]
+    assert [gap.checkpoint_id for gap in status.first_gaps] == ["0001"]
     await home.flush()
     assert await check_certified(home) == 4
 
@@ -163,7 +163,9 @@ async def test_a_verification_names_the_segment(home: House) -> None:
     await damage(home, 2)
     verification = await home.archive.verification(TENANT, "t")
     assert verification is not None
-    verdicts = {one.key.checkpoint_id: one.kind async for one in verification.verdicts()}
+    verdicts = {
+        verdict.key.checkpoint_id: verdict.kind async for verdict in verification.verdicts()
+    }
     assert verdicts == {
         "0000": VerdictKind.PASS,
         "0001": VerdictKind.FAIL,
@@ -178,7 +180,7 @@ async def test_a_verification_of_a_copy_names_the_segment_of_its_source(home: Ho
     await damage(home, 1)
     verification = await home.archive.verification(TENANT, "fork")
     assert verification is not None
-    assert [one.kind async for one in verification.verdicts()] == [VerdictKind.FAIL]
+    assert [verdict.kind async for verdict in verification.verdicts()] == [VerdictKind.FAIL]
     [problem] = await verification.journal_problems()
     assert "does not open" in problem
 
@@ -201,5 +203,5 @@ async def test_keys_that_ended_with_their_thread_are_no_damage(
     for name in ("t", "fork"):
         verification = await home.archive.verification(TENANT, name)
         assert verification is not None
-        assert {one.kind async for one in verification.verdicts()} == {VerdictKind.PASS}
+        assert {verdict.kind async for verdict in verification.verdicts()} == {VerdictKind.PASS}
         assert await verification.journal_problems() == ()

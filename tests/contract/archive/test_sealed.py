@@ -40,19 +40,19 @@ async def save(home: House, name: str, thread_id: str, parent: str = "") -> None
 async def known_keys(home: House) -> set[bytes]:
     """Return every key that the journal has, or that the newest catalog leads to."""
     rows = await home.ask("SELECT key FROM members WHERE key IS NOT NULL")
-    found = {bytes(row[0]) for row in rows}
+    keys = {bytes(row[0]) for row in rows}
     catalog = await home.archive.catalog(TENANT)
     assert catalog is not None
     for ref in catalog.catalog.runs.oldest_first():
-        found |= {place.key for place in await members_of(ref, home.store.get)}
+        keys |= {place.key for place in await members_of(ref, home.store.get)}
     async for _, records in read_threads(catalog.catalog.runs, home.store.get):
-        found |= {one.location.key for one in records if isinstance(one, MemberRecord)}
-    return found - {b""}
+        keys |= {record.location.key for record in records if isinstance(record, MemberRecord)}
+    return keys - {b""}
 
 
-def opens(data: bytes, location: BlobLocation, some: bytes) -> bool:
+def opens(data: bytes, location: BlobLocation, data_key: bytes) -> bool:
     try:
-        return bool(opened(data, replace(location, key=some)))
+        return bool(opened(data, replace(location, key=data_key)))
     except Refusal:
         return False
 
@@ -84,18 +84,23 @@ async def test_no_key_opens_what_only_a_deleted_thread_used(
         " JOIN threads AS t ON t.number = m.thread WHERE t.thread_id = 'gone'"
     )
     segments = [BlobLocation(bytes(row[0]), *row[1:]) for row in rows]
-    stored = {one: await home.store.get(one) for one in segments}
+    stored = {location: await home.store.get(location) for location in segments}
     before = await known_keys(home)
     assert len(stored) == 12
-    assert all(any(opens(data, one, some) for some in before) for one, data in stored.items())
+    assert all(
+        any(opens(data, location, data_key) for data_key in before)
+        for location, data in stored.items()
+    )
     await home.journal.removal.delete_thread(TENANT, "gone")
     await home.flush()
     after = await known_keys(home)
-    assert not any(opens(data, one, some) for one, data in stored.items() for some in after)
+    assert not any(
+        opens(data, location, data_key) for location, data in stored.items() for data_key in after
+    )
     catalog = await home.archive.catalog(TENANT)
     assert catalog is not None
     async for thread_id, records in read_threads(catalog.catalog.runs, home.store.get):
-        assert thread_id == "kept" or {type(one) for one in records} == {EndRecord}
+        assert thread_id == "kept" or {type(record) for record in records} == {EndRecord}
     assert await check_certified(home) == 12
 
 
@@ -126,6 +131,6 @@ async def test_what_a_fork_needs_of_a_deleted_thread_stays_readable(home: House)
     await home.flush()
     await home.journal.removal.delete_thread(TENANT, "gone")
     await home.flush()
-    found = await home.from_blobs(key("1", "fork"))
-    assert found.state is not None
+    checkpoint = await home.from_blobs(key("1", "fork"))
+    assert checkpoint.state is not None
     assert await check_certified(home) == 1

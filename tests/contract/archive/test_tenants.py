@@ -97,49 +97,51 @@ STAGES: tuple[Callable[[Tenant], Awaitable[None]], ...] = (
 async def looked_at(home: House) -> dict[str, Any]:
     """Return what is stored of the tenant, and what is said of it."""
     status = await home.archive.status(TENANT)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         name: value for name, value in asdict(status).items() if name not in _LEFT_OUT
     }
     for thread_id in THREADS:
         manifest = await home.manifest(thread_id)
-        found[f"manifest of {thread_id}"] = [
-            (one.incarnation, one.rank, one.identity) for one in manifest.records
+        facts[f"manifest of {thread_id}"] = [
+            (record.incarnation, record.rank, record.identity) for record in manifest.records
         ]
-        found[f"blobs of {thread_id}"] = [
+        facts[f"blobs of {thread_id}"] = [
             shown(await home.from_blobs(CheckpointKey(thread_id, *place)))
             for place in manifest.entries
             if await home.journal.load(TENANT, CheckpointKey(thread_id, *place), View.ENTRY)
         ]
-    del found["catalog"]  # every journal has an ID of its own
+    del facts["catalog"]  # every journal has an ID of its own
     known = await home.archive.catalog(TENANT)
     assert known is not None
     catalog = known.catalog
     levels = [
-        [(one.first, one.last, one.records) for one in level] for level in catalog.runs.levels
+        [(run.first, run.last, run.records) for run in level] for level in catalog.runs.levels
     ]
-    found["catalog"] = (catalog.generation, catalog.number, levels)
-    return found
+    facts["catalog"] = (catalog.generation, catalog.number, levels)
+    return facts
 
 
-async def lived(directory: Path, others: Sequence[tuple[str, bytes, int]]) -> list[dict[str, Any]]:
+async def lived(
+    directory: Path, neighbours: Sequence[tuple[str, bytes, int]]
+) -> list[dict[str, Any]]:
     """Return what one tenant has after each stage.
 
     Args:
         directory: Where the journal lies.
-        others: Name and content of other tenants, and by how many stages they are ahead.
+        neighbours: Name and content of other tenants, and by how many stages they are ahead.
     """
     async with house(directory, MemoryStore(), StillClock()) as home:
-        one = Tenant(home, TENANT, b"state")
-        along = [(lead, Tenant(home, name, content)) for name, content, lead in others]
-        for lead, other in along:
+        tenant = Tenant(home, TENANT, b"state")
+        along = [(lead, Tenant(home, name, content)) for name, content, lead in neighbours]
+        for lead, neighbour in along:
             for stage in STAGES[: max(0, lead)]:
-                await stage(other)
+                await stage(neighbour)
         seen = []
         for number, stage in enumerate(STAGES):
-            await stage(one)
-            for lead, other in along:
+            await stage(tenant)
+            for lead, neighbour in along:
                 if 0 <= number + lead < len(STAGES):
-                    await STAGES[number + lead](other)
+                    await STAGES[number + lead](neighbour)
             seen.append(await looked_at(home))
             home.clock.advance(1)
         return seen
@@ -148,9 +150,9 @@ async def lived(directory: Path, others: Sequence[tuple[str, bytes, int]]) -> li
 async def test_a_tenant_lives_as_if_it_were_alone(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    others = (("ahead", b"ahead", 1), ("behind", b"behind", -1), ("equal", b"state", 0))
+    neighbours = (("ahead", b"ahead", 1), ("behind", b"behind", -1), ("equal", b"state", 0))
     alone = await lived(tmp_path, ())
-    beside = await lived(tmp_path_factory.mktemp("beside"), others)
-    for stage, expected, found in zip(STAGES, alone, beside, strict=True):
+    beside = await lived(tmp_path_factory.mktemp("beside"), neighbours)
+    for stage, expected, actual in zip(STAGES, alone, beside, strict=True):
         for name, value in expected.items():
-            assert found[name] == value, (stage.__name__, name)
+            assert actual[name] == value, (stage.__name__, name)

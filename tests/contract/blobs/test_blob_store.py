@@ -129,23 +129,23 @@ async def test_get_returns_the_bytes_that_were_put(subject: Subject, data: bytes
 
 @pytest.mark.parametrize("standalone", [False, True])
 async def test_bytes_are_reported_as_they_arrive(subject: Subject, standalone: bool) -> None:
-    one = member(os.urandom(5 << 20))
-    [location] = (await subject.store.put([one], standalone=standalone)).locations
+    sample = member(os.urandom(5 << 20))
+    [location] = (await subject.store.put([sample], standalone=standalone)).locations
     counts: list[int] = []
     # Whoever only has an ID and a hash knows no size.
     unsized = replace(location, size=0)
-    assert await subject.store.get(unsized, progress=counts.append) == one.data
+    assert await subject.store.get(unsized, progress=counts.append) == sample.data
     assert counts == sorted(set(counts))
-    assert counts[-1] == len(one.data)
+    assert counts[-1] == len(sample.data)
 
 
 async def test_the_predicted_location_is_right(subject: Subject) -> None:
-    for one, location in zip(
+    for sample, location in zip(
         [member(b"content"), member(b"other")],
         await put(subject.store, member(b"content"), member(b"other")),
         strict=True,
     ):
-        predicted = subject.store.predict(one.sha256, len(one.data))
+        predicted = subject.store.predict(sample.sha256, len(sample.data))
         assert predicted in (location, replace(location, blob_id=""))
 
 
@@ -153,23 +153,23 @@ async def test_many_members_come_back_in_order(subject: Subject) -> None:
     members = [member(b"%d" % number) for number in range(60)]
     locations = await put(subject.store, *members)
     assert [await subject.store.get(location) for location in locations] == [
-        one.data for one in members
+        member.data for member in members
     ]
 
 
 async def test_same_content_twice(subject: Subject) -> None:
-    one = member(b"content")
-    first = await put(subject.store, one, one)
+    sample = member(b"content")
+    first = await put(subject.store, sample, sample)
     assert first[0] == first[1]
-    assert await put(subject.store, one) == (first[0],)
-    assert await subject.store.get(first[0]) == one.data
+    assert await put(subject.store, sample) == (first[0],)
+    assert await subject.store.get(first[0]) == sample.data
 
 
 async def test_puts_of_the_same_content_at_once(subject: Subject) -> None:
-    one = member(b"content" * 1000)
-    outcomes = await asyncio.gather(*(put(subject.store, one) for _ in range(20)))
+    sample = member(b"content" * 1000)
+    outcomes = await asyncio.gather(*(put(subject.store, sample) for _ in range(20)))
     assert len({location for locations in outcomes for location in locations}) == 1
-    assert await subject.store.get(outcomes[0][0]) == one.data
+    assert await subject.store.get(outcomes[0][0]) == sample.data
 
 
 async def test_missing_blob(subject: Subject) -> None:
@@ -221,9 +221,9 @@ async def test_many_are_read_in_the_order_asked_for(subject: Subject) -> None:
 
 async def test_members_in_many_blobs_are_read_at_once(subject: Subject) -> None:
     packs = [[member(b"%d of %d" % (n, pack)) for n in range(5)] for pack in range(4)]
-    locations = [one for pack in packs for one in await put(subject.store, *pack)]
+    locations = [location for pack in packs for location in await put(subject.store, *pack)]
     assert await subject.store.get_many(locations[::-1]) == [
-        one.data for pack in reversed(packs) for one in reversed(pack)
+        member.data for pack in reversed(packs) for member in reversed(pack)
     ]
 
 
@@ -232,8 +232,8 @@ async def test_kinds_are_kept(subject: Subject) -> None:
     receipt = await subject.store.put(members)
     [blob_id] = {location.blob_id for location in receipt.locations}
     listed = await subject.store.list_blob(blob_id)
-    assert {one.location.sha256: one.kind for one in listed} == {
-        one.sha256: one.kind for one in members
+    assert {listing.location.sha256: listing.kind for listing in listed} == {
+        member.sha256: member.kind for member in members
     }
 
 
@@ -283,12 +283,12 @@ async def test_missing_blob_is_neither_listed_nor_renewed(subject: Subject) -> N
 async def test_storing_again_heals(subject: Subject) -> None:
     if subject.store.epoch_s is not None:
         pytest.skip("what is certified is not stored twice: the network keeps it whole")
-    one = member(b"content")
+    sample = member(b"content")
     for damage in (b"Content", b"con"):
-        [location] = await put(subject.store, one)
+        [location] = await put(subject.store, sample)
         subject.overwrite(location, damage)
-        await subject.store.put([one])
-        assert await subject.store.get(location) == one.data
+        await subject.store.put([sample])
+        assert await subject.store.get(location) == sample.data
 
 
 class CountedStore(MemoryStore):
@@ -353,13 +353,13 @@ async def test_least_recently_read_goes_first(tmp_path: Path) -> None:
     inner = CountedStore()
     store = CachedStore(inner, tmp_path, 20)
     contents = (b"1" * 9, b"2" * 9, b"3" * 9, b"4" * 21)
-    one, two, three, large = await put(store, *map(member, contents))
-    for location in (one, two, one, three, large):
+    first, second, third, large = await put(store, *map(member, contents))
+    for location in (first, second, first, third, large):
         await store.get(location)
         assert store.size_bytes <= 20
-    assert set(os.listdir(tmp_path)) == {one.sha256.hex(), three.sha256.hex()}
+    assert set(os.listdir(tmp_path)) == {first.sha256.hex(), third.sha256.hex()}
     reads = inner.reads
-    await store.get(one)
+    await store.get(first)
     assert inner.reads == reads
 
 

@@ -48,18 +48,18 @@ INDEX_DAMAGES: dict[str, tuple[Callable[[bytes], bytes], set[int]]] = {
 async def test_a_damaged_member_is_refused_with_both_hashes_and_alone(
     blobs: DirectoryStore, root: Path
 ) -> None:
-    one, two, three = await put(blobs, *THREE)
-    MemberFile.at(root, two).flip(17)
-    found = MemberFile.at(root, two).read_bytes()
-    for read in (blobs.get(two), blobs.get_many([one, two])):
+    first, second, third = await put(blobs, *THREE)
+    MemberFile.at(root, second).flip(17)
+    damaged_bytes = MemberFile.at(root, second).read_bytes()
+    for read in (blobs.get(second), blobs.get_many([first, second])):
         refused = await refusal_of(read)
         assert refused.reason is Reason.BLOB_HASH_MISMATCH
         assert refused.metadata == {
-            "blob_id": two.blob_id,
-            "expected": two.sha256.hex(),
-            "actual": hashlib.sha256(found).hexdigest(),
+            "blob_id": second.blob_id,
+            "expected": second.sha256.hex(),
+            "actual": hashlib.sha256(damaged_bytes).hexdigest(),
         }
-    assert await blobs.get_many([one, three]) == [b"one", b""]
+    assert await blobs.get_many([first, third]) == [b"one", b""]
 
 
 @pytest.mark.parametrize(("damage", "whole_ones"), INDEX_DAMAGES.values(), ids=INDEX_DAMAGES)
@@ -119,14 +119,14 @@ async def test_storing_again_heals_also_for_whom_has_read_the_damage(
         assert (await refusal_of(store.get(locations[0]))).reason is Reason.BLOB_HASH_MISMATCH
     await put(other, *THREE)
     for store in (blobs, other):
-        assert await store.get_many(locations) == [one.data for one in THREE]
+        assert await store.get_many(locations) == [member.data for member in THREE]
     await other.close()
 
 
 async def test_a_pack_that_was_healed_is_read_though_a_damaged_index_is_known(
     blobs: DirectoryStore, root: Path
 ) -> None:
-    members = sorted((member(b"%d" % n) for n in range(2)), key=lambda one: one.sha256)
+    members = sorted((member(b"%d" % n) for n in range(2)), key=lambda member: member.sha256)
     first, second = await put(blobs, *members)
     file = blob_path(root, first.blob_id)
     whole = file.read_bytes()

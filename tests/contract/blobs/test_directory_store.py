@@ -38,9 +38,12 @@ async def test_a_put_is_one_file_named_by_its_hash(blobs: DirectoryStore, root: 
     whole = file.read_bytes()
     assert file == root / file.name[:2] / blob_id_of(whole)
     assert locations == tuple(
-        BlobLocation(one.sha256, len(one.data), file.name, one.sha256.hex()) for one in THREE
+        BlobLocation(member.sha256, len(member.data), file.name, member.sha256.hex())
+        for member in THREE
     )
-    assert read_pack(whole) == {one.sha256.hex(): (one.data, one.kind.encode()) for one in THREE}
+    assert read_pack(whole) == {
+        member.sha256.hex(): (member.data, member.kind.encode()) for member in THREE
+    }
 
 
 async def test_the_same_members_make_the_same_file(blobs: DirectoryStore, root: Path) -> None:
@@ -64,16 +67,16 @@ async def test_a_member_alone_is_a_file_as_it_is(
 async def test_apart_each_is_a_file_as_it_is(blobs: DirectoryStore, root: Path) -> None:
     receipt = await blobs.put(THREE, standalone=True)
     assert receipt.locations == tuple(
-        BlobLocation(one.sha256, len(one.data), blob_id_of(one.data)) for one in THREE
+        BlobLocation(member.sha256, len(member.data), blob_id_of(member.data)) for member in THREE
     )
-    assert {file.read_bytes() for file in stored_files(root)} == {one.data for one in THREE}
+    assert {file.read_bytes() for file in stored_files(root)} == {member.data for member in THREE}
 
 
 @pytest.mark.parametrize("standalone", [False, True])
 async def test_content_that_looks_like_a_pack_is_not_taken_for_one(
     blobs: DirectoryStore, standalone: bool
 ) -> None:
-    inner = member(pack_of({one.sha256.hex(): (one.data, b"catalog") for one in THREE}))
+    inner = member(pack_of({member.sha256.hex(): (member.data, b"catalog") for member in THREE}))
     [location] = (await blobs.put([inner], standalone=standalone)).locations
     [listed] = await blobs.list_blob(location.blob_id)
     assert (listed.location, listed.kind) == (location, "")
@@ -86,20 +89,20 @@ Events = list[tuple[str, Path]]
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     """What is synced and renamed from here on, in order."""
-    found: Events = []
+    log: Events = []
     rename = os.replace
 
     def sync(descriptor: int) -> None:
-        found.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        log.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
 
     def noted(source: Path, target: Path, **options: int | None) -> None:
-        found.append(("rename", Path(target)))
+        log.append(("rename", Path(target)))
         rename(source, target, **options)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", noted)
     monkeypatch.setattr(Path, "replace", lambda path, target: noted(path, target))
-    return found
+    return log
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name open files")
@@ -111,14 +114,14 @@ async def test_a_put_syncs_one_file_and_one_directory(
     [name, *_] = {location.blob_id for location in await put(blobs, *members)}
     file = blob_path(root, name)
     # The directory is new, so its own name has to last too.
-    first, (second, part), *others = events
+    first, (second, part), *last_events = events
     assert (first, second, part.parent) == (("sync", root), "sync", root / "incoming")
-    assert others == [("rename", file), ("sync", file.parent)]
+    assert last_events == [("rename", file), ("sync", file.parent)]
     events.clear()
     # Also of what was there already: a crash may have come between its name and the sync.
     await put(blobs, *members)
     assert [what for what, _ in events] == ["sync", "rename", "sync"]
-    assert events[1:] == others
+    assert events[1:] == last_events
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name open files")
@@ -251,13 +254,13 @@ async def test_blobs_are_counted_with_size_and_age(blobs: DirectoryStore, root: 
     (root / "incoming" / "half").write_bytes(b"half")
     (root / pack.blob_id[:2] / "notes").write_bytes(b"not ours")
     (root / pack.blob_id[:2] / blob_id_of(b"elsewhere")).write_bytes(b"in the wrong place")
-    found = {file.blob_id: file async for file in blobs.blobs()}
-    assert {name: file.size for name, file in found.items()} == {
+    files = {file.blob_id: file async for file in blobs.blobs()}
+    assert {name: file.size for name, file in files.items()} == {
         path.name: path.stat().st_size
-        for path in (blob_path(root, one.blob_id) for one in (pack, alone))
+        for path in (blob_path(root, location.blob_id) for location in (pack, alone))
     }
-    assert 3600 <= found[pack.blob_id].age_s < 7200
-    assert 0 <= found[alone.blob_id].age_s < 3600
+    assert 3600 <= files[pack.blob_id].age_s < 7200
+    assert 0 <= files[alone.blob_id].age_s < 3600
 
 
 async def test_a_blob_that_goes_while_they_are_counted_is_left_out(
@@ -278,9 +281,9 @@ async def test_a_blob_that_goes_while_they_are_counted_is_left_out(
 
 async def test_a_member_cannot_be_removed_from_a_pack(blobs: DirectoryStore) -> None:
     locations = await put(blobs, *THREE)
-    for one in THREE:
-        assert await blobs.remove(blob_id_of(one.data)) is False
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    for sample in THREE:
+        assert await blobs.remove(blob_id_of(sample.data)) is False
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
 
 
 async def test_a_crash_while_a_blob_is_removed_is_harmless(
@@ -312,7 +315,7 @@ async def test_nothing_is_removed_by_itself(blobs: DirectoryStore, root: Path) -
         again = DirectoryStore(root)
         await put(again, member(b"other"))
         assert await again.get_many([*locations, alone]) == [
-            *(one.data for one in THREE),
+            *(member.data for member in THREE),
             b"content",
         ]
         await again.close()
@@ -325,10 +328,10 @@ def test_another_server_begins_the_directory_between_two_looks(
     shards = DirectoryStore._shards
 
     def look(self: DirectoryStore) -> list[str]:
-        found = shards(self)
+        names = shards(self)
         (root / "layout").write_bytes(b"tuskpoint blobs, layout 1\n")
         (root / "ab").mkdir()
-        return found if listed else shards(self)
+        return names if listed else shards(self)
 
     monkeypatch.setattr(DirectoryStore, "_shards", look)
     DirectoryStore(root)

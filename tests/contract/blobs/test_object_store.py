@@ -71,8 +71,8 @@ async def test_a_bucket_holds_the_same_files_as_a_directory(
     assert receipt == await directory.put(THREE, standalone=standalone)
     names = {f"some/prefix/{path.relative_to(tmp_path)}": path for path in stored_files(tmp_path)}
     names["some/prefix/layout"] = tmp_path / "layout"
-    found = server.objects["bucket"]
-    assert {name: one.data for name, one in found.items()} == {
+    objects = server.objects["bucket"]
+    assert {name: blob.data for name, blob in objects.items()} == {
         name: path.read_bytes() for name, path in names.items()
     }
     await store.close()
@@ -84,22 +84,26 @@ async def test_a_put_is_one_request_and_so_is_reading_it_back(
 ) -> None:
     members = [member(os.urandom(2000)) for _ in range(400)]
     locations = await put(blobs, *members)
-    assert [(one.method, one.headers["if-none-match"]) for one in server.asked] == [("PUT", "*")]
+    assert [(request.method, request.headers["if-none-match"]) for request in server.asked] == [
+        ("PUT", "*")
+    ]
     server.asked.clear()
-    assert await blobs.get_many(locations) == [one.data for one in members]
-    assert [one.method for one in server.asked] == ["GET"]
+    assert await blobs.get_many(locations) == [member.data for member in members]
+    assert [request.method for request in server.asked] == ["GET"]
 
 
 async def test_members_far_apart_are_read_by_separate_requests(
     server: S3Server, blobs: ObjectStore
 ) -> None:
     members = [member(os.urandom(700_000)) for _ in range(9)]
-    locations = sorted(await put(blobs, *members), key=lambda one: one.sha256)
-    data = {one.sha256: one.data for one in members}
+    locations = sorted(await put(blobs, *members), key=lambda location: location.sha256)
+    data = {member.sha256: member.data for member in members}
     server.asked.clear()
     wanted = [locations[number] for number in (7, 4, 5)]
-    assert await blobs.get_many(wanted) == [data[one.sha256] for one in wanted]
-    ranges = [one.headers["range"].removeprefix("bytes=").split("-") for one in server.asked]
+    assert await blobs.get_many(wanted) == [data[location.sha256] for location in wanted]
+    ranges = [
+        request.headers["range"].removeprefix("bytes=").split("-") for request in server.asked
+    ]
     read = sum(int(end) + 1 - int(begin) for begin, end in ranges)
     assert len(ranges) == 3
     assert read == (1 << 20) + 3 * 700_000
@@ -108,17 +112,17 @@ async def test_members_far_apart_are_read_by_separate_requests(
 async def test_a_large_pack_goes_in_parts_and_comes_back_in_ranges(
     server: S3Server, blobs: ObjectStore
 ) -> None:
-    one = member(os.urandom(LARGE))
-    [location] = await put(blobs, one)
-    assert max(len(asked.body) for asked in server.asked) <= 5 << 20
-    assert sum("partNumber" in asked.query for asked in server.asked) == 4
+    sample = member(os.urandom(LARGE))
+    [location] = await put(blobs, sample)
+    assert max(len(request.body) for request in server.asked) <= 5 << 20
+    assert sum("partNumber" in request.query for request in server.asked) == 4
     server.asked.clear()
     counts: list[int] = []
-    assert await blobs.get(location, progress=counts.append) == one.data
+    assert await blobs.get(location, progress=counts.append) == sample.data
     assert counts == sorted(counts)
     assert counts[-1] == LARGE
     assert len(server.asked) == 4
-    assert await put(blobs, one) == (location,)
+    assert await put(blobs, sample) == (location,)
     assert not server.uploads
 
 
@@ -136,28 +140,28 @@ async def test_a_damaged_object_is_healed_by_the_next_put(
     damage(server, locations[0])
     assert (await refusal_of(blobs.renew(locations[0].blob_id))).reason is Reason.BLOB_HASH_MISMATCH
     await put(blobs, *THREE)
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
 
 
 async def test_every_blob_is_listed_and_nothing_else(server: S3Server, blobs: ObjectStore) -> None:
     members = [member(b"%d" % number) for number in range(2100)]
     now = next(iter(server.objects["bucket"].values())).modified
-    for one in members:
-        name = (await blobs.put([one])).locations[0].blob_id if one is members[0] else None
-        name = name or blob_id_of(one.data)
-        server.objects["bucket"][name_of(name)] = Stored(one.data, now - 7200)
+    for sample in members:
+        name = (await blobs.put([sample])).locations[0].blob_id if sample is members[0] else None
+        name = name or blob_id_of(sample.data)
+        server.objects["bucket"][name_of(name)] = Stored(sample.data, now - 7200)
     for other in ("notes", "47/notes", f"zz/{blob_id_of(b'0')}", f"deep/er/{blob_id_of(b'0')}"):
         server.objects["bucket"][other] = Stored(b"not ours", now)
-    found = [file async for file in blobs.blobs()]
-    assert {file.blob_id for file in found} == {blob_id_of(one.data) for one in members}
-    assert all(7200 <= file.age_s < 10_000 for file in found)
-    assert sum(file.size for file in found) == sum(len(one.data) for one in members)
+    files = [file async for file in blobs.blobs()]
+    assert {file.blob_id for file in files} == {blob_id_of(sample.data) for sample in members}
+    assert all(7200 <= file.age_s < 10_000 for file in files)
+    assert sum(file.size for file in files) == sum(len(sample.data) for sample in members)
 
 
 # --- what goes wrong ---------------------------------------------------------------------
 
 
-def cut(asked: Asked, do: Callable[[], Answer]) -> Answer:
+def cut(request: Asked, do: Callable[[], Answer]) -> Answer:
     answer = do()
     return Answer(answer.status, answer.body, answer.headers, cut=len(answer.body) // 2)
 
@@ -177,7 +181,7 @@ async def test_passing_errors_are_retried(
     server.script.extend([fault, fault])
     locations = await put(blobs, *THREE)
     server.script.append(fault)
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
     assert not server.script
     assert len(server.keys()) == 2
 
@@ -185,7 +189,7 @@ async def test_passing_errors_are_retried(
 async def test_a_read_that_breaks_off_goes_on(server: S3Server, blobs: ObjectStore) -> None:
     locations = await put(blobs, *THREE)
     server.script.append(cut)
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
     assert not server.script
 
 
@@ -197,7 +201,7 @@ async def test_a_store_that_stays_busy_is_unavailable(server: S3Server, blobs: O
         assert refusal.reason is Reason.BLOB_UNAVAILABLE
         assert "503 Service Unavailable SlowDown Please reduce" in refusal.message
         assert "\n" not in refusal.message
-    assert 3 <= sum(one.method == "PUT" for one in server.asked) <= 10
+    assert 3 <= sum(request.method == "PUT" for request in server.asked) <= 10
 
 
 async def test_a_conflict_of_puts_is_not_taken_for_a_blob(
@@ -206,7 +210,7 @@ async def test_a_conflict_of_puts_is_not_taken_for_a_blob(
     """AWS answers so if a put or removal of the same name is on its way; nothing is stored."""
     server.script.append(instead(refused(409, "ConditionalRequestConflict")))
     locations = await put(blobs, *THREE)
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
 
 
 async def test_a_store_without_conditions_is_used_without(
@@ -216,12 +220,15 @@ async def test_a_store_without_conditions_is_used_without(
     store = opened(server)
     locations = await put(store, *THREE)
     [other] = await put(store, member(b"content"))
-    assert await store.get_many([*locations, other]) == [*(one.data for one in THREE), b"content"]
-    [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert await store.get_many([*locations, other]) == [
+        *(member.data for member in THREE),
+        b"content",
+    ]
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "If-None-Match" in warning.message
     damage(server, locations[0])
     assert await put(store, *THREE) == locations
-    assert await store.get_many(locations) == [one.data for one in THREE]
+    assert await store.get_many(locations) == [member.data for member in THREE]
     await store.close()
 
 
@@ -317,7 +324,7 @@ def test_a_place_that_does_not_answer_may_be_back() -> None:
 def test_a_place_that_hangs_holds_nobody_up(server: S3Server) -> None:
     answering = threading.Event()
 
-    def hang(_asked: Asked, do: Callable[[], Answer]) -> Answer:
+    def hang(_request: Asked, do: Callable[[], Answer]) -> Answer:
         answering.wait()
         return do()
 
@@ -339,7 +346,7 @@ async def test_a_bucket_that_is_gone_has_lost_no_blob(server: S3Server, blobs: O
     assert (await refusal_of(blobs.get(locations[0]))).reason is Reason.BLOB_UNAVAILABLE
     assert (await refusal_of(blobs.put(THREE))).reason is Reason.BLOB_UNAVAILABLE
     server.objects["bucket"] = server.objects["moved"]
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
 
 
 # --- the layout --------------------------------------------------------------------------
@@ -354,7 +361,7 @@ async def test_nothing_is_put_beside_another_layout(server: S3Server) -> None:
 
 
 def test_another_server_begins_the_bucket_between_two_looks(server: S3Server) -> None:
-    def begin(asked: Asked, do: Callable[[], Answer]) -> Answer:
+    def begin(request: Asked, do: Callable[[], Answer]) -> Answer:
         answer = do()
         server.objects["bucket"]["layout"] = Stored(LAYOUT, 0)
         server.objects["bucket"][name_of(blob_id_of(b"content"))] = Stored(b"content", 0)

@@ -73,7 +73,7 @@ class Bucket:
         return store
 
     def read(self) -> dict[str, bytes]:
-        return {name: one.data for name, one in self.objects.items()}
+        return {name: blob.data for name, blob in self.objects.items()}
 
     def write(self, name: str, data: bytes) -> None:
         self.objects[name] = Stored(data, time.time())
@@ -82,8 +82,8 @@ class Bucket:
         del self.objects[name]
 
     def make_old(self) -> None:
-        for one in self.objects.values():
-            one.modified -= 3600
+        for blob in self.objects.values():
+            blob.modified -= 3600
 
 
 @pytest.fixture(params=["directory", "bucket"])
@@ -106,7 +106,7 @@ async def test_servers_share_a_place(place: Place) -> None:
     [locations] = {receipt.locations for receipt in receipts}
     assert place.read().keys() == {"layout", name_of(locations[0].blob_id)}
     for store in stores:
-        assert await store.get_many(locations) == [one.data for one in THREE]
+        assert await store.get_many(locations) == [member.data for member in THREE]
         await store.close()
 
 
@@ -122,7 +122,7 @@ async def test_removing_takes_one_blob_and_nothing_else(place: Place, blobs: Sto
     assert await blobs.get(alone) == b"content"
     assert place.read() == {"layout": LAYOUT, name_of(alone.blob_id): b"content"}
     assert (await blobs.put(THREE)).locations == locations
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
+    assert await blobs.get_many(locations) == [member.data for member in THREE]
 
 
 async def test_a_blob_that_was_put_recently_is_not_removed(place: Place, blobs: Store) -> None:

@@ -47,7 +47,7 @@ async def test_url_may_go_as_far_as_the_route(kit: PeerKit, suffix: str) -> None
     store = kit.store(peer.url + suffix)
     [location] = (await store.put([member(b"one")])).locations
     assert await store.get(location) == b"one"
-    assert [asked.path.split("/")[1] for asked in peer.asked] == ["v1", "v1"]
+    assert [request.path.split("/")[1] for request in peer.asked] == ["v1", "v1"]
 
 
 async def test_requests_are_measured(kit: PeerKit) -> None:

@@ -37,20 +37,20 @@ UNCONFIRMED = problem(504, "DEADLINE_EXCEEDED", "INSUFFICIENT_CONFIRMATIONS")
 async def test_pack_is_one_put_of_a_quilt_named_by_hashes(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    one, two = member(b"one", "catalog"), member(b"\r\n--two\0")
-    receipt = await store.put([one, two, one])
-    [asked] = peer.asked
-    assert (asked.method, asked.path) == ("PUT", "/v1/quilts")
-    assert sorted(asked.query) == [("epochs", "5"), ("permanent", "true")]
-    assert "authorization" not in asked.headers
-    form = read_form(asked)
-    tags = [{"identifier": one.sha256.hex(), "tags": {"tuskpoint-kind": "catalog"}}]
+    first, second = member(b"one", "catalog"), member(b"\r\n--two\0")
+    receipt = await store.put([first, second, first])
+    [request] = peer.asked
+    assert (request.method, request.path) == ("PUT", "/v1/quilts")
+    assert sorted(request.query) == [("epochs", "5"), ("permanent", "true")]
+    assert "authorization" not in request.headers
+    form = read_form(request)
+    tags = [{"identifier": first.sha256.hex(), "tags": {"tuskpoint-kind": "catalog"}}]
     assert json.loads(form.pop("_metadata")) == tags
-    assert form == {one.sha256.hex(): b"one", two.sha256.hex(): b"\r\n--two\0"}
+    assert form == {first.sha256.hex(): b"one", second.sha256.hex(): b"\r\n--two\0"}
     [blob] = receipt.blobs
     assert receipt.locations == tuple(
         replace(store.predict(each.sha256, len(each.data)), blob_id=blob.blob_id)
-        for each in (one, two, one)
+        for each in (first, second, first)
     )
     assert (blob.size_bytes, blob.cost, blob.epoch, blob.end_epoch) == (11, 1000, 7, 12)
     assert blob.billed_bytes == 66_034_000
@@ -280,8 +280,8 @@ async def test_store_without_publishers_only_reads(kit: PeerKit) -> None:
     assert "no publisher is configured" in refusal.message
 
 
-def claims(asked: Asked) -> dict[str, object]:
-    scheme, _, token = asked.headers["authorization"].partition(" ")
+def claims(request: Asked) -> dict[str, object]:
+    scheme, _, token = request.headers["authorization"].partition(" ")
     assert scheme == "Bearer"
     return jwt.decode(token, SECRET, algorithms=["HS384"], options={"verify_exp": False})
 
@@ -303,12 +303,12 @@ async def test_every_attempt_has_a_token_of_its_own(kit: PeerKit) -> None:
     )
     data = bytes(1 << 20)
     await store.put([member(data)])
-    tokens = [claims(asked) for asked in peer.asked]
+    tokens = [claims(request) for request in peer.asked]
     assert len(tokens) == 4
     assert len({token["jti"] for token in tokens}) == 4
-    for asked, token in zip(peer.asked, tokens, strict=True):
-        assert ("send_object_to", owner) in asked.query
-        size = max(len(asked.body), *map(len, kit.world.blobs.values()))
+    for request, token in zip(peer.asked, tokens, strict=True):
+        assert ("send_object_to", owner) in request.query
+        size = max(len(request.body), *map(len, kit.world.blobs.values()))
         assert {**token, "jti": ""} == {
             "jti": "",
             "iat": 1_700_000_000,
@@ -334,8 +334,8 @@ async def test_a_refused_token_is_reported_with_the_settings_to_check(
 ) -> None:
     peer = await kit.peer()
 
-    def echo(asked: Asked, _: object) -> Reply:
-        message = f"you sent {asked.headers['authorization']} from http://u:p4ss@host/"
+    def echo(request: Asked, _: object) -> Reply:
+        message = f"you sent {request.headers['authorization']} from http://u:p4ss@host/"
         body = json.loads(reply.body) if reply.body.startswith(b"{") else None
         if body is None:
             return Reply(reply.status, reply.body + message.encode())
@@ -347,8 +347,8 @@ async def test_a_refused_token_is_reported_with_the_settings_to_check(
     refusal = await refused(store.put(many(1)), Reason.BLOB_UNAVAILABLE)
     assert advice in refusal.message
     assert "p4ss" not in refusal.message
-    for asked in peer.asked:
-        for part in asked.headers["authorization"].split(" ")[1].split("."):
+    for request in peer.asked:
+        for part in request.headers["authorization"].split(" ")[1].split("."):
             assert part not in refusal.message
     assert SECRET.decode() not in refusal.message
 
@@ -363,7 +363,7 @@ async def test_credentials_of_a_url_are_sent_and_never_shown(
     store = kit.store(url)
     refusal = await refused(store.put(many(1)), Reason.BLOB_UNAVAILABLE)
     basic = "Basic " + base64.b64encode(b"user:p@ss").decode()
-    assert [asked.headers["authorization"] for asked in peer.asked] == [basic]
+    assert [request.headers["authorization"] for request in peer.asked] == [basic]
     for text in (refusal.message, caplog.text, repr(WalrusSettings((url,), (url,)))):
         assert "p%40ss" not in text
         assert "p@ss" not in text

@@ -32,8 +32,8 @@ async def test_one_member_is_one_patch_not_the_quilt(kit: PeerKit) -> None:
     peer.asked.clear()
     location = receipt.locations[7]
     assert await store.get(location) == b"member 7"
-    [asked] = peer.asked
-    assert asked.path == f"/v1/blobs/by-quilt-id/{location.blob_id}/{location.identifier}"
+    [request] = peer.asked
+    assert request.path == f"/v1/blobs/by-quilt-id/{location.blob_id}/{location.identifier}"
 
 
 READ_FAULTS: dict[str, Fault] = {
@@ -85,8 +85,8 @@ async def test_blob_just_stored_may_take_half_a_minute(kit: PeerKit) -> None:
         peer.script.extend([instead(NOT_FOUND)] * 6)
         assert await store.get(location) == data
         assert kit.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
-        assert len({(asked.path, tuple(asked.query)) for asked in peer.asked}) == 7
-        assert {asked.headers["cache-control"] for asked in peer.asked} == {"no-store"}
+        assert len({(request.path, tuple(request.query)) for request in peer.asked}) == 7
+        assert {request.headers["cache-control"] for request in peer.asked} == {"no-store"}
 
 
 async def test_blob_just_stored_and_never_seen(kit: PeerKit) -> None:
@@ -145,7 +145,7 @@ async def test_wrong_bytes_are_refused_with_both_hashes(kit: PeerKit) -> None:
         "actual": hashlib.sha256(b"Content").hexdigest(),
     }
     for peer in (first, second):
-        assert [asked.query for asked in peer.asked] == [[], [("fresh", "1")], [("fresh", "2")]]
+        assert [request.query for request in peer.asked] == [[], [("fresh", "1")], [("fresh", "2")]]
 
 
 async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
@@ -157,7 +157,7 @@ async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
     peer.asked.clear()
     peer.always = instead(Reply(200, b"Content"))
     await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
-    assert [asked.query for asked in peer.asked] == [
+    assert [request.query for request in peer.asked] == [
         [],
         [("skip_consistency_check", "false")],
         [("strict_consistency_check", "true")],
@@ -266,8 +266,8 @@ async def test_quilt_that_cannot_be_read_is_not_waited_for(kit: PeerKit) -> None
     store = kit.store(peer)
     locations = (await store.put(many(10))).locations
 
-    def no_raw_reads(asked: Asked, answer: Callable[[Asked], Reply]) -> Reply:
-        return answer(asked) if "by-quilt-id" in asked.path else Reply(502)
+    def no_raw_reads(request: Asked, answer: Callable[[Asked], Reply]) -> Reply:
+        return answer(request) if "by-quilt-id" in request.path else Reply(502)
 
     peer.always = no_raw_reads
     assert await store.get_many(locations) == [each.data for each in many(10)]

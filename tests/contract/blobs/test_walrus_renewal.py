@@ -83,10 +83,10 @@ async def test_quilt_too_large_to_be_read_whole_is_renewed_by_patches(
     peer = await kit.peer()
     members = [member(b"one", "catalog"), member(b"two")]
     first = await kit.store(peer).put(members)
-    peer.always = lambda asked, answer: (
+    peer.always = lambda request, answer: (
         problem(403, "SIZE_EXCEEDED", "BLOB_TOO_LARGE")
-        if too_large and asked.route[:2] == ("v1", "blobs") and len(asked.route) == 3
-        else answer(asked)
+        if too_large and request.route[:2] == ("v1", "blobs") and len(request.route) == 3
+        else answer(request)
     )
     store = kit.store(peer, max_body_bytes=100_000)
     renewed = await store.renew(first.blobs[0].blob_id)

@@ -70,12 +70,12 @@ async def test_limits_are_those_of_walrus(kit: EmulatorKit, members: list[BlobMe
 async def test_largest_member_fits_a_blob_of_its_own(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
-    one = member(bytes(MAX_MEMBER_BYTES))
-    [location] = (await store.put([one, member(b"")], standalone=True)).locations[:1]
+    largest = member(bytes(MAX_MEMBER_BYTES))
+    [location] = (await store.put([largest, member(b"")], standalone=True)).locations[:1]
     assert location.identifier == ""
-    assert await store.get(location) == one.data
+    assert await store.get(location) == largest.data
     [listed] = await store.list_blob(location.blob_id)
-    assert listed.location.sha256 == one.sha256
+    assert listed.location.sha256 == largest.sha256
 
 
 STORE_FAULTS = {
@@ -196,13 +196,13 @@ async def test_publisher_that_asks_for_tokens(kit: EmulatorKit) -> None:
 async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(cdn=CdnSettings())
     store = kit.store(emulator)
-    one = member(b"content")
+    sample = member(b"content")
     for apart in (False, True):
         # The ID is known before the upload only to who has seen it stored elsewhere.
         elsewhere = WalrusEmulator()
         async with elsewhere:
-            [location] = (await kit.store(elsewhere).put([one], standalone=apart)).locations
+            [location] = (await kit.store(elsewhere).put([sample], standalone=apart)).locations
         await refused(store.get(location), Reason.BLOB_NOT_FOUND)
-        assert (await store.put([one], standalone=apart)).locations == (location,)
+        assert (await store.put([sample], standalone=apart)).locations == (location,)
         assert await store.get(location) == b"content"
         await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)

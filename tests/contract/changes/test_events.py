@@ -27,14 +27,14 @@ FOREVER = 1e9
 
 async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[EventKind, str, int]]:
     """Return kind, checkpoint and number of the deleted of each event."""
-    found = await events(journal, thread_id)
-    return [(one.kind, one.key.checkpoint_id, one.deleted) for one in found]
+    thread_events = await events(journal, thread_id)
+    return [(event.kind, event.key.checkpoint_id, event.deleted) for event in thread_events]
 
 
 async def extent(journal: Journal, thread_id: str = "t") -> Extent:
-    found = await journal.events.kept(TENANT, thread_id)
-    assert found is not None
-    return Extent(*(getattr(found, name) for name in Extent._fields))
+    log_extent = await journal.events.kept(TENANT, thread_id)
+    assert log_extent is not None
+    return Extent(*(getattr(log_extent, name) for name in Extent._fields))
 
 
 # --- one number, one event -----------------------------------------------------------------
@@ -65,10 +65,10 @@ async def test_each_kind_of_change_is_an_event(
         (DELETED, "", 1),
         (ENDED, "", 1),
     ]
-    found = await events(journal)
-    assert [one.seq for one in found] == list(range(1, 11))
-    assert {one.incarnation for one in found} == {1}
-    assert [clock.now_us - one.created_us for one in found] == [5_000_000] * 4 + [0] * 6
+    thread_events = await events(journal)
+    assert [event.seq for event in thread_events] == list(range(1, 11))
+    assert {event.incarnation for event in thread_events} == {1}
+    assert [clock.now_us - event.created_us for event in thread_events] == [5_000_000] * 4 + [0] * 6
 
 
 async def test_a_call_that_changes_nothing_is_no_event(
@@ -128,7 +128,7 @@ async def test_writes_that_overtake_the_next_incarnation_belong_to_it(
     assert await extent(journal) == Extent(
         2, deleted=False, begun_seq=2, compacted_seq=0, certified_seq=0, seq=4
     )
-    assert [one.incarnation for one in await events(journal)] == [1, 1, 2, 2]
+    assert [event.incarnation for event in await events(journal)] == [1, 1, 2, 2]
 
 
 # --- copies --------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ async def test_a_copy_over_an_empty_thread_ends_its_incarnation(
         (ENDED, "", 0),
         (SAVED, "a", 0),
     ]
-    assert [one.incarnation for one in await events(journal, "copy")] == [1, 1, 2]
+    assert [event.incarnation for event in await events(journal, "copy")] == [1, 1, 2]
     assert (await extent(journal, "copy")).begun_seq == 2
 
 
@@ -187,7 +187,7 @@ async def test_certification_moves_the_watermark_and_is_no_event(tmp_path: Path)
         assert (await journal.events.after(TENANT, "t", 0, 9)).certified_seq == 0
         await home.flush()
         assert await journal.events.after(TENANT, "t", 2, 9) == News((), 2)
-        assert [one.seq for one in await events(journal)] == [1, 2]
+        assert [event.seq for event in await events(journal)] == [1, 2]
         after = await journal.thread(TENANT, "t")
         assert before is not None
         assert after is not None
@@ -195,15 +195,15 @@ async def test_certification_moves_the_watermark_and_is_no_event(tmp_path: Path)
         assert (before.uncertified_count, after.uncertified_count) == (2, 0)
         await save(journal, draft("c", "b"))
         news = await journal.events.after(TENANT, "t", 2, 9)
-        assert ([one.seq for one in news.events], news.certified_seq) == ([3], 2)
+        assert ([event.seq for event in news.events], news.certified_seq) == ([3], 2)
 
 
 async def test_a_read_of_events_is_bounded(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", "b"))
     first = await journal.events.after(TENANT, "t", 0, 2)
-    assert [one.seq for one in first.events] == [1, 2]
+    assert [event.seq for event in first.events] == [1, 2]
     rest = await journal.events.after(TENANT, "t", 2, 2)
-    assert [one.seq for one in rest.events] == [3]
+    assert [event.seq for event in rest.events] == [3]
 
 
 # --- compaction ----------------------------------------------------------------------------
@@ -222,4 +222,4 @@ async def test_a_read_past_dropped_events_raises(tmp_path: Path) -> None:
                 await events(journal, after=1)
             assert caught.value.kept.compacted_seq == 2
             await save(journal, draft("c", "b"))
-        assert [one.seq for one in await events(journal, after=2)] == [3]
+        assert [event.seq for event in await events(journal, after=2)] == [3]

@@ -47,19 +47,19 @@ class WatchedWorld(World):
         self.house: House = self.enter(house(self.directory, MemoryStore()))
 
 
-def check_log(found: Sequence[Event], kept: Extent) -> None:
+def check_log(events: Sequence[Event], kept: Extent) -> None:
     """Check what holds for the events of every thread at every time."""
-    numbers = [one.seq for one in found]
+    numbers = [event.seq for event in events]
     assert numbers == list(range(kept.compacted_seq + 1, kept.seq + 1))
-    for earlier, later in pairwise(found):
+    for earlier, later in pairwise(events):
         assert later.incarnation >= earlier.incarnation
         assert (later.incarnation > earlier.incarnation) == (earlier.kind is ENDED)
-    if found and found[-1].kind is ENDED:
+    if events and events[-1].kind is ENDED:
         # A copy of a thread without checkpoints begins an incarnation without events.
         assert kept.deleted or kept.begun_seq == kept.seq
-    for one in found:
-        begun = one.seq > kept.begun_seq
-        assert (one.incarnation == kept.incarnation + kept.deleted) == begun
+    for event in events:
+        begun = event.seq > kept.begun_seq
+        assert (event.incarnation == kept.incarnation + kept.deleted) == begun
 
 
 class Lives(RuleBasedStateMachine):
@@ -106,7 +106,7 @@ class Lives(RuleBasedStateMachine):
         delta: bool,
         label: str,
     ) -> None:
-        one = draft(
+        checkpoint = draft(
             checkpoint_id,
             parent_id,
             {"x": data} if not delta or not parent_id else {},
@@ -116,7 +116,7 @@ class Lives(RuleBasedStateMachine):
             delta=("x",) if delta else (),
             label=label,
         )
-        self.make(made(self.journal.save_checkpoint, TENANT, one))
+        self.make(made(self.journal.save_checkpoint, TENANT, checkpoint))
 
     @rule(thread=a_thread, ns=a_namespace, checkpoint_id=an_id, data=st.binary(max_size=1))
     def save_writes(self, thread: str, ns: str, checkpoint_id: str, data: bytes) -> None:
@@ -186,11 +186,11 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def every_number_is_one_event(self) -> None:
         for thread in THREADS:
-            found, kept, _ = self.world.run(self.journal.database.query(all_of(self.name(thread))))
+            events, kept, _ = self.world.run(self.journal.database.query(all_of(self.name(thread))))
             if kept is None:
-                assert found == []
+                assert events == []
             else:
-                check_log(found, kept)
+                check_log(events, kept)
                 assert kept.begun_seq <= kept.seq
                 assert kept.certified_seq <= kept.seq
 
@@ -198,10 +198,12 @@ class Lives(RuleBasedStateMachine):
     def what_is_seen_was_logged(self) -> None:
         """The number of a row is that of an event that names its checkpoint, or is gone."""
         for thread in THREADS:
-            found, kept, rows = self.world.run(
+            events, kept, rows = self.world.run(
                 self.journal.database.query(all_of(self.name(thread)))
             )
-            named = {(one.seq, one.key.checkpoint_ns, one.key.checkpoint_id) for one in found}
+            named = {
+                (event.seq, event.key.checkpoint_ns, event.key.checkpoint_id) for event in events
+            }
             for seq, *place in rows:
                 assert kept is not None
                 assert (seq, *place) in named or seq <= kept.compacted_seq
@@ -225,7 +227,7 @@ def all_of(thread_id: str) -> Callable[[Connection], Everything]:
         rows = connection.execute(
             select(schema.changes).where(changes.thread == thread[0]).order_by(changes.seq)
         )
-        found = [
+        events = [
             Event(
                 EventKind(row.kind),
                 row.seq,
@@ -245,7 +247,7 @@ def all_of(thread_id: str) -> Callable[[Connection], Everything]:
                 )
             )
         ]
-        return found, Extent(*thread[1:]), numbers
+        return events, Extent(*thread[1:]), numbers
 
     return work
 

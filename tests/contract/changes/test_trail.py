@@ -59,5 +59,5 @@ async def test_users_do_not_see_its_thread(journal: Journal) -> None:
     await save(journal, draft("a"))
     await TrailRows(journal.database).append(TENANT, [{"n": 1}])
     listed = await journal.list_threads(TENANT, ThreadQuery(), "", 10)
-    assert [one.thread_id for one in listed] == ["t"]
+    assert [thread.thread_id for thread in listed] == ["t"]
     assert len(await ids(journal, THREAD)) == 1

@@ -29,7 +29,7 @@ async def test_a_waiter_is_woken_by_a_commit(journal: Journal) -> None:
         waiting = asyncio.create_task(waiter.wait(60))
         await save(journal, draft("a"))
         assert await waiting
-        assert [one.seq for one in await events(journal)] == [1]
+        assert [event.seq for event in await events(journal)] == [1]
         await save(journal, draft("b", "a"))
         assert await waiter.wait(0), "what happened before the wait counts"
         assert not await waiter.wait(0)
@@ -58,11 +58,11 @@ async def test_waiters_of_other_threads_are_not_woken(journal: Journal) -> None:
 
 async def test_all_changes_of_a_batch_wake(journal: Journal) -> None:
     subscribe = journal.events.subscribe
-    with subscribe(TENANT, "one") as one, subscribe(TENANT, "two") as two:
+    with subscribe(TENANT, "one") as first, subscribe(TENANT, "two") as second:
         saves = [save(journal, draft("a", thread_id=name)) for name in ("one", "two")]
         await asyncio.gather(*saves)
-        assert await one.wait(0)
-        assert await two.wait(0)
+        assert await first.wait(0)
+        assert await second.wait(0)
 
 
 async def test_a_copy_and_a_certification_wake(tmp_path: Path) -> None:

@@ -33,14 +33,16 @@ def generated(second: int, entropy: int = 0) -> str:
     return mint_checkpoint_id(second * SECOND_US, entropy or second, "")
 
 
-def step(checkpoint_id: str, parent_id: str = "", *given: Any, **more: Any) -> IncomingCheckpoint:
-    return draft(checkpoint_id, parent_id, *given, continues=True, raises_id=True, **more)
+def step(
+    checkpoint_id: str, parent_id: str = "", *arguments: Any, **more: Any
+) -> IncomingCheckpoint:
+    return draft(checkpoint_id, parent_id, *arguments, continues=True, raises_id=True, **more)
 
 
 def versions(checkpoint: Checkpoint | None) -> dict[str, Version | None]:
     assert checkpoint is not None
     assert checkpoint.state is not None
-    return {one.name: one.version for one in checkpoint.state.channels}
+    return {channel.name: channel.version for channel in checkpoint.state.channels}
 
 
 async def save(journal: Journal, sent: IncomingCheckpoint) -> Saved:
@@ -77,12 +79,12 @@ async def test_many_callers_who_know_nothing_of_each_other_are_all_saved(
     journal: Journal,
 ) -> None:
     sent = [step(generated(64 - n), "", (channel("x", b"%d" % n, 1),)) for n in range(64)]
-    saves = await asyncio.gather(*(save(journal, one) for one in sent))
-    line = sorted(saves, key=lambda one: one.seq)
-    ids = [one.key.checkpoint_id for one in line]
+    saves = await asyncio.gather(*(save(journal, checkpoint) for checkpoint in sent))
+    line = sorted(saves, key=lambda save: save.seq)
+    ids = [save.key.checkpoint_id for save in line]
     assert ids == sorted(set(ids))
-    assert [one.parent_id for one in line] == ["", *ids[:-1]]
-    proposed = [one.key.checkpoint_id for one in sent]
+    assert [save.parent_id for save in line] == ["", *ids[:-1]]
+    proposed = [checkpoint.key.checkpoint_id for checkpoint in sent]
     assert set(map(random_end_of, ids)) == set(map(random_end_of, proposed))
     assert all(map(is_generated, ids))
     newest = await load(journal, key(ids[-1]))
@@ -140,8 +142,8 @@ async def test_versions_go_on_in_the_kind_of_the_latest(
 async def test_versions_that_cannot_go_on_are_refused(
     journal: Journal, given: tuple[Version, Version]
 ) -> None:
-    one, other = given
-    await save(journal, draft("a", "", (channel("x", b"1", one), channel("y", b"1", other))))
+    version, other = given
+    await save(journal, draft("a", "", (channel("x", b"1", version), channel("y", b"1", other))))
     sent = draft("b", "", (channel("x", b"2", 1),), continues=True)
     refusal = await refused(journal.save_checkpoint(TENANT, sent), Reason.INVALID_FIELD)
     assert "cannot be incremented" in refusal.message

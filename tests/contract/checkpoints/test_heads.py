@@ -30,8 +30,8 @@ def head_of(journal: Journal, checkpoint_id: str = "", ns: str = "") -> RawCheck
 
 async def kept(journal: Journal) -> list[str]:
     """Return the IDs of what is in memory, which must be what the database has."""
-    found = await check_heads(journal.database, TENANT, PLACES)
-    return [of.checkpoint_id for of in found]
+    head_keys = await check_heads(journal.database, TENANT, PLACES)
+    return [head_key.checkpoint_id for head_key in head_keys]
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,10 @@ async def test_a_save_its_writes_and_its_label_are_in_memory(journal: Journal) -
     assert await kept(journal) == ["b"]
     await journal.set_label(TENANT, key("", "t"), "named")
     assert await kept(journal) == ["b"]
-    found = head_of(journal)
-    assert found is not None
-    assert found.entry.label == "named"
-    assert [one.value.data for one in found.writes] == [PACKED + b"4", b"3"]
+    head = head_of(journal)
+    assert head is not None
+    assert head.entry.label == "named"
+    assert [write.value.data for write in head.writes] == [PACKED + b"4", b"3"]
     assert head_of(journal, "a") is None
 
 
@@ -190,7 +190,7 @@ async def test_a_commit_that_fails_leaves_nothing(
     with pytest.raises(Refusal):
         await journal.save_writes(TENANT, key("a", "t"), [write("x", b"2")])
     monkeypatch.undo()
-    found = head_of(journal)
-    assert found is None or not found.writes
+    head = head_of(journal)
+    assert head is None or not head.writes
     await journal.save_writes(TENANT, key("a", "t"), [write("x", b"3")])
     assert await kept(journal) == ["a"]

@@ -42,7 +42,7 @@ async def listed(
     view: View = View.ENTRY,
 ) -> list[Place]:
     """Return (ID, thread, namespace) of all pages."""
-    found: list[Place] = []
+    places: list[Place] = []
     position: ListPosition | None = None
     while True:
         page = await journal.read_page(
@@ -51,9 +51,9 @@ async def listed(
         assert len(page.checkpoints) <= max_count
         for checkpoint in page.checkpoints:
             k = checkpoint.entry.key
-            found.append((k.checkpoint_id, k.thread_id, k.checkpoint_ns))
+            places.append((k.checkpoint_id, k.thread_id, k.checkpoint_ns))
         if page.next is None:
-            return found
+            return places
         position = page.next
 
 
@@ -179,7 +179,7 @@ async def test_nothing_of_another_tenant_is_listed(several: Journal) -> None:
         page = await several.read_page(
             "another", query, View.FULL, None, max_count=9, max_bytes=10**9
         )
-        assert [one.entry.key for one in page.checkpoints] == [key("d")]
+        assert [checkpoint.entry.key for checkpoint in page.checkpoints] == [key("d")]
 
 
 # --- replay --------------------------------------------------------------------------------
@@ -189,18 +189,22 @@ async def replayed(
     journal: Journal, query: CheckpointQuery, *, max_count: int = 1000, max_bytes: int = 10**9
 ) -> list[tuple[str, str, bytes]]:
     """Return (ID, namespace, data) of all pages."""
-    found: list[tuple[str, str, bytes]] = []
+    rows: list[tuple[str, str, bytes]] = []
     position: ListPosition | None = None
     while True:
         page = await journal.read_page(
             TENANT, query, View.FULL, position, max_count=max_count, max_bytes=max_bytes
         )
-        found += (
-            (one.entry.key.checkpoint_id, one.entry.key.checkpoint_ns, data_of(one)["x"])
-            for one in page.checkpoints
+        rows += (
+            (
+                checkpoint.entry.key.checkpoint_id,
+                checkpoint.entry.key.checkpoint_ns,
+                data_of(checkpoint)["x"],
+            )
+            for checkpoint in page.checkpoints
         )
         if page.next is None:
-            return found
+            return rows
         position = page.next
 
 
@@ -220,8 +224,8 @@ async def test_a_replay_goes_from_the_least_id_to_the_greatest(
         (CheckpointQuery("never was"), []),
     ):
         query = replace(query, replayed=True)
-        found = await replayed(several, query, max_count=max_count, max_bytes=max_bytes)
-        assert found == expected
+        rows = await replayed(several, query, max_count=max_count, max_bytes=max_bytes)
+        assert rows == expected
 
 
 # --- threads -------------------------------------------------------------------------------
@@ -241,8 +245,8 @@ async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
         )
 
     async def names(query: ThreadQuery, after: str = "", limit: int = 9) -> str:
-        found = await journal.list_threads(TENANT, query, after, limit)
-        return "".join(thread.thread_id for thread in found)
+        threads = await journal.list_threads(TENANT, query, after, limit)
+        return "".join(thread.thread_id for thread in threads)
 
     assert await names(ThreadQuery()) == "abcd"
     assert await names(ThreadQuery(), limit=2) == "ab"
@@ -268,12 +272,12 @@ async def test_threads_are_listed_by_their_last_change_in_pages(
             None if second is None else begun + second * 1_000_000 for second in (since, until)
         )
         query = ThreadQuery(since_us=since_us, until_us=until_us, latest_first=True)
-        found = await journal.list_threads(TENANT, query, (), size)
+        threads = await journal.list_threads(TENANT, query, (), size)
         for _ in range(6):
-            if found:
-                place = (found[-1].updated_us, found[-1].thread_id)
-                found += await journal.list_threads(TENANT, query, place, size)
-        return "".join(one.thread_id for one in found)
+            if threads:
+                place = (threads[-1].updated_us, threads[-1].thread_id)
+                threads += await journal.list_threads(TENANT, query, place, size)
+        return "".join(thread.thread_id for thread in threads)
 
     assert await listed() == "acdebf"
     assert await listed(since=1) == "acde"
@@ -294,13 +298,13 @@ async def test_a_thread_that_changes_between_pages_may_be_missed(
     await save(journal, draft("2", thread_id="d"), draft("2", thread_id="a"))
     place = (first[-1].updated_us, first[-1].thread_id)
     rest = await journal.list_threads(TENANT, latest, place, 2)
-    assert [one.thread_id for one in (*first, *rest)] == ["d", "c", "b"]
+    assert [thread.thread_id for thread in (*first, *rest)] == ["d", "c", "b"]
 
 
 async def test_every_change_makes_its_thread_the_latest(
     journal: Journal, lineage: LineageRows, removal: RemovalRows, clock: Clock
 ) -> None:
-    asked = request(TENANT, "", "CreateHandoff")
+    handoff_request = request(TENANT, "", "CreateHandoff")
     changes: list[Callable[[], Awaitable[object]]] = [
         lambda: journal.save_checkpoint(TENANT, draft("2", "1")),
         lambda: journal.save_writes(TENANT, key("2"), [write("x", b"1")]),
@@ -308,7 +312,7 @@ async def test_every_change_makes_its_thread_the_latest(
         lambda: removal.set_retention(TENANT, "t", 60),
         lambda: removal.set_searchable(TENANT, "t", False),
         lambda: journal.handoffs.keep_handoff(
-            asked, key("2"), BlobLocation(bytes(32), 1, "blob"), None, b"", content_seq=2
+            handoff_request, key("2"), BlobLocation(bytes(32), 1, "blob"), None, b"", content_seq=2
         ),
         lambda: removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST),
         lambda: lineage.rollback(TENANT, key("2"), "", None, {}),
@@ -319,9 +323,9 @@ async def test_every_change_makes_its_thread_the_latest(
         await save(journal, draft("1", thread_id="other"))
         clock.advance(1)
         await change()
-        found = await journal.list_threads(TENANT, ThreadQuery(latest_first=True), (), 9)
-        assert [one.thread_id for one in found] == ["t", "other"]
-        assert found[0].updated_us == clock.now_us == (await thread_of(journal)).updated_us
+        threads = await journal.list_threads(TENANT, ThreadQuery(latest_first=True), (), 9)
+        assert [thread.thread_id for thread in threads] == ["t", "other"]
+        assert threads[0].updated_us == clock.now_us == (await thread_of(journal)).updated_us
 
 
 async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:
@@ -368,14 +372,14 @@ async def entries(journal: Journal) -> dict[str, Entry]:
     full = await journal.read_page(
         TENANT, CheckpointQuery(), View.FULL, None, max_count=99, max_bytes=10**9
     )
-    found = [one.entry for one in page.checkpoints]
-    assert [one.entry for one in full.checkpoints] == found
-    for entry in found:
+    page_entries = [checkpoint.entry for checkpoint in page.checkpoints]
+    assert [checkpoint.entry for checkpoint in full.checkpoints] == page_entries
+    for entry in page_entries:
         for view in (View.ENTRY, View.FULL):
             loaded = await journal.load(TENANT, entry.key, view)
             assert loaded is not None
             assert loaded.entry == entry
-    return {entry.key.checkpoint_id: entry for entry in found}
+    return {entry.key.checkpoint_id: entry for entry in page_entries}
 
 
 async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
@@ -388,24 +392,24 @@ async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation
 async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("d", "c"))
     assert await standing(journal) == dict.fromkeys("abcd", (False, ()))
-    one = await certify(journal, "one", 1, 2)
-    two = await certify(journal, "two", 3, 3)
+    first = await certify(journal, "one", 1, 2)
+    second = await certify(journal, "two", 3, 3)
     await journal.save_writes(TENANT, key("a"), [write("x", b"late")])
     assert await standing(journal) == {
-        "a": (False, (one,)),
-        "b": (True, (one,)),
-        "c": (True, (two,)),
+        "a": (False, (first,)),
+        "b": (True, (first,)),
+        "c": (True, (second,)),
         "d": (False, ()),
     }
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert (detail.checkpoint_count, detail.uncertified_count) == (4, 2)
-    three = await certify(journal, "three", 4, 5)
+    third = await certify(journal, "three", 4, 5)
     assert await standing(journal) == {
-        "a": (True, (one, three)),
-        "b": (True, (one,)),
-        "c": (True, (two,)),
-        "d": (True, (three,)),
+        "a": (True, (first, third)),
+        "b": (True, (first,)),
+        "c": (True, (second,)),
+        "d": (True, (third,)),
     }
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
@@ -416,10 +420,10 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
 
 async def test_a_gap_is_not_certified(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"))
-    one = await certify(journal, "one", 1, 2)
+    segment = await certify(journal, "one", 1, 2)
     number = (await row_of(journal)).number
     await journal.database.transact(lambda batch: insert_gap(batch.connection, number, "a"))
-    assert await standing(journal) == {"a": (False, ()), "b": (True, (one,))}
+    assert await standing(journal) == {"a": (False, ()), "b": (True, (segment,))}
 
 
 async def test_the_journal_reports_its_size(journal: Journal) -> None:

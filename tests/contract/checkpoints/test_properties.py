@@ -54,12 +54,12 @@ class Stored:
 
 async def remove_unneeded(journal: Journal) -> None:
     """Remove the values that nothing needs, of each family."""
-    found = await journal.database.query(
+    families = await journal.database.query(
         lambda connection: list(
             connection.execute(select(schema.contents.c.family).distinct()).scalars()
         )
     )
-    for family in found:
+    for family in families:
         await garbage_collection.remove_unneeded(journal.database, family)
 
 
@@ -184,10 +184,10 @@ class Threads(RuleBasedStateMachine):
         stored = self.model[thread].get(place)
         writes = stored.writes if stored is not None else self.early[thread].setdefault(place, {})
         changed = False
-        for one in drafts:
-            slot = (one.task_id, one.idx)
-            [kept] = as_loaded(one)
-            if slot not in writes or (one.idx < 0 and writes[slot] != kept):
+        for write_draft in drafts:
+            slot = (write_draft.task_id, write_draft.idx)
+            [kept] = as_loaded(write_draft)
+            if slot not in writes or (write_draft.idx < 0 and writes[slot] != kept):
                 writes[slot] = kept
                 changed = True
         if changed:
@@ -202,7 +202,11 @@ class Threads(RuleBasedStateMachine):
     def prune(self, thread: str) -> None:
         stored = self.model[thread]
         latest = {ns: max(i for n, i in stored if n == ns) for ns in {n for n, _ in stored}}
-        kept = {place: one for place, one in stored.items() if latest[place[0]] == place[1]}
+        kept = {
+            place: checkpoint
+            for place, checkpoint in stored.items()
+            if latest[place[0]] == place[1]
+        }
         removed = self.run(
             self.journal.removal.prune_thread(
                 TENANT, self.thread_id(thread), PruneStrategy.KEEP_LATEST
@@ -238,13 +242,13 @@ class Threads(RuleBasedStateMachine):
         detail = self.run(self.journal.thread(TENANT, self.thread_id(thread)))
         assert detail is not None
         self.seq[thread] = detail.thread.seq
-        for (ns, name), one in self.model[thread].items():
+        for (ns, name), checkpoint in self.model[thread].items():
             loaded = self.run(
                 self.journal.load(TENANT, key(name, self.thread_id(thread), ns), View.ENTRY)
             )
             assert loaded is not None
-            one.seq = self.row_seq[thread, (ns, name)] = loaded.entry.seq
-        numbers = [one.seq for one in self.model[thread].values()]
+            checkpoint.seq = self.row_seq[thread, (ns, name)] = loaded.entry.seq
+        numbers = [checkpoint.seq for checkpoint in self.model[thread].values()]
         assert len(set(numbers)) == len(numbers)
         assert all(0 < number <= detail.thread.seq for number in numbers)
 
@@ -274,11 +278,11 @@ class Threads(RuleBasedStateMachine):
                     max_bytes=10**9,
                 )
             )
-            found = {}
+            actual = {}
             for checkpoint in page.checkpoints:
                 entry = checkpoint.entry
                 assert checkpoint.state is not None
-                found[(entry.key.checkpoint_ns, entry.key.checkpoint_id)] = (
+                actual[(entry.key.checkpoint_ns, entry.key.checkpoint_id)] = (
                     entry.parent_id,
                     [
                         (c.name, c.version, c.value.data if c.value else None)
@@ -287,14 +291,14 @@ class Threads(RuleBasedStateMachine):
                     entry.seq,
                     checkpoint.writes,
                 )
-            assert found == {
+            assert actual == {
                 place: (
-                    one.parent_id,
-                    [(name, *content) for name, content in one.channels.items()],
-                    one.seq,
-                    tuple(sorted(one.writes.values(), key=write_order)),
+                    checkpoint.parent_id,
+                    [(name, *content) for name, content in checkpoint.channels.items()],
+                    checkpoint.seq,
+                    tuple(sorted(checkpoint.writes.values(), key=write_order)),
                 )
-                for place, one in stored.items()
+                for place, checkpoint in stored.items()
             }
 
 

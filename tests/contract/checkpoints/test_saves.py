@@ -99,8 +99,8 @@ async def test_an_entry_holds_no_state(journal: Journal) -> None:
 
 async def test_a_missing_checkpoint_is_none(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a"))
-    for of in (key("b"), key("a", "other"), key("a", "t", "ns"), key("", "other")):
-        assert await absent(journal, of)
+    for missing_key in (key("b"), key("a", "other"), key("a", "t", "ns"), key("", "other")):
+        assert await absent(journal, missing_key)
     assert await journal.load("another tenant", key("a"), View.FULL) is None
 
 
@@ -239,7 +239,7 @@ async def test_inheritance_asks_for_the_same_version(
 async def test_missing_values_are_named_all_at_once(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
     await journal.save_checkpoint("stranger", draft("a", "", {"x": b"theirs"}))
-    asked = draft(
+    checkpoint = draft(
         "b",
         "a",
         (
@@ -249,15 +249,18 @@ async def test_missing_values_are_named_all_at_once(journal: Journal) -> None:
             by_digest("known", b"1"),
         ),
     )
-    refusal = await refused(journal.save_checkpoint(TENANT, asked), Reason.VALUES_MISSING)
+    refusal = await refused(journal.save_checkpoint(TENANT, checkpoint), Reason.VALUES_MISSING)
     assert [violation.field for violation in refusal.violations] == ["new", "foreign"]
     assert await absent(journal, key("b"))
 
 
 async def test_a_parent_elsewhere_gives_nothing(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
-    for asked in (draft("b", "a", {"x": INHERIT}, ns="inner"), draft("b", "?", {"x": INHERIT})):
-        await refused(journal.save_checkpoint(TENANT, asked), Reason.VALUES_MISSING)
+    for checkpoint in (
+        draft("b", "a", {"x": INHERIT}, ns="inner"),
+        draft("b", "?", {"x": INHERIT}),
+    ):
+        await refused(journal.save_checkpoint(TENANT, checkpoint), Reason.VALUES_MISSING)
 
 
 async def test_a_digest_finds_a_value_of_its_family(journal: Journal) -> None:

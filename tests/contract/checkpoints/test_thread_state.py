@@ -87,9 +87,9 @@ async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -
 
 async def test_early_writes_are_as_young_as_their_checkpoint(journal: Journal) -> None:
     """Whether the writer remembers the checkpoint or reads it again decides nothing."""
-    asked, answered = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
-    await journal.save_writes(TENANT, key("a"), [asked])
-    await journal.save_checkpoint(TENANT, draft("a", writes=(answered,)))
+    question, answer = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
+    await journal.save_writes(TENANT, key("a"), [question])
+    await journal.save_checkpoint(TENANT, draft("a", writes=(answer,)))
     await journal.save_writes(TENANT, key("a"), [write("__error_source_node__", b"", idx=-2)])
     remembered = (await thread_of(journal)).state
     await journal.database.transact(lambda batch: batch.logs.clear())

@@ -67,8 +67,8 @@ async def test_repeated_writes_change_nothing(journal: Journal) -> None:
 
 async def test_of_equal_slots_in_one_call_the_last_sign_stays(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a"))
-    one, two = write("__error__", b"1", idx=-1), write("__error__", b"2", idx=-1)
-    for sent in ([one, two], [one, two], [two, one], [two, one, two]):
+    first, second = write("__error__", b"1", idx=-1), write("__error__", b"2", idx=-1)
+    for sent in ([first, second], [first, second], [second, first], [second, first, second]):
         await journal.save_writes(TENANT, key("a"), [write("x", b"1"), write("x", b"2"), *sent])
         assert (await load(journal, key("a"))).writes == as_loaded(sent[-1], write("x", b"1"))
 
@@ -84,9 +84,9 @@ async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
         write("x", b"6", task="b", path="~A"),
     ]
     await journal.save_writes(TENANT, key("a"), sent)
-    found = (await load(journal, key("a"))).writes
-    assert [w.value.data for w in found] == [b"5", b"6", b"4", b"3", b"1", b"2"]
-    assert list(found) == sorted(as_loaded(*sent), key=write_order)
+    writes = (await load(journal, key("a"))).writes
+    assert [w.value.data for w in writes] == [b"5", b"6", b"4", b"3", b"1", b"2"]
+    assert list(writes) == sorted(as_loaded(*sent), key=write_order)
 
 
 async def test_early_writes_expire_and_claimed_ones_do_not(journal: Journal, clock: Clock) -> None:

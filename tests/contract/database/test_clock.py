@@ -103,7 +103,7 @@ async def test_a_large_step_is_not(
         assert jump is not None
         assert (jump.step_us, jump.expected_us) == (step_us, START_US + DAY_US)
         assert clock() == START_US + DAY_US
-    [error] = [one for one in caplog.records if one.levelno == logging.ERROR]
+    [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "nothing is deleted" in error.getMessage()
     # The clock is set right.
     machine.wall_us -= step_us

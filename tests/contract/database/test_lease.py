@@ -43,8 +43,8 @@ class Servers:
 
 @pytest.fixture
 async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[Servers]:
-    async with opened(tmp_path, clock) as one, opened(tmp_path, clock) as two:
-        made = Servers(one, two)
+    async with opened(tmp_path, clock) as first, opened(tmp_path, clock) as second:
+        made = Servers(first, second)
         yield made
         for lease in (made.first, made.second):
             lease.lose()
@@ -91,7 +91,7 @@ async def test_signing_keys_are_compared(
     else:
         await lease.agree()
         await lease.agree()
-    said = [one.message for one in caplog.records if "signs hand-offs with" in one.message]
+    said = [record.message for record in caplog.records if "signs hand-offs with" in record.message]
     assert len(said) == warned
     assert not warned or ("key one" in said[0] and "with other;" in said[0])
     await leader.release()
@@ -268,21 +268,21 @@ async def test_duties_begin_with_the_lease_and_end_with_it(journal: Journal) -> 
 
 @pytest.mark.postgresql
 async def test_duties_move_to_another_server_and_back(servers: Servers) -> None:
-    one, two = Told(), Told()
-    first = Leader(servers.first, [one.duty("a"), one.duty("b")])
-    second = Leader(servers.second, [two.duty("a"), two.duty("b")])
+    first_told, second_told = Told(), Told()
+    first = Leader(servers.first, [first_told.duty("a"), first_told.duty("b")])
+    second = Leader(servers.second, [second_told.duty("a"), second_told.duty("b")])
     await first.start()
     await second.start()
-    assert (one.events, two.events) == (_BEGUN, [])
+    assert (first_told.events, second_told.events) == (_BEGUN, [])
     await expire(servers.two.database)
-    await two.wait_for(2)
+    await second_told.wait_for(2)
     servers.first.lose()  # it learns that it could not renew its lease
-    await one.wait_for(4)
+    await first_told.wait_for(4)
     await second.stop()
-    await one.wait_for(6)
+    await first_told.wait_for(6)
     await first.stop()
-    assert one.events == 2 * (_BEGUN + _ENDED)
-    assert two.events == _BEGUN + _ENDED
+    assert first_told.events == 2 * (_BEGUN + _ENDED)
+    assert second_told.events == _BEGUN + _ENDED
 
 
 @pytest.mark.postgresql

@@ -22,8 +22,8 @@ async def servers(
 ) -> AsyncIterator[tuple[Journal, Journal]]:
     """Two servers of a journal, which do not poll."""
     monkeypatch.setattr(databases, "POLL_S", 3600.0)
-    async with opened(tmp_path, clock) as one, opened(tmp_path, clock) as two:
-        yield one, two
+    async with opened(tmp_path, clock) as first, opened(tmp_path, clock) as second:
+        yield first, second
 
 
 async def woken(journal: Journal, by: Journal) -> None:
@@ -38,23 +38,26 @@ async def woken(journal: Journal, by: Journal) -> None:
 
 @pytest.mark.postgresql
 async def test_a_commit_wakes_waiters_of_another_server(servers: tuple[Journal, Journal]) -> None:
-    one, two = servers
-    await woken(two, by=one)
-    with two.events.subscribe(TENANT, "u") as waiter, two.database.waiters.subscribe() as each:
-        await save(one, draft("a", thread_id="u"))
+    first, second = servers
+    await woken(second, by=first)
+    with (
+        second.events.subscribe(TENANT, "u") as waiter,
+        second.database.waiters.subscribe() as each,
+    ):
+        await save(first, draft("a", thread_id="u"))
         assert await waiter.wait(30)
         assert await each.wait(0)
-        assert await two.thread(TENANT, "u")
+        assert await second.thread(TENANT, "u")
 
 
 @pytest.mark.postgresql
 async def test_a_lost_connection_is_opened_again_and_wakes_everyone(
     servers: tuple[Journal, Journal],
 ) -> None:
-    one, two = servers
-    await woken(two, by=one)
-    with two.events.subscribe("nobody", "t") as waiter:
-        await one.database.query(
+    first, second = servers
+    await woken(second, by=first)
+    with second.events.subscribe("nobody", "t") as waiter:
+        await first.database.query(
             lambda connection: ask(
                 connection,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -62,8 +65,8 @@ async def test_a_lost_connection_is_opened_again_and_wakes_everyone(
             )
         )
         assert await waiter.wait(30), "it may have missed something"
-    with two.events.subscribe(TENANT, "u") as waiter:
-        await save(one, draft("a", thread_id="u"))
+    with second.events.subscribe(TENANT, "u") as waiter:
+        await save(first, draft("a", thread_id="u"))
         assert await waiter.wait(30)
 
 
@@ -73,9 +76,9 @@ async def test_a_waiter_polls_where_no_notification_arrives(
 ) -> None:
     monkeypatch.setattr(databases, "POLL_S", 0.05)
     monkeypatch.setattr(Notices, "add", lambda *_: None)
-    async with opened(tmp_path, clock) as one, opened(tmp_path, clock) as two:
-        with two.events.subscribe(TENANT, "t") as waiter:
-            await save(one, draft("a"))
+    async with opened(tmp_path, clock) as first, opened(tmp_path, clock) as second:
+        with second.events.subscribe(TENANT, "t") as waiter:
+            await save(first, draft("a"))
             assert await waiter.wait(30)
             assert not await waiter.wait(0.01), "a short wait ends without a change"
 

@@ -78,10 +78,10 @@ def steps() -> st.SearchStrategy[Step]:
         searchable=seldom(st.none(), True, False),
     )
     names = seldom(ids, "")
-    common = st.one_of(
+    common_step = st.one_of(
         save, save, step("writes", thread=threads, ns=namespaces, name=ids, writes=written)
     )
-    others = st.one_of(
+    rare_step = st.one_of(
         step("label", thread=threads, ns=namespaces, name=names, label=st.sampled_from(("", "m"))),
         step("retain", thread=threads),
         step("delete", thread=threads),
@@ -90,7 +90,7 @@ def steps() -> st.SearchStrategy[Step]:
         step("copy", thread=threads, target=threads),
         step("rollback", thread=threads, name=ids),
     )
-    return st.integers(0, 4).flatmap(lambda n: common if n else others)
+    return st.integers(0, 4).flatmap(lambda n: common_step if n else rare_step)
 
 
 class Entropy:
@@ -123,18 +123,18 @@ class Side:
         Which values are tried as patches depends on what was refused before they came, and
         that is known only where changes do not wait for one another.
         """
-        name, given = step
+        name, arguments = step
         if name == "save":
-            sent = draft_of(given)
+            sent = draft_of(arguments)
             sent.pack(tenant, self.keyframes)
             return self.save(tenant, sent, self.database.random_bits())
         if name == "writes":
-            of = key(given["name"], given["thread"], given["ns"])
-            return made(self.journal.save_writes, tenant, of, writes_of(given))
+            checkpoint_key = key(arguments["name"], arguments["thread"], arguments["ns"])
+            return made(self.journal.save_writes, tenant, checkpoint_key, writes_of(arguments))
         if name == "label":
-            of = key(given["name"], given["thread"], given["ns"])
-            return made(self.journal.set_label, tenant, of, given["label"])
-        thread = given["thread"]
+            checkpoint_key = key(arguments["name"], arguments["thread"], arguments["ns"])
+            return made(self.journal.set_label, tenant, checkpoint_key, arguments["label"])
+        thread = arguments["thread"]
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "retain": lambda: self.journal.removal.set_retention(tenant, thread, 60),
             "delete": lambda: self.journal.removal.delete_thread(tenant, thread),
@@ -142,25 +142,27 @@ class Side:
                 tenant, thread, PruneStrategy.KEEP_LATEST
             ),
             "fork": lambda: self.journal.lineage.fork(
-                tenant, key(given["name"], thread), given["target"], ""
+                tenant, key(arguments["name"], thread), arguments["target"], ""
             ),
-            "copy": lambda: self.journal.lineage.copy_thread(tenant, thread, given["target"], ""),
+            "copy": lambda: self.journal.lineage.copy_thread(
+                tenant, thread, arguments["target"], ""
+            ),
             "rollback": lambda: self.journal.lineage.rollback(
-                tenant, key(given["name"], thread), "", None
+                tenant, key(arguments["name"], thread), "", None
             ),
         }
         return calls[name]()
 
-    async def one_by_one(self, tenant: str, some: Sequence[Step], *, forget: bool) -> list[Any]:
+    async def one_by_one(self, tenant: str, steps: Sequence[Step], *, forget: bool) -> list[Any]:
         """Give each change a batch of its own."""
         outcomes: list[Any] = []
-        for call in [self.call(tenant, step) for step in some]:
+        for call in [self.call(tenant, step) for step in steps]:
             if forget:
                 await self.database.transact(lambda batch: batch.logs.clear())
             outcomes += await asyncio.gather(call, return_exceptions=True)
         return list(map(plain, outcomes))
 
-    async def at_once(self, tenant: str, some: Sequence[Step]) -> list[Any]:
+    async def at_once(self, tenant: str, steps: Sequence[Step]) -> list[Any]:
         """Give all changes one batch."""
         loop, entered, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -170,7 +172,7 @@ class Side:
 
         held = self.database.change(hold)
         await entered.wait()
-        calls = [self.call(tenant, step) for step in some]
+        calls = [self.call(tenant, step) for step in steps]
         tasks = [await self.submitted(call) for call in calls]
         released.set()
         await held
@@ -191,30 +193,32 @@ class Side:
         return task
 
 
-def draft_of(given: dict[str, Any]) -> Any:
+def draft_of(arguments: dict[str, Any]) -> Any:
     channels = []
     for name in ("x", "y"):
-        content = given[name]
+        content = arguments[name]
         if content is None:
-            channels.append(by_digest(name, b"1", given["version"]))
+            channels.append(by_digest(name, b"1", arguments["version"]))
         else:
-            channels.append(channel(name, VALUES.get(content, content), given["version"]))
+            channels.append(channel(name, VALUES.get(content, content), arguments["version"]))
     saved = draft(
-        given["name"],
-        given["parent"],
+        arguments["name"],
+        arguments["parent"],
         tuple(channels),
-        thread_id=given["thread"],
-        ns=given["ns"],
-        label=given["label"],
-        agent_id=given["agent"],
-        expected_head=given["head"],
-        writes=writes_of(given),
+        thread_id=arguments["thread"],
+        ns=arguments["ns"],
+        label=arguments["label"],
+        agent_id=arguments["agent"],
+        expected_head=arguments["head"],
+        writes=writes_of(arguments),
     )
-    return replace(saved, vector=given["vector"], searchable=given["searchable"])
+    return replace(saved, vector=arguments["vector"], searchable=arguments["searchable"])
 
 
-def writes_of(given: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(write(name, data, task=task, idx=idx) for name, data, task, idx in given["writes"])
+def writes_of(arguments: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        write(name, data, task=task, idx=idx) for name, data, task, idx in arguments["writes"]
+    )
 
 
 def plain(outcome: Any) -> Any:
@@ -248,7 +252,7 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
         of_tenant = "SELECT number FROM threads WHERE tenant = ? ORDER BY thread_id"
         numbers = [row[0] for row in ask(connection, of_tenant, tenant)]
         families: dict[int, int] = {}
-        found: dict[str, list[dict[str, Any]]] = {}
+        rows_by_table: dict[str, list[dict[str, Any]]] = {}
         for table, condition in TABLES.items():
             rows = []
             for number in numbers:
@@ -266,8 +270,8 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
                     for left_out in ("tenant", "mac", "binding", *COUNTED):
                         row.pop(left_out, None)
                     rows.append(row)
-            found[table] = sorted(rows, key=repr)
-        return found
+            rows_by_table[table] = sorted(rows, key=repr)
+        return rows_by_table
 
     return read
 
@@ -292,15 +296,15 @@ def world(database: str) -> Iterator[Sides]:
     opened.close()
 
 
-async def compare(world: Sides, some: Sequence[Step]) -> None:
+async def compare(world: Sides, steps: Sequence[Step]) -> None:
     tenant = world.next_prefix()
     forgetful, apart, together = world.sides
     for side in world.sides:
         side.entropy.numbers = itertools.count()
     outcomes = [
-        await forgetful.one_by_one(tenant, some, forget=True),
-        await apart.one_by_one(tenant, some, forget=False),
-        await together.at_once(tenant, some),
+        await forgetful.one_by_one(tenant, steps, forget=True),
+        await apart.one_by_one(tenant, steps, forget=False),
+        await together.at_once(tenant, steps),
     ]
     assert outcomes[1] == outcomes[0]
     assert outcomes[2] == outcomes[0]

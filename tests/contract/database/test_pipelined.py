@@ -58,8 +58,8 @@ def test_a_value_comes_back_as_it_was_sent(
 
 
 def test_a_sum_of_whole_numbers_is_one(connection: PipelinedConnection) -> None:
-    found = connection.execute("SELECT sum(n) FROM (VALUES (9223372036854775807), (1)) AS t (n)")
-    assert repr(found.fetchone()) == "(9223372036854775808,)"
+    cursor = connection.execute("SELECT sum(n) FROM (VALUES (9223372036854775807), (1)) AS t (n)")
+    assert repr(cursor.fetchone()) == "(9223372036854775808,)"
 
 
 @pytest.mark.parametrize("value", ["a\0b", ["a\0b"]])
@@ -71,7 +71,7 @@ def test_a_text_with_a_zero_byte_is_refused(connection: PipelinedConnection, val
 
 def test_answers_are_read_in_any_order(connection: PipelinedConnection) -> None:
     answers = [connection.execute("SELECT generate_series(1, $1::int)", [n]) for n in range(5)]
-    assert [len(one.fetchall()) for one in reversed(answers)] == [4, 3, 2, 1, 0]
+    assert [len(answer.fetchall()) for answer in reversed(answers)] == [4, 3, 2, 1, 0]
     last = connection.execute("SELECT generate_series(1, 5)")
     assert (last.fetchone(), last.fetchmany(2), last.fetchall()) == (
         (1,),
@@ -136,8 +136,8 @@ def test_more_than_the_socket_takes_is_sent_as_there_is_room(
     for _ in range(3):
         connection.execute("INSERT INTO large VALUES ($1)", [data])
     connection.commit()
-    found = connection.execute("SELECT data FROM large").fetchall()
-    assert found == [(data,)] * 3
+    rows = connection.execute("SELECT data FROM large").fetchall()
+    assert rows == [(data,)] * 3
 
 
 def test_answers_that_fill_the_socket_are_read_while_the_rest_is_sent(
@@ -145,7 +145,7 @@ def test_answers_that_fill_the_socket_are_read_while_the_rest_is_sent(
 ) -> None:
     data = bytes(1 << 20)
     answers = [connection.execute("SELECT $1::bytea", [data]) for _ in range(20)]
-    assert [one.fetchone() for one in answers] == [(data,)] * 20
+    assert [answer.fetchone() for answer in answers] == [(data,)] * 20
 
 
 def test_a_lost_connection_says_so(tmp_path: Path, connection: PipelinedConnection) -> None:

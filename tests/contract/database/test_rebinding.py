@@ -37,6 +37,10 @@ async def test_every_value_is_compared_whatever_its_thread(
     with caplog.at_level(logging.INFO):
         done = await rebinding.bind_rows(journal.database)
     assert (done.threads, done.damaged) == (2, 8)
-    said = [one.getMessage() for one in caplog.records if "values with their" in one.getMessage()]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if "values with their" in record.getMessage()
+    ]
     assert said[0] == "compared 3 of 8 values with their digests"
     assert said[-1] == "compared 8 of 8 values with their digests"

@@ -42,11 +42,11 @@ async def opened(
 
 def rows_with_the_secret(connection: Connection) -> dict[str, int]:
     """Return how many rows of each table have the secret, as the database has them."""
-    found = {}
+    counts = {}
     for name in (*(table.name for table in metadata.sorted_tables), "search_text"):
         rows = driver_of(connection).execute(f"SELECT * FROM {name}").fetchall()
-        found[name] = sum(any(_shows(item) for item in row) for row in rows)
-    return {name: count for name, count in found.items() if count}
+        counts[name] = sum(any(_shows(item) for item in row) for row in rows)
+    return {name: count for name, count in counts.items() if count}
 
 
 def _shows(item: object) -> bool:
@@ -63,7 +63,7 @@ async def fill(journal: CheckpointRows) -> None:
 async def check(journal: CheckpointRows) -> None:
     loaded = await journal.load(TENANT, key("2"), View.FULL)
     assert data_of(loaded) == {"short": SECRET + b"!", "long": LONG + SECRET}
-    assert [one[-1] for one in written(loaded)] == [SECRET]
+    assert [row[-1] for row in written(loaded)] == [SECRET]
 
 
 async def test_no_row_shows_a_value(tmp_path: Path, database: str) -> None:
@@ -72,7 +72,9 @@ async def test_no_row_shows_a_value(tmp_path: Path, database: str) -> None:
         await check(journal)
         index = IndexRows(sealed)
         stretch = await index.take(10)
-        assert [(one.channels, one.truncated) for one in stretch.due] == [((), True)] * 2
+        assert [(checkpoint.channels, checkpoint.truncated) for checkpoint in stretch.due] == [
+            ((), True)
+        ] * 2
         await index.store(stretch, stretch.due, remember=False)
         assert await sealed.query(rows_with_the_secret) == {}
     async with opened(tmp_path / "plain.db", None) as (plain, journal):
@@ -91,18 +93,18 @@ async def test_its_key_opens_it_again(tmp_path: Path, database: str) -> None:
 async def test_a_key_that_is_wrapped_anew_replaces_the_stored_one(
     tmp_path: Path, database: str
 ) -> None:
-    asked = []
+    stored_keys = []
 
     async def wrap_anew(stored: str) -> tuple[bytes, str]:
-        asked.append(stored)
-        return KEY, f"wrapped {len(asked)} times"
+        stored_keys.append(stored)
+        return KEY, f"wrapped {len(stored_keys)} times"
 
     async with opened(tmp_path / "sealed.db", wrap_anew) as (_, journal):
         await fill(journal)
     for _ in range(2):
         async with opened(tmp_path / "sealed.db", wrap_anew) as (_, journal):
             await check(journal)
-    assert asked == ["", "wrapped 1 times", "wrapped 2 times"]
+    assert stored_keys == ["", "wrapped 1 times", "wrapped 2 times"]
 
 
 @pytest.mark.postgresql
@@ -142,9 +144,9 @@ def moved(table: str, source: str, target: str) -> str:
     """Return the statement that copies sealed bytes from one tenant's row to the other's."""
     owner = {"contents": "family", "writes": "number"}[table]
     own = {"contents": "family", "writes": "thread"}[table]
-    of = f"(SELECT {owner} FROM threads WHERE tenant = '%s')"
-    bytes_of = f"SELECT data FROM {table} WHERE {own} = {of % source}"
-    return f"UPDATE {table} SET data = ({bytes_of}) WHERE {own} = {of % target}"
+    owner_query = f"(SELECT {owner} FROM threads WHERE tenant = '%s')"
+    bytes_of = f"SELECT data FROM {table} WHERE {own} = {owner_query % source}"
+    return f"UPDATE {table} SET data = ({bytes_of}) WHERE {own} = {owner_query % target}"
 
 
 @pytest.mark.parametrize("table", ["contents", "writes"])
@@ -171,4 +173,4 @@ async def test_the_same_value_of_another_tenant_does_not_open(
         assert sum(isinstance(value, DamagedValue) for value in values) == 1
         other = await journal.load(OTHER, key("1"), View.FULL)
         assert data_of(other) == {"short": SECRET}
-        assert [one[-1] for one in written(other)] == [SECRET]
+        assert [row[-1] for row in written(other)] == [SECRET]

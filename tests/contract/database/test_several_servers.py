@@ -46,22 +46,22 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[list[Journal]]:
 async def seqs(journal: Journal, thread_id: str = "t") -> list[int]:
     """Return the numbers of a thread's changes."""
     news = await journal.events.after(TENANT, thread_id, 0, 10_000)
-    return [one.seq for one in news.events]
+    return [event.seq for event in news.events]
 
 
 async def test_a_save_sees_what_another_server_saved(servers: list[Journal]) -> None:
-    one, other, _ = servers
+    server, other, _ = servers
     text = b"x" * 500
-    await one.save_checkpoint(TENANT, draft("1", "", {"a": text, "b": b"1"}))
+    await server.save_checkpoint(TENANT, draft("1", "", {"a": text, "b": b"1"}))
     await other.save_checkpoint(TENANT, draft("2", "1", {"a": text + b"2", "b": b"2"}))
-    await one.save_writes(TENANT, key("2"), [write("c", b"w")])
+    await server.save_writes(TENANT, key("2"), [write("c", b"w")])
     channels = [channel("a", text + b"3", 2), channel("b", Reference.INHERIT)]
-    saved = await one.save_checkpoint(TENANT, draft("3", "2", channels))
+    saved = await server.save_checkpoint(TENANT, draft("3", "2", channels))
     assert saved.seq == 4
     for journal in servers:
-        found = await journal.load(TENANT, key("3"), View.FULL)
-        assert data_of(found) == {"a": text + b"3", "b": b"2"}
-    assert await seqs(one) == [1, 2, 3, 4]
+        checkpoint = await journal.load(TENANT, key("3"), View.FULL)
+        assert data_of(checkpoint) == {"a": text + b"3", "b": b"2"}
+    assert await seqs(server) == [1, 2, 3, 4]
 
 
 async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Journal]) -> None:
@@ -76,7 +76,7 @@ async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Jo
             batch.connection.execute(sa.insert(journal_info).values(name="mine", value="1"))
         return len(known)
 
-    answers = await asyncio.gather(*(one.database.transact(claim) for one in servers[:2]))
+    answers = await asyncio.gather(*(server.database.transact(claim) for server in servers[:2]))
     assert sorted(answers) == [0, 1]
 
 
@@ -93,10 +93,10 @@ async def test_a_head_moves_once_from_each_place(servers: list[Journal]) -> None
             ),
             return_exceptions=True,
         )
-        saved = [one for one in answers if isinstance(one, Saved)]
-        others = [one for one in answers if isinstance(one, Refusal)]
+        saved = [answer for answer in answers if isinstance(answer, Saved)]
+        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         assert len(saved) == 1
-        assert [one.reason for one in others] == [Reason.HEAD_MOVED] * 2
+        assert [refusal.reason for refusal in refusals] == [Reason.HEAD_MOVED] * 2
         head = saved[0].key.checkpoint_id
     assert await seqs(servers[0]) == list(range(1, STEPS + 1))
 
@@ -104,22 +104,22 @@ async def test_a_head_moves_once_from_each_place(servers: list[Journal]) -> None
 async def test_writes_that_overtake_on_another_server_belong_to_the_checkpoint(
     servers: list[Journal],
 ) -> None:
-    one, other, third = servers
-    await one.save_checkpoint(TENANT, draft("1"))
+    server, other, third = servers
+    await server.save_checkpoint(TENANT, draft("1"))
     await other.save_writes(TENANT, key("2"), [write("c", b"early")], early=True)
-    await one.save_checkpoint(TENANT, draft("2", "1"))
-    found = await third.load(TENANT, key("2"), View.FULL)
-    assert [row[4] for row in written(found)] == [b"early"]
+    await server.save_checkpoint(TENANT, draft("2", "1"))
+    checkpoint = await third.load(TENANT, key("2"), View.FULL)
+    assert [row[4] for row in written(checkpoint)] == [b"early"]
 
 
 async def test_a_value_that_another_server_removed_is_missing(servers: list[Journal]) -> None:
-    one, other, _ = servers
-    await one.save_checkpoint(TENANT, draft("1", "", {"a": b"1" * 400}))
+    server, other, _ = servers
+    await server.save_checkpoint(TENANT, draft("1", "", {"a": b"1" * 400}))
     await other.removal.delete_thread(TENANT, "t")
     await refused(
-        one.save_checkpoint(TENANT, draft("2", "1", {"a": b"2" * 400})), Reason.THREAD_DELETED
+        server.save_checkpoint(TENANT, draft("2", "1", {"a": b"2" * 400})), Reason.THREAD_DELETED
     )
-    await one.save_checkpoint(TENANT, draft("3", "", {"a": b"3" * 400}))
+    await server.save_checkpoint(TENANT, draft("3", "", {"a": b"3" * 400}))
     assert data_of(await other.load(TENANT, key("3"), View.FULL)) == {"a": b"3" * 400}
 
 
@@ -145,9 +145,9 @@ async def test_many_agents_over_three_servers_lose_and_repeat_nothing(
 
     await asyncio.gather(*map(agent, range(AGENTS)))
     for (thread_id, name), data in acknowledged.items():
-        found = await choice.choice(servers).load(TENANT, key(name, thread_id), View.FULL)
-        assert data_of(found) == {"text": data}
-        assert [row[4] for row in written(found)] == [data]
+        checkpoint = await choice.choice(servers).load(TENANT, key(name, thread_id), View.FULL)
+        assert data_of(checkpoint) == {"text": data}
+        assert [row[4] for row in written(checkpoint)] == [data]
     for thread_id in ("t0", "t1", "t2"):
         mine = sum(1 for thread, _ in acknowledged if thread == thread_id)
         assert await seqs(servers[0], thread_id) == list(range(1, 2 * mine + 1))
@@ -156,9 +156,9 @@ async def test_many_agents_over_three_servers_lose_and_repeat_nothing(
 async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
     servers: list[Journal],
 ) -> None:
-    one, other, _ = servers
+    server, other, _ = servers
     for thread_id in ("held", "free"):
-        await one.save_checkpoint(TENANT, draft("1", thread_id=thread_id))
+        await server.save_checkpoint(TENANT, draft("1", thread_id=thread_id))
     entered, leave = threading.Event(), threading.Event()
 
     def hold(batch: UnitOfWork) -> None:
@@ -170,10 +170,11 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
     await asyncio.to_thread(entered.wait, 30)
     try:
         waiting = [
-            one.save_checkpoint(TENANT, draft(name, "1", thread_id="held")) for name in ("2", "3")
+            server.save_checkpoint(TENANT, draft(name, "1", thread_id="held"))
+            for name in ("2", "3")
         ]
         for number in range(2, 6):  # also once the others were deferred, and the writer is idle
-            await one.save_checkpoint(TENANT, draft(f"{number}", "1", thread_id="free"))
+            await server.save_checkpoint(TENANT, draft(f"{number}", "1", thread_id="free"))
         assert not any(saved.done() for saved in waiting)
     finally:
         leave.set()
@@ -186,8 +187,8 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
 ) -> None:
     """As when a session of another server hangs in a transaction for good."""
     monkeypatch.setattr(writer, "_LONGEST_DEFERRAL_S", 0.5)
-    one, other, _ = servers
-    await one.save_checkpoint(TENANT, draft("1", thread_id="held"))
+    server, other, _ = servers
+    await server.save_checkpoint(TENANT, draft("1", thread_id="held"))
     entered, leave = threading.Event(), threading.Event()
 
     def hold(batch: UnitOfWork) -> None:
@@ -198,13 +199,13 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
     holding = other.database.transact(hold)
     await asyncio.to_thread(entered.wait, 30)
     try:
-        late = one.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
+        late = server.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
         await refused(late, Reason.JOURNAL_UNAVAILABLE)
-        await one.save_checkpoint(TENANT, draft("1", thread_id="free"))
+        await server.save_checkpoint(TENANT, draft("1", thread_id="free"))
     finally:
         leave.set()
     await holding
-    again = await one.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
+    again = await server.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
     assert again.seq == 2
 
 
@@ -224,5 +225,5 @@ async def test_a_value_that_another_server_evicted_is_no_keyframe_any_more(
         clock.advance(10)
         assert await home.evict() > 0
         await other.save_checkpoint(TENANT, draft("4", "3", {"a": text + b"4"}))
-        found = await other.load(TENANT, key("4"), View.FULL)
-        assert data_of(found) == {"a": text + b"4"}
+        checkpoint = await other.load(TENANT, key("4"), View.FULL)
+        assert data_of(checkpoint) == {"a": text + b"4"}

@@ -26,11 +26,11 @@ SECONDS = 20.0  # in which everything here is done
 
 @pytest.fixture
 async def journal(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
-    async with opened(tmp_path, clock) as one:
+    async with opened(tmp_path, clock) as journal:
         for name in ("t1", "t2"):
-            await one.save_checkpoint(TENANT, draft("1", "", {"x": b"v"}, thread_id=name))
-        await unbind(one.database)
-        yield one
+            await journal.save_checkpoint(TENANT, draft("1", "", {"x": b"v"}, thread_id=name))
+        await unbind(journal.database)
+        yield journal
 
 
 @asynccontextmanager
@@ -46,8 +46,8 @@ async def is_waited_for(directory: Path) -> None:
     async with another(directory) as connection, asyncio.timeout(SECONDS):
         await connection.set_autocommit(True)
         while True:
-            found = await connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
-            if await found.fetchone():
+            cursor = await connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
+            if await cursor.fetchone():
                 return
 
 
@@ -68,8 +68,8 @@ async def test_a_thread_that_another_server_changes_keeps_no_other_from_being_bo
         async with asyncio.timeout(SECONDS):
             await bound.wait()
         query = "SELECT thread_id FROM threads WHERE binding IS NULL"
-        found = await other.execute(query)
-        assert await found.fetchall() == [("t2",)]
+        cursor = await other.execute(query)
+        assert await cursor.fetchall() == [("t2",)]
         await other.commit()
         done = await asyncio.wait_for(binding, SECONDS)
     assert (done.threads, done.is_complete) == (2, True)
@@ -119,7 +119,7 @@ async def test_servers_that_seal_again_at_once_do_not_wait_for_each_other(
             await other.execute(f"UPDATE journal_info SET value = value {is_fact}")
             await other.commit()
             done = await asyncio.wait_for(sealing, SECONDS)
-            found = await other.execute(f"SELECT value FROM journal_info {is_fact}")
-            assert (done.is_complete, await found.fetchall()) == (True, [(BY_PLACE,)])
+            cursor = await other.execute(f"SELECT value FROM journal_info {is_fact}")
+            assert (done.is_complete, await cursor.fetchall()) == (True, [(BY_PLACE,)])
     finally:
         await database.close()

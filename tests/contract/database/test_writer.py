@@ -218,14 +218,16 @@ async def test_changes_of_a_thread_keep_their_order_behind_large_ones(
         await asyncio.sleep(0)  # its content is on its way to a thread
         outcomes[2].cancel()
     done = await asyncio.gather(*outcomes, return_exceptions=True)
-    left = [one for one in done if not isinstance(one, asyncio.CancelledError)]
-    assert [one.seq for one in left if isinstance(one, Saved)] == list(range(1, len(left) + 1))
+    left = [outcome for outcome in done if not isinstance(outcome, asyncio.CancelledError)]
+    assert [outcome.seq for outcome in left if isinstance(outcome, Saved)] == list(
+        range(1, len(left) + 1)
+    )
     assert len(left) == (4 if cancelled else 5)
 
 
 async def test_a_commit_reports_the_bytes_it_added(journal: Journal) -> None:
     added: list[tuple[str, int, int]] = []
-    journal.database.added.append(lambda *one: added.append(one))
+    journal.database.added.append(lambda *change: added.append(change))
     calls = [save(journal, f"{n}", thread_id=f"t{n}", frame=b"") for n in range(3)]
     await together(
         journal,

@@ -106,7 +106,7 @@ async def test_one_poisonous_change_fails_alone(
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert (detail.thread.retention_s, detail.checkpoint_count) == (0, 3)
-    assert [one.seq for one in (await journal.events.after(TENANT, "t", 0, 9)).events] == [
+    assert [event.seq for event in (await journal.events.after(TENANT, "t", 0, 9)).events] == [
         1,
         2,
         3,
@@ -218,15 +218,15 @@ async def test_a_refused_change_leaves_no_trace(journal: Journal) -> None:
 async def test_a_value_stored_as_a_patch_is_no_keyframe(journal: Journal) -> None:
     """A value that is stored as a patch is no keyframe, though it came whole once more."""
     base = bytes(range(256)) * 24
-    whole, one, two = base + b"0", base + b"1", base + b"12"
+    whole, first, second = base + b"0", base + b"1", base + b"12"
     await save(journal, "a", "", {"x": whole})
-    await save(journal, "b", "a", (channel("x", one, 2),))  # a patch
+    await save(journal, "b", "a", (channel("x", first, 2),))  # a patch
     # Channel "y" knows nothing of that value: it begins a group with it.
     outcomes = await together(
         journal,
-        save(journal, "c", "b", {"x": Reference.EMPTY, "y": one}),
-        save(journal, "d", "c", (channel("x", Reference.EMPTY), channel("y", two, 2))),
+        save(journal, "c", "b", {"x": Reference.EMPTY, "y": first}),
+        save(journal, "d", "c", (channel("x", Reference.EMPTY), channel("y", second, 2))),
     )
     assert [outcome.seq for outcome in outcomes] == [3, 4]
-    assert data_of(await journal.load(TENANT, key("d"), View.FULL)) == {"y": two}
-    assert data_of(await journal.load(TENANT, key("c"), View.FULL)) == {"y": one}
+    assert data_of(await journal.load(TENANT, key("d"), View.FULL)) == {"y": second}
+    assert data_of(await journal.load(TENANT, key("c"), View.FULL)) == {"y": first}

@@ -46,7 +46,7 @@ async def embedder(endpoint: Endpoint) -> AsyncIterator[OpenAIEmbedder]:
 def says(endpoint: Endpoint, body: Any, status: int = 200, **headers: str) -> None:
     """Let the endpoint answer with this, whatever it is asked."""
     content = body if isinstance(body, bytes) else web.json_response(body).body
-    endpoint.respond = lambda request, asked: web.Response(
+    endpoint.respond = lambda request, request_body: web.Response(
         body=content, status=status, headers={**headers, "Content-Type": "application/json"}
     )
 
@@ -70,7 +70,7 @@ async def test_texts_are_embedded_in_their_order(
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     embedded = await embedder.embed(texts)
     assert embedded == [pack_vector(of_length(text)) for text in texts]
-    assert [asked["input"] for asked in endpoint.asked] == [texts]
+    assert [body["input"] for body in endpoint.asked] == [texts]
     assert endpoint.asked[0].keys() == {"model", "input", "encoding_format"}
     assert endpoint.asked[0]["model"] == "small"
     assert endpoint.asked[0]["encoding_format"] == "float"

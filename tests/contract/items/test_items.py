@@ -35,21 +35,21 @@ async def there(journal: Journal, *prefix: str) -> dict[tuple[Namespace, str], b
     """Return the values of the items below a namespace."""
     page = await journal.items.latest(TENANT, prefix, None, 0, 1000)
     assert not page.cut
-    return {(one.namespace, one.key): one.value for one in page.items}
+    return {(item.namespace, item.key): item.value for item in page.items}
 
 
-async def got(journal: Journal, key: str, of: Namespace = A) -> Item | None:
-    found, answered = await journal.items.get(TENANT, [(of, key)])
+async def got(journal: Journal, key: str, namespace: Namespace = A) -> Item | None:
+    items, answered = await journal.items.get(TENANT, [(namespace, key)])
     assert answered == 1
-    return found[0] if found else None
+    return items[0] if items else None
 
 
 async def test_values_are_returned_as_they_were_put(journal: Journal) -> None:
     value = b'{ "value" : 1.50, "value" :2e3,\n"\xc3\xa9":"\\ud800" }'
     await journal.items.put(TENANT, [put("k", value)])
-    found = await got(journal, "k")
-    assert found is not None
-    assert found.value == value
+    item = await got(journal, "k")
+    assert item is not None
+    assert item.value == value
     assert await got(journal, "other") is None
     assert await journal.items.get("another tenant", [(A, "k")]) == ([], 1)
 
@@ -74,22 +74,29 @@ async def test_an_item_keeps_its_creation_until_it_is_deleted(
     await journal.items.put(TENANT, [put("k")])
     clock.advance(1)
     await journal.items.put(TENANT, [put("k", b'{"x":2}')])
-    found = await got(journal, "k")
-    assert found is not None
-    assert (found.times.created_us, found.times.updated_us) == (made_us, clock.now_us)
+    item = await got(journal, "k")
+    assert item is not None
+    assert (item.times.created_us, item.times.updated_us) == (made_us, clock.now_us)
     await journal.items.put(TENANT, [ItemChange(A, "k")])
     await journal.items.put(TENANT, [put("k")])
-    found = await got(journal, "k")
-    assert found is not None
-    assert found.times.created_us == clock.now_us
+    item = await got(journal, "k")
+    assert item is not None
+    assert item.times.created_us == clock.now_us
 
 
 async def test_a_namespace_is_found_with_those_below_it_and_no_others(journal: Journal) -> None:
     spaces: list[Namespace] = [("a",), ("a", "b"), ("a/b",), ("ab",), ("a0",), ("a", "b", "c")]
-    await journal.items.put(TENANT, [put("k", of=one) for one in spaces])
-    assert {one for one, _ in await there(journal, "a")} == {("a",), ("a", "b"), ("a", "b", "c")}
-    assert {one for one, _ in await there(journal, "a", "b")} == {("a", "b"), ("a", "b", "c")}
-    assert {one for one, _ in await there(journal, "a/b")} == {("a/b",)}
+    await journal.items.put(TENANT, [put("k", of=namespace) for namespace in spaces])
+    assert {namespace for namespace, _ in await there(journal, "a")} == {
+        ("a",),
+        ("a", "b"),
+        ("a", "b", "c"),
+    }
+    assert {namespace for namespace, _ in await there(journal, "a", "b")} == {
+        ("a", "b"),
+        ("a", "b", "c"),
+    }
+    assert {namespace for namespace, _ in await there(journal, "a/b")} == {("a/b",)}
     assert await journal.items.namespaces(TENANT, ()) == sorted(spaces)
     await journal.items.put(TENANT, [ItemChange(("ab",), "k")])
     assert ("ab",) not in await journal.items.namespaces(TENANT, ())
@@ -103,14 +110,14 @@ async def test_pages_follow_the_last_put_and_end_with_large_values(
         await journal.items.put(TENANT, [put(str(number), value)])
         clock.advance(1)
     page = await journal.items.latest(TENANT, A, None, 0, 5)
-    assert ([one.key for one in page.items], page.cut) == (["5", "4", "3"], True)
+    assert ([item.key for item in page.items], page.cut) == (["5", "4", "3"], True)
     page = await journal.items.latest(TENANT, A, None, 3, 2)
-    assert ([one.key for one in page.items], page.cut) == (["2", "1"], False)
+    assert ([item.key for item in page.items], page.cut) == (["2", "1"], False)
     admits = filtering({"n": {"$lte": 4, "$ne": 2}})
     page = await journal.items.latest(TENANT, A, admits, 1, 2)
-    assert ([one.key for one in page.items], page.cut) == (["3", "1"], False)
-    found, answered = await journal.items.get(TENANT, [(A, key) for key in "543210"])
-    assert ([one.key for one in found], answered) == (["5", "4", "3"], 3)
+    assert ([item.key for item in page.items], page.cut) == (["3", "1"], False)
+    items, answered = await journal.items.get(TENANT, [(A, key) for key in "543210"])
+    assert ([item.key for item in items], answered) == (["5", "4", "3"], 3)
 
 
 async def test_an_expired_item_is_gone_before_and_after_it_is_swept(
@@ -136,9 +143,9 @@ async def test_an_item_that_expired_is_made_anew(journal: Journal, clock: Clock)
     await journal.items.put(TENANT, [put("k", ttl_us=HOUR_US)])
     clock.advance(3600)
     await journal.items.put(TENANT, [put("k")])
-    found = await got(journal, "k")
-    assert found is not None
-    assert (found.times.created_us, found.times.expire_us) == (clock.now_us, None)
+    item = await got(journal, "k")
+    assert item is not None
+    assert (item.times.created_us, item.times.expire_us) == (clock.now_us, None)
     assert await journal.items.sweep() == 0
     assert (await row_of(journal, thread_of(A))).checkpoint_count == 1
 
@@ -153,11 +160,11 @@ async def test_reading_puts_the_end_off_and_seldom_waits_for_certification(home:
         clock.advance(after_s)
         items, _ = await journal.items.get(TENANT, [(A, "k"), (A, "never")])
         shown = await journal.items.put_off(TENANT, items)
-        [one, never] = shown
+        [item, never] = shown
         assert never.times.expire_us is None
-        assert one == await got(journal, "k")
-        assert one.times.expire_us is not None
-        left_us = one.times.expire_us - clock.now_us
+        assert item == await got(journal, "k")
+        assert item.times.expire_us is not None
+        left_us = item.times.expire_us - clock.now_us
         return left_us // 1_000_000, (await home.waiting()).threads
 
     assert await read(35) == (3565, 0)  # less than a hundredth
@@ -222,7 +229,7 @@ async def test_filters(journal: Journal, wanted: dict[str, object], admitted: st
     changes = [put(text, b'{"a":%b}' % text.encode()) for text in texts]
     await journal.items.put(TENANT, [*changes, put("{}", b"{}")])
     page = await journal.items.latest(TENANT, A, filtering(wanted), 0, 100)
-    assert {one.key for one in page.items} == set(admitted.split())
+    assert {item.key for item in page.items} == set(admitted.split())
 
 
 async def test_an_item_has_a_vector_for_each_of_its_texts(tmp_path: Path, home: House) -> None:
@@ -230,7 +237,7 @@ async def test_an_item_has_a_vector_for_each_of_its_texts(tmp_path: Path, home: 
 
     async def owed(among: Journal = journal) -> list[str]:
         await drain(among)
-        return sorted(one.text for one in await among.index.unembedded(100))
+        return sorted(document.text for document in await among.index.unembedded(100))
 
     async def say(*texts: str, key: str = "k", ttl_us: int = 0) -> None:
         await journal.items.put(TENANT, [ItemChange(A, key, b"{}", ttl_us, texts)])
@@ -246,8 +253,8 @@ async def test_an_item_has_a_vector_for_each_of_its_texts(tmp_path: Path, home: 
     await journal.index.embed(
         "e",
         [
-            (one, pack_vector(ONE if one.text in ("seven", "four") else OTHER))
-            for one in await journal.index.unembedded(100)
+            (document, pack_vector(ONE if document.text in ("seven", "four") else OTHER))
+            for document in await journal.index.unembedded(100)
         ],
     )
 
@@ -258,7 +265,7 @@ async def test_an_item_has_a_vector_for_each_of_its_texts(tmp_path: Path, home: 
         best = await journal.items.ranked(TENANT, A, None, compare)
         page, numbers = await journal.items.numbered([number for number, _ in best])
         assert numbers == [number for number, _ in best]
-        return [(one.key, score) for one, (_, score) in zip(page.items, best, strict=True)]
+        return [(item.key, score) for item, (_, score) in zip(page.items, best, strict=True)]
 
     assert await ranked() == [("k", 1.0), ("l", 1.0)]
     await say("four", "nine", key="l")
@@ -290,7 +297,10 @@ async def test_memwal_gets_no_items(journal: Journal) -> None:
     assert await drain(journal, remember=True) == 2
     [(text,)] = await rows_of(journal, memories, "text")
     assert "of a checkpoint" in text
-    assert {one.text for one in await journal.index.unembedded(10)} == {"text", "of a checkpoint"}
+    assert {document.text for document in await journal.index.unembedded(10)} == {
+        "text",
+        "of a checkpoint",
+    }
     assert await journal.index.sweep() == 0
     await journal.items.put(TENANT, [ItemChange(A, "c")])
     assert await journal.index.sweep() == 1
@@ -308,15 +318,15 @@ async def test_what_is_read_depends_on_the_items_below_the_namespace(journal: Jo
             item_statements.OWED,
         ):
             sql = statement.compiled(connection)[0].sql
-            found = ask(connection, f"EXPLAIN QUERY PLAN {sql}", *[None] * sql.count("?"))
-            read += (str(row[3]) for row in found if "threads" in row[3] or "documents" in row[3])
+            rows = ask(connection, f"EXPLAIN QUERY PLAN {sql}", *[None] * sql.count("?"))
+            read += (str(row[3]) for row in rows if "threads" in row[3] or "documents" in row[3])
         return "\n".join(read)
 
     through_names = (
         "USING COVERING INDEX threads_by_name (tenant=? AND thread_id>? AND thread_id<?)"
     )
     read = (await journal.database.query(plan)).splitlines()
-    assert [one for one in read if through_names not in one] == [
+    assert [step for step in read if through_names not in step] == [
         "SCAN search_documents USING INDEX search_documents_unembedded"
     ]
 
@@ -335,7 +345,7 @@ async def test_servers_that_share_a_journal_agree_on_items(tmp_path: Path, clock
                     await items_of.put(TENANT, [ItemChange(A, f"own {number}")])
 
         await asyncio.gather(*map(work, range(6)))
-        seen = [await there(one) for one in servers]
+        seen = [await there(server) for server in servers]
         assert seen == [seen[0]] * 3
         assert [key for _, key in seen[0]] == ["shared"]
         row = await row_of(servers[0], thread_of(A))

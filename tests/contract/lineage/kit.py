@@ -100,23 +100,27 @@ async def seen(journal: Journal, thread_id: str = "t") -> dict[Place, Seen]:
         TENANT, query, View.FULL, None, max_count=10_000, max_bytes=10**9
     )
     return {
-        (one.entry.key.checkpoint_ns, one.entry.key.checkpoint_id): Seen(
-            one.entry.parent_id,
-            one.entry.metadata,
-            one.entry.label,
-            one.entry.summary,
-            one.state,
-            one.writes,
+        (checkpoint.entry.key.checkpoint_ns, checkpoint.entry.key.checkpoint_id): Seen(
+            checkpoint.entry.parent_id,
+            checkpoint.entry.metadata,
+            checkpoint.entry.label,
+            checkpoint.entry.summary,
+            checkpoint.state,
+            checkpoint.writes,
         )
-        for one in page.checkpoints
+        for checkpoint in page.checkpoints
     }
 
 
 async def history(journal: Journal, key: CheckpointKey, channel: str = "log") -> History:
     """Return what rebuilds a delta channel."""
-    (found,) = await journal.delta_history(TENANT, key, [channel])
-    seed = found.seed.value.data if found.seed and found.seed.value else None
-    return seed, tuple((one.task_id, one.value.data) for one in found.writes)
+    (channel_history,) = await journal.delta_history(TENANT, key, [channel])
+    seed = (
+        channel_history.seed.value.data
+        if channel_history.seed and channel_history.seed.value
+        else None
+    )
+    return seed, tuple((write.task_id, write.value.data) for write in channel_history.writes)
 
 
 def places(closure: Closure | None) -> list[Place]:
@@ -134,27 +138,27 @@ class Member:
 
 def members_of(closure: Closure | None) -> dict[Place, Member]:
     assert closure is not None
-    values = {one.digest: Value(one.type, one.data) for one in closure.segment.values}
-    found: dict[Place, Member] = {}
+    values = {value.digest: Value(value.type, value.data) for value in closure.segment.values}
+    members: dict[Place, Member] = {}
     for row in closure.segment.checkpoints:
         place = (row.checkpoint_ns, row.checkpoint_id)
         written = tuple(
-            Write(*task, Value(one.type, one.data), one.digest)
-            for one in closure.segment.writes
-            if (one.checkpoint_ns, one.checkpoint_id) == place
-            for task in [(one.task_id, one.task_path, one.idx, one.channel)]
+            Write(*task, Value(write.type, write.data), write.digest)
+            for write in closure.segment.writes
+            if (write.checkpoint_ns, write.checkpoint_id) == place
+            for task in [(write.task_id, write.task_path, write.idx, write.channel)]
         )
         state = decode_state(row.state, values)
         rebuilt = {
-            one.name: (
-                values[one.seed.digest].data if one.seed is not None else None,
-                [values[write.digest].data for write in one.writes],
+            channel.name: (
+                values[channel.seed.digest].data if channel.seed is not None else None,
+                [values[write.digest].data for write in channel.writes],
             )
-            for one in decode_delta_base(row.delta_base, "")
+            for channel in decode_delta_base(row.delta_base, "")
         }
         as_seen = Seen(row.parent_id, row.metadata, row.label, row.summary, state, written)
-        found[place] = Member(as_seen, rebuilt)
-    return found
+        members[place] = Member(as_seen, rebuilt)
+    return members
 
 
 async def logged(journal: Journal, thread_id: str) -> list[tuple[int, EventKind, str]]:
@@ -205,7 +209,7 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
 
 async def evict(journal: Journal, segment: bytes, *data: bytes) -> dict[bytes, Value]:
     """Give up values and writes with this data; return them by digest."""
-    gone = {value_digest(value(one)): value(one) for one in data}
+    gone = {value_digest(value(content)): value(content) for content in data}
 
     def work(batch: UnitOfWork) -> None:
         batch.connection.execute(

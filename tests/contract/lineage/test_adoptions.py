@@ -30,9 +30,9 @@ async def elsewhere(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
 
 
 async def closure_of(journal: Journal, key: CheckpointKey) -> Closure:
-    found = await journal.lineage.closure(TENANT, key)
-    assert found is not None
-    return found
+    closure = await journal.lineage.closure(TENANT, key)
+    assert closure is not None
+    return closure
 
 
 async def interrupted(journal: Journal) -> None:
@@ -70,8 +70,8 @@ async def test_an_adopted_thread_loads_the_same(
 ) -> None:
     await interrupted(elsewhere)
     assert await adopt(lineage, await closure_of(elsewhere, key("04"))) == key("04", "mine")
-    source, found = await seen(elsewhere), await seen(journal, "mine")
-    assert found == {
+    source, adopted = await seen(elsewhere), await seen(journal, "mine")
+    assert adopted == {
         place: source[place] for place in [("", "04"), ("keeper", "03"), ("node:b", "05")]
     }
     assert await history(journal, key("04", "mine")) == await history(elsewhere, key("04"))
@@ -128,14 +128,16 @@ async def test_adopting_takes_a_free_name(journal: Journal, lineage: LineageRows
     await save(journal, draft("01"), draft("01", thread_id="full"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     await journal.save_writes(TENANT, key("01", "early"), [write("x", b"stray")])
-    found = await closure_of(journal, key("01"))
-    for taken in ("full", "t"):
-        call = lineage.adopt(TENANT, found, HASH, taken, "", "")
+    closure = await closure_of(journal, key("01"))
+    for thread_id in ("full", "t"):
+        call = lineage.adopt(TENANT, closure, HASH, thread_id, "", "")
         await refused(call, Reason.THREAD_EXISTS)
-        await refused(lineage.adopted(TENANT, key("01"), HASH, taken, "", ""), Reason.THREAD_EXISTS)
+        await refused(
+            lineage.adopted(TENANT, key("01"), HASH, thread_id, "", ""), Reason.THREAD_EXISTS
+        )
     for target in ("gone", "early"):
         assert await lineage.adopted(TENANT, key("01"), HASH, target, "", "") is None
-        saved = await lineage.adopt(TENANT, found, HASH, target, "", "")
+        saved = await lineage.adopt(TENANT, closure, HASH, target, "", "")
         assert saved.incarnation == 2
         assert (await seen(journal, target))["", "01"].writes == ()
     kinds = [kind for _, kind, _ in await logged(journal, "early")]
@@ -145,7 +147,7 @@ async def test_adopting_takes_a_free_name(journal: Journal, lineage: LineageRows
         EventKind.CHECKPOINT_SAVED,
     ]
     assert [number for number, *_ in await logged(journal, "early")] == [1, 2, 3]
-    named = await lineage.adopt(TENANT, found, HASH, "", "", "")
+    named = await lineage.adopt(TENANT, closure, HASH, "", "", "")
     assert len(named.key.thread_id) == 32
 
 
@@ -153,20 +155,20 @@ async def test_a_retried_adoption_gets_the_first_answer(
     journal: Journal, lineage: LineageRows
 ) -> None:
     await save(journal, draft("01"))
-    found = await closure_of(journal, key("01"))
+    closure = await closure_of(journal, key("01"))
     assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r") is None
-    await adopt(lineage, found, "mine", "r")
+    await adopt(lineage, closure, "mine", "r")
     await save(journal, draft("02", "01", thread_id="mine"))
     again = await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r")
     assert again is not None
-    assert again.key == await adopt(lineage, found, "mine", "r") == key("01", "mine")
+    assert again.key == await adopt(lineage, closure, "mine", "r") == key("01", "mine")
     assert len(await seen(journal, "mine")) == 2
     for other in (
         lineage.adopted(TENANT, key("01"), "cd" * 32, "mine", "writer", "r"),
         lineage.adopted(TENANT, key("01"), HASH, "other", "writer", "r"),
         lineage.adopted(TENANT, key("01"), HASH, "mine", "reader", "r"),
         lineage.adopted(TENANT, key("02"), HASH, "mine", "writer", "r"),
-        lineage.adopt(TENANT, found, HASH, "other", "", "r"),
+        lineage.adopt(TENANT, closure, HASH, "other", "", "r"),
         lineage.fork(TENANT, key("01"), "mine", "r"),
     ):
         await refused(other, Reason.REQUEST_ID_REUSED)

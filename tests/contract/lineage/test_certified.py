@@ -89,10 +89,10 @@ async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
     await chain(home.journal, ["01", "02", "03", "04"], seeds=["01"])
     await evict(home)
     before = await completed_history(home, key("03"))
-    _, asked = await completed(
+    _, value_count = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("03"), "fork", "", supplied)
     )
-    assert asked > 0
+    assert value_count > 0
     assert await here(home, key("03", "fork"))
     assert await history(home.journal, key("03", "fork")) == before
     await home.flush()
@@ -108,20 +108,20 @@ async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
 
 async def completed_history(home: House, key: CheckpointKey) -> object:
     """Return what rebuilds the delta channel of a checkpoint, read where it was evicted."""
-    (found,) = await home.journal.delta_history(TENANT, key, ["log"])
-    places = list(found.sources)
-    wanted = {one.digest for one in found.writes}
-    assert found.seed is not None
-    assert found.seed.digest is not None
-    wanted.add(found.seed.digest)
+    (channel_history,) = await home.journal.delta_history(TENANT, key, ["log"])
+    places = list(channel_history.sources)
+    wanted = {write.digest for write in channel_history.writes}
+    assert channel_history.seed is not None
+    assert channel_history.seed.digest is not None
+    wanted.add(channel_history.seed.digest)
     values = await home.archive.read_values(places, wanted) if places else {}
     if not places:
-        assert found.seed.value is not None
-        values = {found.seed.digest: found.seed.value}
-        values |= {one.digest: one.value for one in found.writes}
+        assert channel_history.seed.value is not None
+        values = {channel_history.seed.digest: channel_history.seed.value}
+        values |= {write.digest: write.value for write in channel_history.writes}
     return (
-        values[found.seed.digest].data,
-        tuple((one.task_id, values[one.digest].data) for one in found.writes),
+        values[channel_history.seed.digest].data,
+        tuple((write.task_id, values[write.digest].data) for write in channel_history.writes),
     )
 
 
@@ -135,24 +135,26 @@ async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
     )
     await evict(home)
     stored = len(store.members("segment"))
-    _, asked = await completed(
+    _, value_count = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("01"), "fork", "", supplied)
     )
-    assert asked == 0
+    assert value_count == 0
     fork = await home.journal.load(TENANT, key("01", "fork"), View.FULL)
     assert fork is not None
     assert evicted_digests(fork)
     original = await home.from_blobs(key("01"))
     assert original.state is not None
-    wanted = {one.digest for one in original.state.channels if one.digest} | {
-        one.digest for one in original.writes
+    wanted = {channel.digest for channel in original.state.channels if channel.digest} | {
+        write.digest for write in original.writes
     }
-    found = await home.archive.read_values(fork.sources, wanted)
-    assert {one.data for one in found.values()} == {b"old", b"w"}
+    values = await home.archive.read_values(fork.sources, wanted)
+    assert {value.data for value in values.values()} == {b"old", b"w"}
     await home.flush()
     assert len(store.members("segment")) == stored
     assert data_of(await home.from_blobs(key("01", "fork"))) == {"x": b"old"}
-    assert [one.value.data for one in (await home.from_blobs(key("01", "fork"))).writes] == [b"w"]
+    assert [write.value.data for write in (await home.from_blobs(key("01", "fork"))).writes] == [
+        b"w"
+    ]
 
 
 async def test_a_rollback_to_evicted_values_is_whole_and_certified(
@@ -162,10 +164,10 @@ async def test_a_rollback_to_evicted_values_is_whole_and_certified(
     await chain(home.journal, ["04"], ns="keeper", seeds=["04"], metadata=under("01"))
     await chain(home.journal, ["05"], parent_id="04", ns="keeper", metadata=under("02"))
     await evict(home)
-    saved, asked = await completed(
+    saved, value_count = await completed(
         home, lambda supplied: lineage.rollback(TENANT, key("02"), "", None, supplied)
     )
-    assert asked == 3  # "x" of both, and the seed of the subgraph
+    assert value_count == 3  # "x" of both, and the seed of the subgraph
     assert await here(home, saved.key)
     await home.flush()
     assert data_of(await home.from_blobs(saved.key)) == {"x": b"02"}
@@ -182,11 +184,11 @@ async def test_values_of_a_removed_ancestor_come_from_its_segments(
     await home.flush()
     await chain(home.journal, ["04"], parent_id="03")
     await evict(home)
-    _, asked = await completed(
+    _, value_count = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("04"), "fork", "", supplied)
     )
-    assert asked > 0
-    log = tuple(("task of log", one) for one in (b"w01", b"w02", b"w03"))
+    assert value_count > 0
+    log = tuple(("task of log", data) for data in (b"w01", b"w02", b"w03"))
     assert await history(home.journal, key("04", "fork")) == (b"seed 01", log)
     await home.flush()
     await check_certified(home)
@@ -201,11 +203,11 @@ async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
     expected = await seen(home.journal)
     await evict(home)
     snapshots = home.journal.snapshots
-    made, asked = await completed(
+    made, value_count = await completed(
         home,
         lambda supplied: snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "", supplied),
     )
-    assert asked > 0
+    assert value_count > 0
     await removal.delete_thread(TENANT, "t")
     await home.flush()
     [restored], _ = await completed(
@@ -217,9 +219,9 @@ async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
     await home.flush()
     thread_id = restored.key.thread_id
     for checkpoint_id, ns in (("02", ""), ("03", "keeper"), ("04", "keeper")):
-        found = await home.from_blobs(key(checkpoint_id, thread_id, ns))
-        assert found.state == expected[ns, checkpoint_id].state
-        assert found.writes == expected[ns, checkpoint_id].writes
+        checkpoint = await home.from_blobs(key(checkpoint_id, thread_id, ns))
+        assert checkpoint.state == expected[ns, checkpoint_id].state
+        assert checkpoint.writes == expected[ns, checkpoint_id].writes
 
 
 async def test_a_bundle_of_a_closure_becomes_the_same_thread(
@@ -256,8 +258,8 @@ async def test_a_hand_off_is_in_the_manifest_of_its_thread(home: House) -> None:
     await home.flush()
     bundle = BlobLocation(b"b" * 32, 7, "blob", "patch")
     handoffs = home.journal.handoffs
-    asked = request(TENANT, "", "CreateHandoff")
-    await handoffs.keep_handoff(asked, key("01"), bundle, [], b"answer", content_seq=1)
+    handoff_request = request(TENANT, "", "CreateHandoff")
+    await handoffs.keep_handoff(handoff_request, key("01"), bundle, [], b"answer", content_seq=1)
     await home.flush()
     [pin] = (await home.manifest()).pins
     assert pin.segment == bundle.sha256

@@ -41,11 +41,11 @@ async def test_a_checkpoint_alone_is_its_closure(journal: Journal, lineage: Line
         draft("02", "01", {"x": b"2"}, label="l", writes=(write("x", b"w"),)),
         draft("03", "02", {"x": b"3"}),
     )
-    found = await lineage.closure(TENANT, key("02"))
-    assert found is not None
-    assert (found.key, found.seq) == (key("02"), 3)
-    assert places(found) == [("", "02")]
-    assert member(found, "02") == Member((await seen(journal))["", "02"], {})
+    closure = await lineage.closure(TENANT, key("02"))
+    assert closure is not None
+    assert (closure.key, closure.seq) == (key("02"), 3)
+    assert places(closure) == [("", "02")]
+    assert member(closure, "02") == Member((await seen(journal))["", "02"], {})
     assert await parts(lineage, "") == [("", "03")]
 
 
@@ -88,8 +88,8 @@ async def test_namespaces_of_calls_and_of_stateful_subgraphs_are_distinguished(
     for ns in (*stateful, *calls):
         await save(journal, draft("03", ns=ns, metadata=under("01")))
     await save(journal, draft("04", "01"))
-    found = await parts(lineage, "04")
-    assert found == sorted([("", "04"), *((ns, "03") for ns in stateful)])
+    members = await parts(lineage, "04")
+    assert members == sorted([("", "04"), *((ns, "03") for ns in stateful)])
 
 
 async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
@@ -215,8 +215,8 @@ async def test_each_delta_channel_is_followed_to_its_own_seed(
         draft("02", "01", {"near": b"N"}, delta=names, writes=written[2]),
         draft("03", "02", delta=names, writes=written[3]),
     )
-    found = member(await lineage.closure(TENANT, key("03")), "03")
-    assert found.rebuilt == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
+    closure_member = member(await lineage.closure(TENANT, key("03")), "03")
+    assert closure_member.rebuilt == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
 
 
 async def test_a_channel_that_is_stored_needs_no_ancestor(
@@ -233,17 +233,17 @@ async def test_an_ancestor_that_is_a_member_itself_is_whole(
     await chain(journal, ["02"], ns="keeper", seeds=["02"], metadata=under("01"))
     await save(journal, draft("03", "01"))
     await chain(journal, ["04"], parent_id="02", ns="keeper", metadata=under("03"))
-    found = await lineage.closure(TENANT, key("03"))
-    assert places(found) == [("", "03"), ("keeper", "02"), ("keeper", "04")]
-    assert member(found, "02", "keeper").seen == (await seen(journal))["keeper", "02"]
+    closure = await lineage.closure(TENANT, key("03"))
+    assert places(closure) == [("", "03"), ("keeper", "02"), ("keeper", "04")]
+    assert member(closure, "02", "keeper").seen == (await seen(journal))["keeper", "02"]
 
 
 async def test_a_missing_parent_and_a_loop_end_the_ancestry(
     journal: Journal, lineage: LineageRows
 ) -> None:
     await chain(journal, ["02", "03"], parent_id="01, which never came")
-    found = member(await lineage.closure(TENANT, key("03")), "03")
-    assert found.rebuilt == {"log": (None, [b"w02"])}
+    closure_member = member(await lineage.closure(TENANT, key("03")), "03")
+    assert closure_member.rebuilt == {"log": (None, [b"w02"])}
     late = write("log", b"once")
     await save(
         journal,
@@ -252,8 +252,8 @@ async def test_a_missing_parent_and_a_loop_end_the_ancestry(
         draft("06", "05", delta=("log",)),
     )
     await save(journal, draft("07", ns="keeper", metadata=under("99")))
-    found = member(await lineage.closure(TENANT, key("06")), "06")
-    assert found.rebuilt == {"log": (None, [b"once"])}
+    closure_member = member(await lineage.closure(TENANT, key("06")), "06")
+    assert closure_member.rebuilt == {"log": (None, [b"once"])}
 
 
 async def test_evicted_values_of_a_closure_name_their_segments(

@@ -19,9 +19,9 @@ async def fork(lineage: LineageRows, source: str, target: str, checkpoint_id: st
 
 
 async def adopt(lineage: LineageRows, source: str, target: str) -> None:
-    found = await lineage.closure(TENANT, key("", source))
-    assert found is not None
-    await lineage.adopt(TENANT, found, "ab" * 32, target, "", "")
+    closure = await lineage.closure(TENANT, key("", source))
+    assert closure is not None
+    await lineage.adopt(TENANT, closure, "ab" * 32, target, "", "")
 
 
 async def roll_back(lineage: LineageRows, thread_id: str, checkpoint_id: str) -> CheckpointKey:
@@ -30,17 +30,17 @@ async def roll_back(lineage: LineageRows, thread_id: str, checkpoint_id: str) ->
 
 def short(steps: tuple[LineageStep, ...]) -> list[Step]:
     """Return kind, origin's thread, and thread of each step."""
-    return [(one.descent, one.origin.thread_id, one.key.thread_id) for one in steps]
+    return [(step.descent, step.origin.thread_id, step.key.thread_id) for step in steps]
 
 
 async def tree(
     lineage: LineageRows, thread_id: str, limit: int = 100
 ) -> tuple[list[Step], list[Step]]:
     """Return the ancestors and the descendants."""
-    found = await lineage.lineage(TENANT, thread_id, limit)
-    assert found is not None
-    assert not found.truncated
-    return short(found.ancestors), short(found.descendants)
+    relatives = await lineage.lineage(TENANT, thread_id, limit)
+    assert relatives is not None
+    assert not relatives.truncated
+    return short(relatives.ancestors), short(relatives.descendants)
 
 
 async def test_a_thread_without_relatives(journal: Journal, lineage: LineageRows) -> None:
@@ -72,10 +72,10 @@ async def test_a_step_names_its_source_and_its_target(
     await save(journal, draft("01"), draft("02", "01"), draft("03", ns="inner"))
     await lineage.fork(TENANT, key("03", "t", "inner"), "a", "")
     new = await roll_back(lineage, "t", "01")
-    found = await lineage.lineage(TENANT, "t", 10)
-    assert found is not None
+    relatives = await lineage.lineage(TENANT, "t", 10)
+    assert relatives is not None
     now = journal.database.now_us()
-    assert found.descendants == (
+    assert relatives.descendants == (
         LineageStep(ROLLBACK, key("01"), new, now),
         LineageStep(FORK, key("03", "t", "inner"), key("03", "a", "inner"), now),
     )
@@ -111,9 +111,9 @@ async def test_names_with_colons(
 async def test_a_rollback_of_names_with_colons(journal: Journal, lineage: LineageRows) -> None:
     await save(journal, draft("0:1", thread_id="a:b"))
     await roll_back(lineage, "a:b", "0:1")
-    found = await lineage.lineage(TENANT, "a:b", 10)
-    assert found is not None
-    assert [one.origin for one in found.descendants] == [key("0:1", "a:b")]
+    relatives = await lineage.lineage(TENANT, "a:b", 10)
+    assert relatives is not None
+    assert [step.origin for step in relatives.descendants] == [key("0:1", "a:b")]
 
 
 async def test_a_copied_thread_has_the_rollbacks_of_its_source(
@@ -123,10 +123,10 @@ async def test_a_copied_thread_has_the_rollbacks_of_its_source(
     await fork(lineage, "t", "a")
     new = await roll_back(lineage, "a", "01")
     await journal.lineage.copy_thread(TENANT, "a", "copy", "")
-    found = await lineage.lineage(TENANT, "copy", 10)
-    assert found is not None
-    assert short(found.ancestors) == [(FORK, "t", "copy")]
-    (inside,) = found.descendants
+    relatives = await lineage.lineage(TENANT, "copy", 10)
+    assert relatives is not None
+    assert short(relatives.ancestors) == [(FORK, "t", "copy")]
+    (inside,) = relatives.descendants
     assert (inside.origin, inside.key) == (key("01", "copy"), key(new.checkpoint_id, "copy"))
 
 
@@ -156,10 +156,10 @@ async def test_a_large_tree_is_cut(journal: Journal, lineage: LineageRows) -> No
     for number in range(4):
         await fork(lineage, "t", f"fork {number}")
     for limit, truncated in ((3, True), (4, False)):
-        found = await lineage.lineage(TENANT, "t", limit)
-        assert found is not None
-        assert found.truncated is truncated
-        assert short(found.descendants) == [(FORK, "t", f"fork {n}") for n in range(limit)]
+        relatives = await lineage.lineage(TENANT, "t", limit)
+        assert relatives is not None
+        assert relatives.truncated is truncated
+        assert short(relatives.descendants) == [(FORK, "t", f"fork {n}") for n in range(limit)]
     for number in range(3):
         await fork(lineage, f"fork {number}", f"fork {number + 1} of it")
     line = await lineage.lineage(TENANT, "fork 1 of it", 1)

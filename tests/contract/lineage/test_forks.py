@@ -43,9 +43,9 @@ async def test_a_fork_holds_the_closure(journal: Journal, lineage: LineageRows) 
     before = await seen(journal)
     saved = await lineage.fork(TENANT, key("03"), "fork", "")
     assert (saved.key, saved.seq, saved.incarnation) == (key("03", "fork"), 3, 1)
-    found = await seen(journal, "fork")
+    fork_states = await seen(journal, "fork")
     places = [("", "03"), ("keeper", "02"), ("node:b", "04")]
-    assert found == {place: before[place] for place in places}
+    assert fork_states == {place: before[place] for place in places}
     made = await thread_of(journal, "fork")
     assert (made.agent_id, made.state, made.head_id) == ("planner", ThreadState.INTERRUPTED, "03")
     assert made.seq == saved.seq == 3
@@ -148,11 +148,11 @@ async def test_every_change_of_a_fork_is_logged(journal: Journal, lineage: Linea
     await lineage.fork(TENANT, key("03"), "name", "")
     await journal.removal.delete_thread(TENANT, "name")
     await lineage.fork(TENANT, key("03"), "name", "")
-    forked = [(EventKind.CHECKPOINT_SAVED, one) for one in ("03", "02", "04")]
+    forked = [(EventKind.CHECKPOINT_SAVED, checkpoint_id) for checkpoint_id in ("03", "02", "04")]
     deleted = (EventKind.THREAD_DELETED, "")
     happened = [(EventKind.WRITES_SAVED, "01"), deleted, *forked, deleted, *forked]
     assert await logged(journal, "name") == [
-        (number, *one) for number, one in enumerate(happened, 1)
+        (number, *event) for number, event in enumerate(happened, 1)
     ]
     assert (await thread_of(journal, "name")).seq == len(happened)
 
@@ -197,7 +197,7 @@ async def test_a_copy_is_all_of_a_thread(journal: Journal, lineage: LineageRows)
     assert await history(journal, key("07", "copy")) == await history(journal, key("07"))
     made = await thread_of(journal, "copy")
     assert (made.agent_id, made.head_id, made.seq) == ("planner", "07", 8)
-    assert [one for *_, one in await logged(journal, "copy")] == [
+    assert [checkpoint_id for *_, checkpoint_id in await logged(journal, "copy")] == [
         "01", "02", "03", "04", "05", "06", "07", "09"
     ]  # fmt: skip
     await save(journal, draft("09", "07", thread_id="copy"))
@@ -212,14 +212,17 @@ async def test_a_copy_is_all_of_a_thread(journal: Journal, lineage: LineageRows)
 async def created(journal: Journal, thread_id: str) -> list[int]:
     query = CheckpointQuery(thread_id, replayed=True)
     page = await journal.read_page(TENANT, query, View.ENTRY, None, max_count=100, max_bytes=10**6)
-    return [one.entry.created_us for one in page.checkpoints]
+    return [checkpoint.entry.created_us for checkpoint in page.checkpoints]
 
 
 async def test_a_long_thread_is_copied(journal: Journal, lineage: LineageRows) -> None:
     ids = [f"{n:04}" for n in range(1100)]
     await save(
         journal,
-        *(draft(one, ids[n - 1] if n else "", {"x": one.encode()}) for n, one in enumerate(ids)),
+        *(
+            draft(checkpoint_id, ids[n - 1] if n else "", {"x": checkpoint_id.encode()})
+            for n, checkpoint_id in enumerate(ids)
+        ),
     )
     assert await lineage.copy_thread(TENANT, "t", "copy", "") == len(ids)
     assert await seen(journal, "copy") == await seen(journal)
@@ -232,7 +235,9 @@ async def test_values_are_stored_once(journal: Journal, lineage: LineageRows) ->
     await lineage.fork(TENANT, key("04"), "fork", "")
     await lineage.copy_thread(TENANT, "fork", "copy", "")
     assert await rows_of(journal, contents, "family", "digest") == before
-    assert {(await row_of(journal, one)).family for one in ("t", "fork", "copy")} == {before[0][0]}
+    assert {(await row_of(journal, thread_id)).family for thread_id in ("t", "fork", "copy")} == {
+        before[0][0]
+    }
 
 
 @pytest.mark.sqlite
@@ -265,4 +270,4 @@ async def reads_of_a_fork(journal: Journal, source: CheckpointKey) -> int:
         connection.set_trace_callback(None)
 
     await journal.database.transact(work)
-    return sum(one.startswith("SELECT") for one in statements)
+    return sum(statement.startswith("SELECT") for statement in statements)

@@ -19,8 +19,11 @@ async def held(journal: Journal, thread_id: str) -> dict[str, tuple[int, list[by
     """Return for each checkpoint of a thread that is held by segments its number and these."""
     number = (await row_of(journal, thread_id)).number
     rows = await rows_of(journal, checkpoints, "thread", "checkpoint_id", "held")
-    found = {row[1]: decode_held(row[2]) for row in rows if row[0] == number and row[2]}
-    return {one: (found[one].seq, list(found[one].segments)) for one in found}
+    entries = {row[1]: decode_held(row[2]) for row in rows if row[0] == number and row[2]}
+    return {
+        checkpoint_id: (entries[checkpoint_id].seq, list(entries[checkpoint_id].segments))
+        for checkpoint_id in entries
+    }
 
 
 async def used(journal: Journal, thread_id: str) -> set[bytes]:
@@ -129,16 +132,16 @@ async def test_a_copy_that_has_to_be_stored_asks_for_evicted_values(
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.fork(TENANT, key("03"), "fork", "r")
     assert caught.value.digests == gone.keys()
-    assert [one.sha256 for one in caught.value.places] == [segment]
+    assert [place.sha256 for place in caught.value.places] == [segment]
     assert await journal.thread(TENANT, "fork") is None
-    some = {name: one for name, one in gone.items() if one.data != b"w02"}
+    incomplete_values = {name: value for name, value in gone.items() if value.data != b"w02"}
     with pytest.raises(ValuesEvicted) as caught:
-        await lineage.fork(TENANT, key("03"), "fork", "r", some)
+        await lineage.fork(TENANT, key("03"), "fork", "r", incomplete_values)
     assert caught.value.digests == {digest(b"w02")}
-    assert [one.sha256 for one in caught.value.places] == [segment]
+    assert [place.sha256 for place in caught.value.places] == [segment]
     await lineage.fork(TENANT, key("03"), "fork", "r", gone)
     assert data_of(await journal.load(TENANT, key("03", "fork"), View.FULL)) == {"x": b"03"}
-    assert [one.value.data for one in (await seen(journal, "fork"))["", "03"].writes] == [
+    assert [write.value.data for write in (await seen(journal, "fork"))["", "03"].writes] == [
         b"w03",
         b"v03",
     ]

@@ -57,20 +57,20 @@ async def lose(journal: Journal, name: str) -> list[LostBundle]:
 
 
 async def rows(journal: Journal) -> list[tuple[str, bytes]]:
-    found = await journal.database.query(
+    handoff_rows = await journal.database.query(
         lambda connection: connection.execute(
             select(threads.c.thread_id, handoffs.c.sha256).join(
                 threads, threads.c.number == handoffs.c.thread
             )
         ).all()
     )
-    return sorted((row[0], bytes(row[1])) for row in found)
+    return sorted((row[0], bytes(row[1])) for row in handoff_rows)
 
 
 async def unchanged(journal: Journal, checkpoint_id: str = "1") -> BlobLocation | None:
     kept = journal.handoffs
-    found = await kept.unchanged(TENANT, key(checkpoint_id))
-    return found[0] if found is not None else None
+    bundle = await kept.unchanged(TENANT, key(checkpoint_id))
+    return bundle[0] if bundle is not None else None
 
 
 @pytest.fixture
@@ -86,12 +86,12 @@ async def test_a_bundle_is_recorded_with_its_parts(journal: Journal) -> None:
     await keep(journal, "list", ["a", "b"])
     await keep(journal, "whole")
     table = members.c
-    found = await journal.database.query(
+    member_rows = await journal.database.query(
         lambda connection: connection.execute(
             select(table.sha256, table.kind, table.blob_id, table.parts, table.thread)
         ).all()
     )
-    assert {tuple(row) for row in found} == {
+    assert {tuple(row) for row in member_rows} == {
         (sha("list"), "parts", "blob-list", sha("a") + sha("b"), None),
         (sha("a"), "part", "blob-a", None, None),
         (sha("b"), "part", "blob-b", None, None),

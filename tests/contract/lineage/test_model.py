@@ -72,7 +72,7 @@ class Thread:
         seed, written, _ = self.through(place, set(self.nodes))
         return seed, written
 
-    def through(self, place: Place, some: set[Place]) -> tuple[bytes | None, Written, str]:
+    def through(self, place: Place, places: set[Place]) -> tuple[bytes | None, Written, str]:
         """Follow the path of a delta channel through some checkpoints.
 
         Returns the seed, the writes, and where the path leaves these; empty: it has begun.
@@ -82,7 +82,7 @@ class Thread:
         if node.base is not None and not node.above:
             return seed, written, ""
         above = (place[0], node.up)
-        while above in some:
+        while above in places:
             node = self.nodes[above]
             written = tuple(sorted(node.writes)) + written
             if node.seed is not None:
@@ -97,10 +97,10 @@ class Thread:
     def alone(self, place: Place) -> Node:
         """Return a checkpoint as it stands without its ancestors."""
         node = self.nodes[place]
-        found = self.history(place)
-        if not node.lists or node.seed is not None or found == (None, ()):
+        history = self.history(place)
+        if not node.lists or node.seed is not None or history == (None, ()):
             return replace(node, base=None, above="")
-        return replace(node, base=found, above="")
+        return replace(node, base=history, above="")
 
     def left_at(self, root_id: str) -> str:
         """Say where the runs on the path to a root checkpoint left the stateful subgraph."""
@@ -118,7 +118,7 @@ class Thread:
     def closure(self, root_id: str) -> dict[Place, Node]:
         tops = {(ROOT, root_id)}
         for call in CALLS:
-            ran = [one for one in self.places(call) if self.nodes[one].root_id == root_id]
+            ran = [place for place in self.places(call) if self.nodes[place].root_id == root_id]
             tops |= {max(ran)} if ran else set()
         parent_id = self.nodes[ROOT, root_id].parent_id
         for root in (root_id, *([parent_id] if parent_id else ())):
@@ -129,15 +129,19 @@ class Thread:
     def remove(self, doomed: set[Place]) -> None:
         """Delete checkpoints; a child gets what delta channels below it need of them."""
         kept = {place: node for place, node in self.nodes.items() if place not in doomed}
-        asked = [place for place, node in kept.items() if node.lists]
+        delta_places = [place for place, node in kept.items() if node.lists]
         walked: set[Place] = set()
-        while asked:
-            wanted = {one for place in asked if (one := self.first(place, doomed, walked))}
-            asked = []
+        while delta_places:
+            wanted = {
+                next_place
+                for place in delta_places
+                if (next_place := self.first(place, doomed, walked))
+            }
+            delta_places = []
             for place in wanted:
                 seed, written, above = self.through(place, doomed)
                 if above:
-                    asked.append((place[0], above))
+                    delta_places.append((place[0], above))
                 if seed is not None or written or above:
                     kept[place] = replace(kept[place], base=(seed, written), above=above)
         self.nodes = kept
@@ -262,7 +266,7 @@ class Lineages(RuleBasedStateMachine):
         if ns == KEEPER:
             above = thread.left_at(under)
         else:
-            ran = [one for one in thread.places(ns) if thread.nodes[one].root_id == under]
+            ran = [place for place in thread.places(ns) if thread.nodes[place].root_id == under]
             above = max(ran, default=("", ""))[1]
         for _ in range(2):
             above = self.save(thread, ns, self.node(above, under, run, True, stores))
@@ -291,8 +295,14 @@ class Lineages(RuleBasedStateMachine):
             self.run(self.journal.removal.sweep(early_write_ttl_s=1e9))
         else:
             self.run(self.journal.removal.delete_runs(TENANT, [self.prefix + how]))
-            for one in self.threads:
-                one.remove({place for place in one.places() if one.nodes[place].run == how})
+            for model_thread in self.threads:
+                model_thread.remove(
+                    {
+                        place
+                        for place in model_thread.places()
+                        if model_thread.nodes[place].run == how
+                    }
+                )
 
     @rule(which=ANY, at=ANY, adopts=st.booleans())
     def descend(self, which: int, at: int, adopts: bool) -> None:
@@ -373,7 +383,8 @@ class Lineages(RuleBasedStateMachine):
         """Roll the threads of the last snapshot back to it, whatever they have lost since."""
         threads = {thread.name: thread for thread in self.threads}
         if self.captured is None or any(
-            one.name not in threads or not threads[one.name].nodes for one in self.captured[1]
+            thread.name not in threads or not threads[thread.name].nodes
+            for thread in self.captured[1]
         ):
             return
         snapshot_id, members = self.captured
@@ -398,24 +409,24 @@ class Lineages(RuleBasedStateMachine):
             assert inner < (KEEPER, new)
             assert not keeper or keeper[-1] < inner
             nothing = Node("", "", "", b"", None, lists=False)
-            found = at.nodes[KEEPER, left] if left else nothing
-            thread.nodes[inner] = replace(found, root_id=new, run="", writes=())
+            node = at.nodes[KEEPER, left] if left else nothing
+            thread.nodes[inner] = replace(node, root_id=new, run="", writes=())
 
     @invariant()
     def journal_and_model_are_equal(self) -> None:
         for thread in self.threads:
-            found = self.run(seen(self.journal, thread.name))
-            assert sorted(found) == thread.places()
-            for place, one in found.items():
+            checkpoints = self.run(seen(self.journal, thread.name))
+            assert sorted(checkpoints) == thread.places()
+            for place, checkpoint in checkpoints.items():
                 node = thread.nodes[place]
-                assert one.state is not None
-                values = {c.name: c.value.data for c in one.state.channels if c.value}
-                assert (one.parent_id, values.get("x", b""), values.get("log")) == (
+                assert checkpoint.state is not None
+                values = {c.name: c.value.data for c in checkpoint.state.channels if c.value}
+                assert (checkpoint.parent_id, values.get("x", b""), values.get("log")) == (
                     node.parent_id,
                     node.data,
                     node.seed,
                 )
-                assert {w.task_id: w.value.data for w in one.writes} == dict(node.writes)
+                assert {w.task_id: w.value.data for w in checkpoint.writes} == dict(node.writes)
                 if node.lists and node.seed is None:
                     there = key(place[1], thread.name, place[0])
                     assert self.run(history(self.journal, there)) == thread.history(place)

@@ -67,28 +67,28 @@ async def test_a_rollback_has_the_earlier_state_on_top(
         draft("03", "02", {"x": b"3"}),
     )
     saved = await lineage.rollback(TENANT, key("02"), "", None, NOTHING)
-    found, target = await load(journal), await load(journal, "02")
-    assert found.entry.key == saved.key
+    head, target = await load(journal), await load(journal, "02")
+    assert head.entry.key == saved.key
     assert saved.key.checkpoint_id > "03"
-    assert found.entry.parent_id == "01"
-    assert found.writes == ()
-    assert found.state is not None
+    assert head.entry.parent_id == "01"
+    assert head.writes == ()
+    assert head.state is not None
     assert target.state is not None
-    assert found.state.channels == target.state.channels
+    assert head.state.channels == target.state.channels
     now = "2023-11-14T22:13:20+00:00"
-    assert found.state.frame == frame(
+    assert head.state.frame == frame(
         schema_version=4, ts=now, extras={"k": value_pb2.Value(type="json", data=b"1")}
     )
-    assert json.loads(found.entry.metadata) == {
+    assert json.loads(head.entry.metadata) == {
         "source": "loop",
         "step": 7,
         "mine": [1],
         "parents": {},
     }
-    assert found.entry.label == ""
-    assert found.entry.summary == "Rolled back to t:02: It worked."
-    assert found.entry.lineage == Lineage(rolled_back_from="t:02")
-    assert found.entry.seq == 4
+    assert head.entry.label == ""
+    assert head.entry.summary == "Rolled back to t:02: It worked."
+    assert head.entry.lineage == Lineage(rolled_back_from="t:02")
+    assert head.entry.seq == 4
     assert (saved.seq, saved.incarnation) == (4, 1)
 
 
@@ -106,9 +106,9 @@ async def test_any_metadata_can_be_rolled_back_to(
 ) -> None:
     await save(journal, draft("01", metadata=metadata))
     await roll_back(lineage, "01")
-    found = json.loads((await load(journal)).entry.metadata)
+    stored_metadata = json.loads((await load(journal)).entry.metadata)
     metadata.pop("run_id", None)
-    assert found == metadata
+    assert stored_metadata == metadata
 
 
 async def test_a_state_without_a_time_gets_none(journal: Journal, lineage: LineageRows) -> None:
@@ -362,11 +362,11 @@ async def test_evicted_values_are_asked_for(journal: Journal, lineage: LineageRo
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.rollback(TENANT, key("02"), "r", "05", NOTHING)
     assert caught.value.digests == {digest(b"02"), digest(b"03")}
-    assert [one.sha256 for one in caught.value.places] == [segment]
+    assert [place.sha256 for place in caught.value.places] == [segment]
     assert await seen(journal) == before
-    some = {name: value for name, value in gone.items() if value.data == b"02"}
+    incomplete_values = {name: value for name, value in gone.items() if value.data == b"02"}
     with pytest.raises(ValuesEvicted) as caught:
-        await lineage.rollback(TENANT, key("02"), "r", "05", some)
+        await lineage.rollback(TENANT, key("02"), "r", "05", incomplete_values)
     assert caught.value.digests == {digest(b"03")}
     saved = await lineage.rollback(TENANT, key("02"), "r", "05", gone)
     assert (await load(journal)).entry.key == saved.key

@@ -87,8 +87,8 @@ async def test_members_are_threads_of_their_origins_family(journal: Journal) -> 
     new = await stored(journal) - before
     assert {b"w01", b"w03"} < new
     assert len(new) == 4, "the description has two values"
-    found = await journal.list_threads(TENANT, ThreadQuery(), "", 10)
-    assert [thread.thread_id for thread in found] == ["t", "u"]
+    threads = await journal.list_threads(TENANT, ThreadQuery(), "", 10)
+    assert [thread.thread_id for thread in threads] == ["t", "u"]
 
 
 async def stored(journal: Journal) -> set[bytes]:
@@ -245,7 +245,7 @@ async def test_evicted_values_of_several_members_are_asked_for_at_once(
     with pytest.raises(ValuesEvicted) as caught:
         await create(journal, "t", "u")
     assert caught.value.digests == gone.keys()
-    assert [one.sha256 for one in caught.value.places] == segments
+    assert [place.sha256 for place in caught.value.places] == segments
     assert await names(journal) == ["t", "u"]
     made = await journal.snapshots.create_snapshot(TENANT, SnapshotDraft(("t", "u")), "", gone)
     for thread_id in await restore(journal, made):

@@ -88,10 +88,10 @@ def odd(column: Column[Any], chance: random.Random) -> object:
 
 def odd_rows(table: Table, chance: random.Random) -> list[dict[str, object]]:
     """Return rows of which no two have the same key."""
-    unique = [[one.name for one in index.columns] for index in table.indexes if index.unique]
-    unique.append([one.name for one in table.primary_key])
+    unique = [[column.name for column in index.columns] for index in table.indexes if index.unique]
+    unique.append([column.name for column in table.primary_key])
     seen: set[tuple[object, ...]] = set()
-    found = []
+    distinct_rows = []
     for number in range(_ROWS):
         row = {column.name: odd(column, chance) for column in table.columns}
         if table.primary_key.columns.keys() == ["number"]:
@@ -99,8 +99,8 @@ def odd_rows(table: Table, chance: random.Random) -> list[dict[str, object]]:
         keys = {(n, *(row[name] for name in names)) for n, names in enumerate(unique)}
         if not keys & seen:
             seen |= keys
-            found.append(row)
-    return found
+            distinct_rows.append(row)
+    return distinct_rows
 
 
 def fill(backend: Backend) -> None:
@@ -135,14 +135,14 @@ def change(backend: Backend, work: Callable[[Connection], object]) -> None:
 def content(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
     """Return all rows that a copy has to have."""
     every = rows.every()
-    found = read(
+    rows_by_table = read(
         backend,
         lambda connection: {
-            one.name: [row for run in one.runs(connection) for row in run] for one in every
+            table.name: [row for run in table.runs(connection) for row in run] for table in every
         },
     )
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(rows_by_table, dict)
+    return rows_by_table
 
 
 @pytest.fixture
@@ -165,10 +165,10 @@ def test_a_copy_of_a_copy_is_equal_to_the_journal(
     back = backend_of(tmp_path / "back.db")
     there, again = copy(source, target), copy(target, back)
     assert there.tables == again.tables
-    assert {one.name: one.rows for one in there.tables} == {
-        name: len(found) for name, found in content(source).items()
+    assert {table.name: table.rows for table in there.tables} == {
+        name: len(table_rows) for name, table_rows in content(source).items()
     }
-    assert min(one.rows for one in there.tables) > 10
+    assert min(table.rows for table in there.tables) > 10
     assert content(source) == content(target) == content(back)
     before, after = read(source, read_facts), read(back, read_facts)
     assert before["journal_id"] == after["journal_id"]
@@ -188,20 +188,25 @@ def test_databases_that_end_idle_transactions_are_copied(
 
 def test_packs_on_their_way_are_left_out(source: Backend, target: Backend) -> None:
     count = select(func.count()).select_from(packs)
-    assert copy(source, target).packs == read(source, lambda one: one.execute(count).scalar_one())
-    assert read(target, lambda one: one.execute(count).scalar_one()) == 0
+    assert copy(source, target).packs == read(
+        source, lambda connection: connection.execute(count).scalar_one()
+    )
+    assert read(target, lambda connection: connection.execute(count).scalar_one()) == 0
 
 
 @pytest.mark.parametrize("table", [checkpoints, vectors], ids=str)
 def test_a_copy_gives_no_number_twice(source: Backend, target: Backend, table: Table) -> None:
     newest = select(table).order_by(table.c.number.desc()).limit(1)
-    row = read(source, lambda one: dict(one.execute(newest).mappings().one()))
+    row = read(source, lambda connection: dict(connection.execute(newest).mappings().one()))
     greatest = row.pop("number")
-    change(source, lambda one: one.execute(delete(table).where(table.c.number == greatest)))
+    change(
+        source,
+        lambda connection: connection.execute(delete(table).where(table.c.number == greatest)),
+    )
     copy(source, target)
     new = insert(table).values(row).returning(table.c.number)
     numbers: list[int] = []
-    change(target, lambda one: numbers.append(one.execute(new).scalar_one()))
+    change(target, lambda connection: numbers.append(connection.execute(new).scalar_one()))
     assert numbers[0] > greatest
 
 
@@ -231,7 +236,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(source: Backend, target: B
     after: dict[str, int] = {}
     done = copy(source, target, after.__setitem__)
     assert not done.anew
-    total = {one.name: one.rows for one in done.tables}
+    total = {table.name: table.rows for table in done.tables}
     assert 0 < before["contents"] < total["contents"]
     assert {name: before.get(name, 0) + after.get(name, 0) for name in total} == total
     assert content(target) == content(source)
@@ -245,7 +250,7 @@ def test_a_source_that_changed_after_an_interruption_is_copied_anew(
     copied = interrupt(source, target)
     assert "changes" in copied
     first = update(contents).where(contents.c.number == 1).values(changed)
-    change(source, lambda one: one.execute(first))
+    change(source, lambda connection: connection.execute(first))
     assert copy(source, target).anew
     assert content(target) == content(source)
 
@@ -255,8 +260,8 @@ def test_a_copy_that_differs_is_not_finished(
 ) -> None:
     write = rows.TableRows.write
 
-    def damage(self: rows.TableRows, connection: Connection, some: Sequence[rows.Row]) -> None:
-        write(self, connection, some[1:] if self.name == "uses" else some)
+    def damage(self: rows.TableRows, connection: Connection, batch: Sequence[rows.Row]) -> None:
+        write(self, connection, batch[1:] if self.name == "uses" else batch)
 
     monkeypatch.setattr(rows.TableRows, "write", damage)
     with pytest.raises(UnequalError, match="table uses of the copy differs"):
@@ -271,7 +276,9 @@ def occupy(target: Backend, kind: str) -> None:
     elif kind == "a recovery":
         prepare(target, 2)
     else:
-        change(target, lambda one: one.exec_driver_sql("CREATE TABLE notes (text TEXT)"))
+        change(
+            target, lambda connection: connection.exec_driver_sql("CREATE TABLE notes (text TEXT)")
+        )
 
 
 @pytest.mark.parametrize("kind", ["another journal", "a recovery", "another program's tables"])
@@ -302,9 +309,9 @@ async def test_a_journal_goes_on_in_its_copy(tmp_path: Path, target: Backend) ->
     rows_before = await rows_of(journal, threads, "number", "family")
     await source.close()
     copy(backend_of(tmp_path / "journal.db"), target)
-    given: list[int] = []
-    change(target, lambda one: given.append(next(target.numbers(one))))
-    assert given[0] > max(number for row in rows_before for number in row)
+    numbers: list[int] = []
+    change(target, lambda connection: numbers.append(next(target.numbers(connection))))
+    assert numbers[0] > max(number for row in rows_before for number in row)
     opened = await Database.open(place(tmp_path / "target.db"))
     try:
         moved = Journal(opened)

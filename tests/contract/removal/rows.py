@@ -32,15 +32,15 @@ async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
 
 async def rows(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return columns of all rows of a table, sorted."""
-    found = await rows_of(journal, table, *columns)
-    return sorted(found, key=lambda row: [(item is not None, item) for item in row])
+    table_rows = await rows_of(journal, table, *columns)
+    return sorted(table_rows, key=lambda row: [(item is not None, item) for item in row])
 
 
 async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[str, str, int]]:
     """Return kind, checkpoint and number of deleted ones of each change of a thread's log."""
     number = (await row_of(journal, thread_id)).number
-    found = await rows(journal, changes, "thread", "seq", "kind", "checkpoint_id", "deleted")
-    return [(EventKind(row[2]).name, *row[3:]) for row in found if row[0] == number]
+    log_rows = await rows(journal, changes, "thread", "seq", "kind", "checkpoint_id", "deleted")
+    return [(EventKind(row[2]).name, *row[3:]) for row in log_rows if row[0] == number]
 
 
 async def certify_all(journal: Journal, *, indexed: bool = True) -> None:
@@ -82,6 +82,10 @@ async def history(
     journal: Journal, checkpoint_id: str = "", *, ns: str = "", name: str = "log"
 ) -> tuple[bytes | None, list[bytes]]:
     """Return the seed and the writes of a delta channel."""
-    (found,) = await journal.delta_history(TENANT, key(checkpoint_id, "t", ns), [name])
-    seed = found.seed.value.data if found.seed and found.seed.value else None
-    return seed, [one.value.data for one in found.writes]
+    (channel_history,) = await journal.delta_history(TENANT, key(checkpoint_id, "t", ns), [name])
+    seed = (
+        channel_history.seed.value.data
+        if channel_history.seed and channel_history.seed.value
+        else None
+    )
+    return seed, [write.value.data for write in channel_history.writes]

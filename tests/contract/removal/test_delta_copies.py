@@ -28,5 +28,5 @@ async def test_a_copy_of_a_pruned_checkpoint_is_rebuilt_as_the_checkpoint_is(
         [of_b] = await journal.delta_history(TENANT, key("b"), ["log"])
         [of_c] = await journal.delta_history(TENANT, key("c"), ["log"])
     assert of_b.seed is not None
-    assert [one.value.data for one in of_b.writes] == [b"1"]
+    assert [write.value.data for write in of_b.writes] == [b"1"]
     assert (of_c.seed, of_c.writes) == (of_b.seed, of_b.writes)

@@ -12,18 +12,20 @@ from tuskpoint_server.features.removal.removal_rows import RemovalRows
 async def histories(
     journal: Journal, checkpoint_id: str, *names: str
 ) -> list[tuple[bytes | None, list[bytes]]]:
-    found = await journal.delta_history(TENANT, key(checkpoint_id), names)
-    assert tuple(one.channel for one in found) == names
-    for one in found:
-        assert one.seed is None or one.seed.name == one.channel
-        assert all(written.channel == one.channel for written in one.writes)
-        assert one.sources == ()
+    channel_histories = await journal.delta_history(TENANT, key(checkpoint_id), names)
+    assert tuple(channel_history.channel for channel_history in channel_histories) == names
+    for channel_history in channel_histories:
+        assert channel_history.seed is None or channel_history.seed.name == channel_history.channel
+        assert all(written.channel == channel_history.channel for written in channel_history.writes)
+        assert channel_history.sources == ()
     return [
         (
-            one.seed.value.data if one.seed and one.seed.value else None,
-            [w.value.data for w in one.writes],
+            channel_history.seed.value.data
+            if channel_history.seed and channel_history.seed.value
+            else None,
+            [w.value.data for w in channel_history.writes],
         )
-        for one in found
+        for channel_history in channel_histories
     ]
 
 
@@ -55,9 +57,9 @@ async def test_channels_stop_at_their_own_nearest_value(journal: Journal) -> Non
 
 async def test_a_seed_has_its_version_and_size(journal: Journal) -> None:
     await save(journal, draft("a", "", (channel("x", b"seed", "v7"),)), draft("b", "a"))
-    (found,) = await journal.delta_history(TENANT, key("b"), ["x"])
-    assert found.seed is not None
-    assert (found.seed.version, found.seed.size) == ("v7", 4)
+    (channel_history,) = await journal.delta_history(TENANT, key("b"), ["x"])
+    assert channel_history.seed is not None
+    assert (channel_history.seed.version, channel_history.seed.size) == ("v7", 4)
 
 
 async def test_unknown_targets_and_missing_parents_have_no_history(journal: Journal) -> None:
@@ -66,10 +68,10 @@ async def test_unknown_targets_and_missing_parents_have_no_history(journal: Jour
     assert await history(journal, "b") == (None, [])
     assert await history(journal, "unknown") == (None, [])
     assert await history(journal, "", ns="unknown") == (None, [])
-    (found,) = await journal.delta_history(TENANT, key("c", "no such thread"), ["log"])
-    assert (found.seed, found.writes) == (None, ())
-    (found,) = await journal.delta_history("another tenant", key("c"), ["log"])
-    assert (found.seed, found.writes) == (None, ())
+    (channel_history,) = await journal.delta_history(TENANT, key("c", "no such thread"), ["log"])
+    assert (channel_history.seed, channel_history.writes) == (None, ())
+    (channel_history,) = await journal.delta_history("another tenant", key("c"), ["log"])
+    assert (channel_history.seed, channel_history.writes) == (None, ())
 
 
 async def test_writes_of_a_step_keep_their_order(journal: Journal) -> None:

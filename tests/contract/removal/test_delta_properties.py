@@ -132,8 +132,10 @@ async def grow_all(
     late: list[tuple[int, str, int]],
 ) -> None:
     """Save checkpoints and late writes, in few commits."""
-    await asyncio.gather(*(grow(journal, model, thread_id, one) for one in grown))
-    await asyncio.gather(*(add_late_write(journal, model, thread_id, *one) for one in late))
+    await asyncio.gather(*(grow(journal, model, thread_id, checkpoint) for checkpoint in grown))
+    await asyncio.gather(
+        *(add_late_write(journal, model, thread_id, *late_write) for late_write in late)
+    )
 
 
 async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> None:
@@ -199,7 +201,7 @@ async def compare(journal: Journal, model: Model, thread_id: str) -> None:
         if not node.here:
             continue
         names = sorted(node.grown.delta - node.grown.stored)
-        found = await journal.delta_history(TENANT, key(place[1], thread_id, place[0]), names)
-        for name, one in zip(names, found, strict=True):
-            seed = one.seed.value.data if one.seed and one.seed.value else None
-            assert (seed, [w.value.data for w in one.writes]) == model.history(place, name)
+        histories = await journal.delta_history(TENANT, key(place[1], thread_id, place[0]), names)
+        for name, history in zip(names, histories, strict=True):
+            seed = history.seed.value.data if history.seed and history.seed.value else None
+            assert (seed, [w.value.data for w in history.writes]) == model.history(place, name)

@@ -32,8 +32,8 @@ THREADS = "SELECT thread_id FROM threads WHERE thread_id <> ? ORDER BY thread_id
 async def grow(home: House, count: int, thread_id: str = "t") -> None:
     for n in range(count):
         parent = f"{n - 1:04}" if n else ""
-        one = draft(f"{n:04}", parent, {"text": b"%d" % n}, thread_id=thread_id)
-        await home.journal.save_checkpoint(TENANT, one)
+        checkpoint = draft(f"{n:04}", parent, {"text": b"%d" % n}, thread_id=thread_id)
+        await home.journal.save_checkpoint(TENANT, checkpoint)
 
 
 async def sweep(home: House) -> None:
@@ -85,8 +85,8 @@ async def test_incarnations_and_numbers_do_not_go_back(home: House) -> None:
     for run in "abc":
         parent = ""
         for n in range(4):
-            one = draft(f"{run}{n}", parent, {"text": b"%d" % n})
-            await home.journal.save_checkpoint(TENANT, one)
+            checkpoint = draft(f"{run}{n}", parent, {"text": b"%d" % n})
+            await home.journal.save_checkpoint(TENANT, checkpoint)
             parent = f"{run}{n}"
         incarnation, seq = (await thread_of(home.journal)).incarnation, (await home.watermark())[0]
         await delete(home)
@@ -123,8 +123,8 @@ async def test_a_row_stays_while_something_needs_it(home: House) -> None:
     await home.journal.removal.delete_thread(TENANT, "uncertified")
     await wait(home, KEPT_DAYS + 1)
     assert await names(home) == ["fork", "forked", "last", "uncertified"]
-    found = await home.journal.load(TENANT, key("0001", "fork"), View.FULL)
-    assert data_of(found)["text"] == b"1"
+    checkpoint = await home.journal.load(TENANT, key("0001", "fork"), View.FULL)
+    assert data_of(checkpoint)["text"] == b"1"
     await home.flush()
     await delete(home, "fork")
     await wait(home, KEPT_DAYS + 1)
@@ -146,10 +146,10 @@ async def test_a_recovered_journal_does_not_bring_the_thread_back(
     await grow(home, 1, "later")
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
-        found = await second.journal.load(TENANT, key("0000"), View.FULL)
-        assert (found is not None) is again
+        checkpoint = await second.journal.load(TENANT, key("0000"), View.FULL)
+        assert (checkpoint is not None) is again
         if again:
-            assert data_of(found)["text"] == b"again"
+            assert data_of(checkpoint)["text"] == b"again"
         assert await second.journal.load(TENANT, key("0002"), View.FULL) is None
         assert await second.journal.load(TENANT, key("0000", "other"), View.FULL) is not None
 
@@ -165,8 +165,8 @@ async def test_what_is_stored_of_the_thread_still_counts_as_deleted(home: House)
     facts = await home.journal.database.query(
         lambda connection: lifetimes.facts(connection, TENANT, blobs)
     )
-    held = [member for of in facts.held.values() for member in of]
-    assert sorted(one.ended for one in held if one.kind is Kind.SEGMENT) == [False, True]
+    held = [member for members in facts.held.values() for member in members]
+    assert sorted(member.ended for member in held if member.kind is Kind.SEGMENT) == [False, True]
 
 
 async def test_a_restart_and_a_new_thread_follow(tmp_path: Path, store: MemoryStore) -> None:
@@ -237,7 +237,7 @@ async def test_a_floor_that_somebody_deleted_shows_in_a_verification(home: House
     assert (await thread_of(home.journal)).incarnation == 1
     verification = await home.archive.verification(TENANT, "t")
     assert verification is not None
-    found = [one async for one in verification.verdicts()]
-    assert [one.kind for one in found] == [VerdictKind.FAIL]
+    verdicts = [verdict async for verdict in verification.verdicts()]
+    assert [verdict.kind for verdict in verdicts] == [VerdictKind.FAIL]
     [problem] = await verification.journal_problems()
     assert "an older state of it was put in its place" in problem

@@ -114,8 +114,8 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRo
     assert await rows(journal, writes, "checkpoint_id") == []
     assert await rows(journal, vectors, "checkpoint_id") == [("b",)]
     # That a stored segment is lost is nothing that a removal changes.
-    found = await rows(journal, gaps, "checkpoint_id", "segment")
-    assert found == [("a", b"s"), ("b", None), ("b", b"s")]
+    gap_rows = await rows(journal, gaps, "checkpoint_id", "segment")
+    assert gap_rows == [("a", b"s"), ("b", None), ("b", b"s")]
     await refused(journal.set_label(TENANT, key("a"), "l"), Reason.CHECKPOINT_NOT_FOUND)
     refusal = journal.save_checkpoint(TENANT, draft("c", "a", (channel("x", INHERIT),)))
     await refused(refusal, Reason.VALUES_MISSING)
@@ -172,7 +172,9 @@ async def test_getting_a_base_is_a_change_before_the_removal(
     assert row.dirty_bytes > 0
     assert row.unindexed_since_us is not None
     kept = await rows(journal, contents, "digest", "seq")
-    assert {seq for found, seq in kept if found in map(digest, (b"2", b"3", b"4"))} == {7}
+    assert {
+        seq for value_digest, seq in kept if value_digest in map(digest, (b"2", b"3", b"4"))
+    } == {7}
 
 
 async def test_a_checkpoint_without_need_of_the_others_does_not_change(
@@ -239,9 +241,11 @@ async def test_evicted_writes_are_handed_over_by_their_segment(
         b"1" * 32,
         b"2" * 32,
     ]
-    (found,) = await journal.delta_history(TENANT, key("03"), ["log"])
-    assert [one.value is EVICTED for one in found.writes] == [True] * 3
-    assert {place.sha256 for place in found.sources} == {b"%d" % n * 32 for n in (1, 2, 3)}
+    (channel_history,) = await journal.delta_history(TENANT, key("03"), ["log"])
+    assert [write.value is EVICTED for write in channel_history.writes] == [True] * 3
+    assert {place.sha256 for place in channel_history.sources} == {
+        b"%d" % n * 32 for n in (1, 2, 3)
+    }
 
 
 async def test_a_value_that_is_here_brings_an_evicted_one_back(
@@ -338,7 +342,9 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
     assert await history(journal, "12") == (None, [b"%d" % n for n in range(12)])
     bases = await rows(journal, checkpoints, "checkpoint_id", "delta_base")
     sizes = {
-        place: [(one.ancestor_id, len(one.writes)) for one in decode_delta_base(base, "")]
+        place: [
+            (channel.ancestor_id, len(channel.writes)) for channel in decode_delta_base(base, "")
+        ]
         for place, base in bases
         if base
     }

@@ -62,10 +62,10 @@ async def test_labelled_and_handed_off_checkpoints_stay_with_their_roots(
         draft("d", "c"),
         draft("e", "d"),
     )
-    asked = first_answers.request(TENANT, "", "CreateHandoff")
+    request = first_answers.request(TENANT, "", "CreateHandoff")
     bundle = BlobLocation(b"b" * 32, 1, "blob")
-    of = key("c1", "t", "call:1")
-    await journal.handoffs.keep_handoff(asked, of, bundle, [], b"answer", content_seq=1)
+    child = key("c1", "t", "call:1")
+    await journal.handoffs.keep_handoff(request, child, bundle, [], b"answer", content_seq=1)
     assert len(await rows(journal, handoffs, "checkpoint_id")) == 1
     assert await pruned(retention, RetentionRule(keep_last=1)) == 2
     assert await ids(journal) == [("", "a"), ("", "c"), ("", "e"), ("call:1", "c1")]
@@ -128,8 +128,8 @@ async def test_the_most_specific_rule_applies(
     journal: Journal, retention: RetentionRows, clock: Clock
 ) -> None:
     for name, agent in (("one", "x"), ("two", "x"), ("three", "y"), ("four", "z")):
-        for one in "abcd":
-            await save(journal, draft(one, thread_id=name, agent_id=agent))
+        for checkpoint_id in "abcd":
+            await save(journal, draft(checkpoint_id, thread_id=name, agent_id=agent))
     rules = (
         RetentionRule(keep_last=3),
         RetentionRule(tenant=TENANT, agent_id="x", keep_last=2),
@@ -169,6 +169,6 @@ async def test_pages_of_threads_are_looked_at_one_after_another(
         await save(journal, draft("a", thread_id=f"t{number:03}"))
     for name in ("t000", "t199", "t200", "t204"):
         await save(journal, draft("b", "a", thread_id=name))
-    found = await preview(retention, RetentionRule(keep_last=1))
-    assert [effect.thread_id for effect in found] == ["t000", "t199", "t200", "t204"]
+    effects = await preview(retention, RetentionRule(keep_last=1))
+    assert [effect.thread_id for effect in effects] == ["t000", "t199", "t200", "t204"]
     assert await pruned(retention, RetentionRule(keep_last=1)) == 4

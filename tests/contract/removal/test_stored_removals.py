@@ -18,13 +18,13 @@ ALL = 10**9
 
 async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
     """Return what a certified checkpoint finds on the blob store of its values."""
-    found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
-    assert found is not None
+    checkpoint = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
+    assert checkpoint is not None
     reader = Segments(home.store, 0)
-    segments = await reader.read(found.entry.segments)
-    row, holder = newest_row(segments, found.entry.key)
+    segments = await reader.read(checkpoint.entry.segments)
+    row, holder = newest_row(segments, checkpoint.entry.key)
     values = await reader.needed(holder, digests_of(row, holder.location.blob_id))
-    written = (write.value for write in newest_writes(segments, found.entry.key))
+    written = (write.value for write in newest_writes(segments, checkpoint.entry.key))
     return {value.data for value in (*values.values(), *written)}
 
 
@@ -51,14 +51,17 @@ async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
     await home.flush()
     await home.evict()
     await removal.prune_thread(TENANT, "t", KEEP_LATEST)
-    (found,) = await home.journal.delta_history(TENANT, key("05"), ["log"])
-    assert found.seed is not None
-    assert found.seed.value is EVICTED
-    assert [one.value is EVICTED for one in found.writes] == [True] * 3
-    segments = list(found.sources)
-    digests = [found.seed.digest or b"", *(one.digest for one in found.writes)]
+    (channel_history,) = await home.journal.delta_history(TENANT, key("05"), ["log"])
+    assert channel_history.seed is not None
+    assert channel_history.seed.value is EVICTED
+    assert [write.value is EVICTED for write in channel_history.writes] == [True] * 3
+    segments = list(channel_history.sources)
+    digests = [
+        channel_history.seed.digest or b"",
+        *(write.digest for write in channel_history.writes),
+    ]
     read = await home.archive.read_values(segments, digests)
-    assert [read[one].data for one in digests] == [b"seed", b"2", b"3", b"4"]
+    assert [read[digest].data for digest in digests] == [b"seed", b"2", b"3", b"4"]
     await home.flush()
     assert await rows(home.journal, gaps, "reason") == []
     assert await stored_values(home, "05") >= {b"seed", b"2", b"3", b"4"}

@@ -60,8 +60,11 @@ async def test_early_writes_expire(
     clock.advance(1)
     assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 5
     await save(journal, draft("b", "a"), draft("c", "b"))
-    found = [written(await journal.load(TENANT, key(one), View.FULL)) for one in "abc"]
-    assert [[row[-1] for row in of] for of in found] == [[b"in time"], [], [b"later"]]
+    writes = [
+        written(await journal.load(TENANT, key(checkpoint_id), View.FULL))
+        for checkpoint_id in "abc"
+    ]
+    assert [[row[-1] for row in rows] for rows in writes] == [[b"in time"], [], [b"later"]]
     clock.advance(3600)
     assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 0
 

@@ -59,7 +59,10 @@ async def drain(
     count = 0
     while True:
         stretch = await journal.index.take(limit)
-        made = [one._replace(body=body(one), planned=planned) for one in stretch.due]
+        made = [
+            checkpoint._replace(body=body(checkpoint), planned=planned)
+            for checkpoint in stretch.due
+        ]
         count += await journal.index.store(stretch, made, remember=remember)
         if stretch.complete:
             return count
@@ -72,7 +75,7 @@ async def due(journal: Journal, limit: int = 1000) -> list[Document]:
 
 async def due_keys(journal: Journal) -> list[str]:
     """Return the names of the checkpoints that are due."""
-    return [str(one.key) for one in await due(journal)]
+    return [str(checkpoint.key) for checkpoint in await due(journal)]
 
 
 async def look(
@@ -84,7 +87,7 @@ async def look(
     limit: int = 10,
 ) -> list[CheckpointKey]:
     """Search by words."""
-    return [one.key for one in await found(journal, text, scope, tenant=tenant, limit=limit)]
+    return [result.key for result in await found(journal, text, scope, tenant=tenant, limit=limit)]
 
 
 async def found(

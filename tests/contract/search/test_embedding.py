@@ -22,8 +22,8 @@ async def embed_all(journal: Journal, embedder: str, vector: tuple[float, ...]) 
     """Give every document that needs one the same vector; return what was embedded."""
     index = journal.index
     owed = await index.unembedded(100)
-    await index.embed(embedder, [(one, pack_vector(vector)) for one in owed])
-    return [one.text for one in owed]
+    await index.embed(embedder, [(document, pack_vector(vector)) for document in owed])
+    return [document.text for document in owed]
 
 
 async def test_documents_with_text_and_no_vector_are_embedded(journal: Journal) -> None:
@@ -36,7 +36,7 @@ async def test_documents_with_text_and_no_vector_are_embedded(journal: Journal) 
     await drain(journal, body=lambda due: "j" * 1001)
     await save(journal, "05")
     await drain(journal)
-    assert [one.text for one in await journal.index.unembedded(3)] == [
+    assert [document.text for document in await journal.index.unembedded(3)] == [
         "A summary.",
         "Summary.\nThe plan.",
         "The plan.",
@@ -72,7 +72,7 @@ async def test_the_callers_vector_stays(journal: Journal, clock: Clock) -> None:
     await drain(journal)
     owed = await journal.index.unembedded(10)
     await save(journal, "02", "third", vector=ONE)  # while the embedder is at work
-    await journal.index.embed("e1", [(one, pack_vector(OTHER)) for one in owed])
+    await journal.index.embed("e1", [(document, pack_vector(OTHER)) for document in owed])
     assert await journal.index.unembedded(10) == []
     assert await vectors_of(journal) == {
         "t:01": ("", pack_vector(ONE)),
@@ -89,9 +89,9 @@ async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
     clock.advance(1)
     await save(journal, "01", "second")
     await drain(journal)
-    await journal.index.embed("e1", [(one, pack_vector(ONE)) for one in owed])
+    await journal.index.embed("e1", [(document, pack_vector(ONE)) for document in owed])
     assert await vectors_of(journal) == {}
-    assert [one.text for one in await journal.index.unembedded(10)] == ["second"]
+    assert [document.text for document in await journal.index.unembedded(10)] == ["second"]
 
 
 async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: Journal) -> None:
@@ -115,7 +115,7 @@ async def test_copies_get_the_callers_vector_and_strangers_do_not(
     await save(journal, "01", "origin", tenant="other tenant", data=b"a")
     await drain(journal)
     assert await vectors_of(journal) == {
-        one: ("", pack_vector(ONE)) for one in ("t:01", "fork:01", "copy:01")
+        name: ("", pack_vector(ONE)) for name in ("t:01", "fork:01", "copy:01")
     }
 
 
@@ -126,7 +126,7 @@ async def test_vectors_of_another_dimension_are_refused(journal: Journal) -> Non
     await save(journal, "03", "third")
     await drain(journal)
     owed = await journal.index.unembedded(10)
-    wrong = [(one, pack_vector((1, 2, 3))) for one in owed]
+    wrong = [(document, pack_vector((1, 2, 3))) for document in owed]
     await refused(journal.index.embed("e1", wrong), Reason.INVALID_FIELD)
     assert set(await vectors_of(journal)) == {"t:01"}
     assert await journal.finding.dimension(TENANT) == 2
@@ -192,10 +192,10 @@ async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
     copied: list[int] = []
 
     async def copy_between(work: Any) -> Any:
-        found = await query(work)
-        if not copied and isinstance(found, list):
+        answer = await query(work)
+        if not copied and isinstance(answer, list):
             copied.append(await journal.lineage.copy_thread(TENANT, "t", "copy", ""))
-        return found
+        return answer
 
     query = journal.database.query
     monkeypatch.setattr(journal.database, "query", copy_between)
@@ -237,7 +237,7 @@ async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
     await journal.lineage.copy_thread(TENANT, "t", "copy", "")
     await drain(journal)
     await journal.removal.delete_thread(TENANT, "t")
-    by_caller = {one: ("", pack_vector(ONE)) for one in ("fork:01", "copy:01")}
+    by_caller = {name: ("", pack_vector(ONE)) for name in ("fork:01", "copy:01")}
     assert await vectors_of(journal) == by_caller
     assert await embed_all(journal, "e1", OTHER) == ["by the embedder"]
     assert await vectors_of(journal) == {**by_caller, "copy:02": ("e1", pack_vector(OTHER))}
@@ -258,7 +258,7 @@ async def test_a_vector_of_a_removed_document_is_not_stored(journal: Journal, cl
     await drain(journal)
     owed = await journal.index.unembedded(10)
     await journal.removal.delete_thread(TENANT, "t")
-    await journal.index.embed("e1", [(one, pack_vector(ONE)) for one in owed])
+    await journal.index.embed("e1", [(document, pack_vector(ONE)) for document in owed])
     assert await vectors_of(journal) == {}
 
 
@@ -316,8 +316,13 @@ async def test_those_that_were_refused_are_passed_by_until_they_say_something_el
     await drain(journal)
     first, second, *_ = await journal.index.unembedded(10)
     refused = {first.place, second.place}
-    assert [one.text for one in await journal.index.unembedded(2, refused)] == ["said 3", "said 4"]
+    assert [document.text for document in await journal.index.unembedded(2, refused)] == [
+        "said 3",
+        "said 4",
+    ]
     clock.advance(1)
     await save(journal, "01", "said otherwise")
     await drain(journal)
-    assert [one.text for one in await journal.index.unembedded(1, refused)] == ["said otherwise"]
+    assert [document.text for document in await journal.index.unembedded(1, refused)] == [
+        "said otherwise"
+    ]

@@ -53,25 +53,25 @@ async def remember(journal: Journal, summaries: Sequence[str], tenant: str = TEN
 
 
 async def stored(journal: Journal) -> list[tuple[str, MemoryState]]:
-    found = await journal.database.query(
+    rows = await journal.database.query(
         lambda connection: connection.execute(
             select(memories.c.text, memories.c.state).order_by(memories.c.number)
         ).all()
     )
-    return [(row[0].partition(" ckpt:")[0], MemoryState(row[1])) for row in found]
+    return [(row[0].partition(" ckpt:")[0], MemoryState(row[1])) for row in rows]
 
 
 async def unsure(journal: Journal) -> list[str]:
-    found = await rows_of(journal, memories, "number", "text", "unsure")
-    return [str(text).partition(" ckpt:")[0] for _, text, is_unsure in sorted(found) if is_unsure]
+    rows = await rows_of(journal, memories, "number", "text", "unsure")
+    return [str(text).partition(" ckpt:")[0] for _, text, is_unsure in sorted(rows) if is_unsure]
 
 
-def summaries(taken: Sequence[Memory]) -> list[str]:
-    return [memory.text.partition(" ckpt:")[0] for memory in taken]
+def summaries(memories: Sequence[Memory]) -> list[str]:
+    return [memory.text.partition(" ckpt:")[0] for memory in memories]
 
 
-def numbers(taken: Sequence[Memory]) -> list[int]:
-    return [memory.number for memory in taken]
+def numbers(memories: Sequence[Memory]) -> list[int]:
+    return [memory.number for memory in memories]
 
 
 @pytest.fixture
@@ -117,9 +117,9 @@ async def test_nothing_is_sent_to_memwal_unless_asked_to(journal: Journal) -> No
 
 async def sent(rows: MemoryRows, limit: int, *, unsure_first: bool = False) -> list[str]:
     """Take memories, and note that they were sent."""
-    taken = await rows.take(limit, unsure_first=unsure_first)
-    await rows.note([replace(memory, state=SENT) for memory in taken])
-    return summaries(taken)
+    memories = await rows.take(limit, unsure_first=unsure_first)
+    await rows.note([replace(memory, state=SENT) for memory in memories])
+    return summaries(memories)
 
 
 # --- how far it got ------------------------------------------------------------------------
@@ -153,22 +153,24 @@ async def test_a_memory_is_unsure_from_taking_it_to_noting_its_outcome(
 
 async def test_from_waiting_to_delivered(journal: Journal, rows: MemoryRows, clock: Clock) -> None:
     await remember(journal, ["one", "two"])
-    taken = await rows.take(20)
+    memories = await rows.take(20)
     asked_us = clock.now_us + 15_000_000
-    sent = [replace(memory, state=SENT, job_id=f"job {memory.number}") for memory in taken]
+    sent = [replace(memory, state=SENT, job_id=f"job {memory.number}") for memory in memories]
     await rows.note([replace(memory, due_us=asked_us) for memory in sent])
     assert await rows.underway(20) == []
     assert await rows.next_due_us(MemoryState.WAITING) is None
     assert await rows.next_due_us(MemoryState.SENT) == asked_us
     clock.advance(15)
     underway = await rows.underway(20)
-    assert [memory.job_id for memory in underway] == [f"job {number}" for number in numbers(taken)]
+    assert [memory.job_id for memory in underway] == [
+        f"job {number}" for number in numbers(memories)
+    ]
     await rows.note([replace(underway[0], due_us=clock.now_us + 30_000_000)])
-    assert numbers(await rows.underway(20)) == [taken[1].number]
+    assert numbers(await rows.underway(20)) == [memories[1].number]
     await rows.note([replace(underway[1], state=DELIVERED, blob_id="blob")])
     assert await rows.underway(20) == []
     clock.advance(30)
-    assert numbers(await rows.underway(20)) == [taken[0].number]
+    assert numbers(await rows.underway(20)) == [memories[0].number]
     assert await stored(journal) == [("one", MemoryState.SENT), ("two", MemoryState.DELIVERED)]
 
 
@@ -188,8 +190,8 @@ async def test_one_that_is_unsure_comes_alone(
     journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one", "two", "three", "four"])
-    taken = await rows.take(2)
-    await rows.note([replace(memory, unsure=True) for memory in taken])
+    memories = await rows.take(2)
+    await rows.note([replace(memory, unsure=True) for memory in memories])
     assert await sent(rows, 20) == ["one"]
     assert await sent(rows, 20) == ["two"]
     assert await sent(rows, 20) == ["three", "four"]
@@ -199,9 +201,9 @@ async def test_unsure_ones_may_be_asked_for_first(
     journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one", "two", "three"])
-    [one] = await rows.take(1)
+    [memory] = await rows.take(1)
     clock.advance(1)
-    await rows.note([replace(one, due_us=clock.now_us, unsure=True)])
+    await rows.note([replace(memory, due_us=clock.now_us, unsure=True)])
     clock.advance(1)
     assert await sent(rows, 1, unsure_first=True) == ["one"]
     assert await sent(rows, 1, unsure_first=True) == ["two"]
@@ -212,9 +214,9 @@ async def test_the_longest_due_comes_first(
     journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one", "two"])
-    [one] = await rows.take(1)
+    [memory] = await rows.take(1)
     clock.advance(5)
-    await rows.note([replace(one, due_us=clock.now_us, attempts=1)])
+    await rows.note([replace(memory, due_us=clock.now_us, attempts=1)])
     assert summaries(await rows.take(20)) == ["two", "one"]
 
 

@@ -54,18 +54,18 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, S
     """Two servers; the first one is the keeper."""
     async with AsyncExitStack() as stack:
         made = [Server(await stack.enter_async_context(opened(tmp_path, clock))) for _ in "ab"]
-        for one in made:
-            stack.push_async_callback(one.stop)
+        for server in made:
+            stack.push_async_callback(server.stop)
         await made[0].keep()
         yield made[0], made[1]
 
 
 async def nearest(server: Server, text: str) -> list[str]:
     """Return the checkpoints whose text is nearest."""
-    found = await server.engine.nearest(
+    results = await server.engine.nearest(
         TENANT, await server.engine.embed(text), Metric.COSINE, SearchScope(), 5
     )
-    return [one.key.checkpoint_id for one in found]
+    return [result.key.checkpoint_id for result in results]
 
 
 async def test_a_search_on_another_server_waits_for_the_keeper(

@@ -148,8 +148,8 @@ async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Jour
             for step in range(5):
                 await save(journal, str(step), f"agent{number} step{step}", thread_id=str(number))
                 assert await indexer.catch_up(TENANT) == 0
-                found = await look(journal, f'"agent{number} step{step}"')
-                assert found == [key(str(step), str(number))]
+                keys = await look(journal, f'"agent{number} step{step}"')
+                assert keys == [key(str(step), str(number))]
 
         await asyncio.gather(*(agent(number) for number in range(8)))
         assert indexer.trouble.problem == ""
@@ -245,14 +245,14 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
         await until_embedded(journal, 20, 6)
     index = VectorIndex(journal.finding, 1 << 20)
     query = embedder.vector("a" * 7 + "e" * 13)
-    [found] = await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 1)
-    assert (found.key, found.distance) == (key("7"), 0.0)
-    assert found.summary == "a" * 7 + "e" * 13
+    [result] = await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 1)
+    assert (result.key, result.distance) == (key("7"), 0.0)
+    assert result.summary == "a" * 7 + "e" * 13
     other = Letters(name="vowels and y", letters="aeiouy")
     async with indexing(journal, embedder=other):
         await until_embedded(journal, 20, 7)
-    [found] = await index.nearest(TENANT, other.vector("a" * 9 + "e" * 11), Metric.L2, ANYWHERE, 1)
-    assert (found.key, found.distance) == (key("9"), 0.0)
+    [result] = await index.nearest(TENANT, other.vector("a" * 9 + "e" * 11), Metric.L2, ANYWHERE, 1)
+    assert (result.key, result.distance) == (key("9"), 0.0)
     assert await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 5) == []
     await index.close()
 
@@ -317,16 +317,16 @@ async def test_the_nearest_are_those_of_comparing_one_by_one(
                 SearchScope(thread_id="b"),
                 SearchScope(filter={"outcome": "success"}),
             ):
-                found = await index.nearest(TENANT, pack_vector(query), metric, scope, 7)
+                results = await index.nearest(TENANT, pack_vector(query), metric, scope, 7)
                 expected = sorted(
                     distance(vector, query, metric)
                     for place, (vector, outcome) in model.items()
                     if scope.thread_id in ("", place.thread_id)
                     and (not scope.filter or outcome == scope.filter["outcome"])
                 )
-                assert [one.distance for one in found] == expected[:7]
-                for one in found:
-                    assert distance(model[one.key][0], query, metric) == one.distance
+                assert [result.distance for result in results] == expected[:7]
+                for result in results:
+                    assert distance(model[result.key][0], query, metric) == result.distance
 
     index = VectorIndex(journal.finding, cache_bytes)
     await asyncio.gather(*(saving(n, source.choice("abc")) for n in range(150)))

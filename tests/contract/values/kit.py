@@ -14,7 +14,7 @@ BASE = text(1, 8_000)
 
 
 async def written(home: Home, checkpoint_id: str) -> list[Value]:
-    return [one.value for one in (await home.load(checkpoint_id)).writes]
+    return [write.value for write in (await home.load(checkpoint_id)).writes]
 
 
 async def nothing() -> None:
@@ -45,11 +45,11 @@ async def during(
 
     home.database.between = between
     try:
-        taken = await run(home, family)
+        outcome = await run(home, family)
     finally:
         home.database.between = None
     assert not left
-    return taken
+    return outcome
 
 
 async def check_evicted_keyframe(evicting: Home, saving: Home) -> None:

@@ -90,8 +90,8 @@ async def test_present_evicted_and_unknown_values_are_distinguished(home: Home) 
     known = [digest(grown(number)) for number in range(4)]
     present = await home.database.query(lambda c: values.present(c, family, known))
     assert present == {known[0], known[2]}
-    found = await home.database.query(lambda c: values.read(c, family, known))
-    assert found == {known[0]: value(grown(0)), known[1]: EVICTED, known[2]: value(grown(2))}
+    contents = await home.database.query(lambda c: values.read(c, family, known))
+    assert contents == {known[0]: value(grown(0)), known[1]: EVICTED, known[2]: value(grown(2))}
 
 
 async def test_many_values_are_read_in_few_statements(home: Home) -> None:
@@ -100,7 +100,7 @@ async def test_many_values_are_read_in_few_statements(home: Home) -> None:
     family = await home.family()
     wanted = [digest(data) for data in many.values()]
     read = await home.database.query(lambda c: values.read(c, family, wanted + wanted))
-    assert {found.data for found in read.values()} == set(many.values())
+    assert {value.data for value in read.values()} == set(many.values())
     assert await home.database.query(lambda c: values.read(c, family, [])) == {}
 
 

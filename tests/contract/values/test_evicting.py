@@ -57,12 +57,17 @@ async def test_only_values_that_are_certified_and_of_no_head_are_evicted(home: H
     await home.certify()
     await home.save("d", {"x": b"4"}, parent="c")
     assert await home.evict() == Taken(3, 0, 3)
-    assert [await home.here(one) for one in "abcd"] == [set(), set(), set(), {"x"}]
+    assert [await home.here(checkpoint_id) for checkpoint_id in "abcd"] == [
+        set(),
+        set(),
+        set(),
+        {"x"},
+    ]
     assert await home.evict() == Taken()
     await home.certify()
     assert await home.evict() == Taken()
-    for one, data in zip("abcd", (b"1", b"2", b"3", b"4"), strict=True):
-        assert await home.data(one) == {"x": data}
+    for checkpoint_id, data in zip("abcd", (b"1", b"2", b"3", b"4"), strict=True):
+        assert await home.data(checkpoint_id) == {"x": data}
 
 
 async def test_the_head_of_each_namespace_stays(home: Home) -> None:
@@ -318,8 +323,8 @@ async def test_a_write_whose_number_another_thread_gets_meanwhile_stays(home: Ho
         await home.save("a", {}, thread="u", writes=(write("x", b"two"),))
 
     assert (await during(home, evict, *[nothing] * 2, replace)).writes == 0
-    [one] = (await home.load("a", "u")).writes
-    assert one.value == value(b"two")
+    [kept_write] = (await home.load("a", "u")).writes
+    assert kept_write.value == value(b"two")
 
 
 @pytest.mark.parametrize("sent", [channel("x", Reference.INHERIT), by_digest("x", b"1")])

@@ -42,36 +42,36 @@ async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home
     assert await home.database.used_bytes() <= bound
     assert 3 <= gone.values < 9
     kept = [await home.here(f"{number:02}", "idling") for number in range(10)]
-    assert [len(one) for one in kept] == [0] * gone.values + [1] * (10 - gone.values)
+    assert [len(values) for values in kept] == [0] * gone.values + [1] * (10 - gone.values)
     assert all([await home.here(f"{number:02}", "busy") for number in range(10)])
 
 
 async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)
-    one = evictor(home, 0)
-    assert (await one.evict()).values == 2
+    eviction = evictor(home, 0)
+    assert (await eviction.evict()).values == 2
     seen = []
 
     async def count() -> None:
         seen.append(1)
 
     home.database.between = count
-    assert await one.evict() == Taken()
+    assert await eviction.evict() == Taken()
     assert len(seen) == 1  # it looked at the families, and at none of them
     home.database.between = None
     await home.save("03", {"x": b"new"}, parent="02", thread="t")
     await home.certify("t")
     home.clock.advance(1)
-    assert (await one.evict()).values == 1
+    assert (await eviction.evict()).values == 1
 
 
 async def test_young_changes_are_asked_again_later(home: Home) -> None:
     await grow(home, "t", 3)
-    one = evictor(home, 0, grace_s=60)
-    assert await one.evict() == Taken()
+    eviction = evictor(home, 0, grace_s=60)
+    assert await eviction.evict() == Taken()
     home.clock.advance(61)
-    assert (await one.evict()).values == 2
+    assert (await eviction.evict()).values == 2
 
 
 async def ended(running: asyncio.Task[None]) -> None:
@@ -82,13 +82,13 @@ async def ended(running: asyncio.Task[None]) -> None:
 async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)
-    one = evictor(home, 0)
+    eviction = evictor(home, 0)
 
     def evicted(connection: Connection) -> int:
         chosen = select(func.count()).where(contents.c.data.is_(None))
         return int(connection.execute(chosen).scalar_one())
 
-    running = asyncio.create_task(one.run())
+    running = asyncio.create_task(eviction.run())
     while await home.database.query(evicted) < 2:
         pass
     await ended(running)
@@ -110,8 +110,8 @@ async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixtu
 
     home.database.between = fail
     settings = EvictionSettings(journal_bytes=0, grace_s=0)
-    one = Evictor(home.database, settings)
-    running = asyncio.create_task(one.run())
+    eviction = Evictor(home.database, settings)
+    running = asyncio.create_task(eviction.run())
     await asyncio.wait_for(went_on.wait(), 30)
     await ended(running)
     logged = [record.message for record in caplog.records if record.name.endswith("eviction")]

@@ -69,7 +69,7 @@ async def test_writes_hold_their_values_themselves(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     assert digest(b"written") not in await stored(home)
     await home.remove_unneeded()
-    assert [one.value.data for one in (await home.load("a")).writes] == [b"written"]
+    assert [write.value.data for write in (await home.load("a")).writes] == [b"written"]
 
 
 async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None:
@@ -181,14 +181,16 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")
     family = await home.family()
-    one = await garbage_collection.begin(home.database, family)
-    found, _ = await home.database.query(partial(garbage_collection.scan, family=family))
-    doomed = [value for value in found if value.digest == digest(b"1")]
+    collection = await garbage_collection.begin(home.database, family)
+    values, _ = await home.database.query(partial(garbage_collection.scan, family=family))
+    doomed = [value for value in values if value.digest == digest(b"1")]
     busy = Event()
     held = home.database.transact(lambda batch: busy.wait(10))
     save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
     await asyncio.sleep(0)
-    removal = asyncio.create_task(one.take(home.database, doomed, partial(remove, family=family)))
+    removal = asyncio.create_task(
+        collection.take(home.database, doomed, partial(remove, family=family))
+    )
     await asyncio.sleep(0)
     busy.set()
     assert await held

@@ -116,21 +116,21 @@ async def test_a_value_stays_where_the_pass_does_not_read_its_new_checkpoint(
     monkeypatch.setattr(garbage_collection, "READ_AT_ONCE", 1)
     await home.save("1", {"x": b"first"})
     await home.save("a", {"x": VALUE, "y": b"unneeded"}, parent="1")
-    found: list[CheckpointKey] = []
+    keys: list[CheckpointKey] = []
 
     async def work() -> None:
-        found.append(await refer(home))
+        keys.append(await refer(home))
 
     # It has counted, begun, and read the first checkpoint.
     await during(home, mark, nothing, nothing, nothing, work)
-    [named] = found
+    [named] = keys
     loaded = await home.load(named.checkpoint_id, named.thread_id)
     assert loaded.state is not None
-    [value] = [one.value for one in loaded.state.channels if one.name == "x"]
+    [value] = [channel.value for channel in loaded.state.channels if channel.name == "x"]
     assert value is not None
     assert value.data == VALUE
     kept = {row["digest"] for row in await home.rows(named.thread_id)}
-    assert kept - {one.digest for one in loaded.state.channels} <= {digest(b"first")}
+    assert kept - {channel.digest for channel in loaded.state.channels} <= {digest(b"first")}
 
 
 async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
@@ -153,8 +153,8 @@ async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
     await save("c", "b")
     # It has counted, begun, and read the checkpoints.
     await during(home, mark, nothing, nothing, nothing, orphan)
-    [found] = await home.checkpoints.delta_history(TENANT, key("d"), ["log"])
-    assert [one.value.data for one in found.writes] == [b"of a", b"of b"]
+    [history] = await home.checkpoints.delta_history(TENANT, key("d"), ["log"])
+    assert [write.value.data for write in history.writes] == [b"of a", b"of b"]
 
 
 # --- eviction: what needs the value comes after the pass has chosen it -------------------------
@@ -170,14 +170,14 @@ async def stored_again(home: Home) -> None:
     def find(connection: Connection) -> restore_values.Affected:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        found, _ = restore_values.affected(connection, user, home.segments)
-        [one] = [one for one in found if one.place == ("", "a")]
-        return one
+        checkpoints, _ = restore_values.affected(connection, user, home.segments)
+        [checkpoint] = [checkpoint for checkpoint in checkpoints if checkpoint.place == ("", "a")]
+        return checkpoint
 
     user = await home.database.query(lambda connection: find_thread(connection, TENANT, "t"))
     assert user is not None
-    one = await home.database.query(find)
-    again = partial(restore_values.store_again, user=user, chosen=[(one, {})])
+    checkpoint = await home.database.query(find)
+    again = partial(restore_values.store_again, user=user, chosen=[(checkpoint, {})])
     assert await home.database.transact(again) == 1
 
 

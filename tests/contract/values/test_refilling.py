@@ -37,21 +37,23 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
     await home.save("b", {}, parent="a")
     await home.certify()
     await home.evict()
-    packed = {one.digest: stored_value(one.digest, one.value) for one in as_loaded(first, second)}
+    packed = {
+        write.digest: stored_value(write.digest, write.value) for write in as_loaded(first, second)
+    }
 
     def find(connection: Connection) -> tuple[ThreadRow, list[restore_values.Affected]]:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        found, _ = restore_values.affected(connection, user, home.segments)
-        return user, [one for one in found if one.place == ("", "a")]
+        checkpoints, _ = restore_values.affected(connection, user, home.segments)
+        return user, [checkpoint for checkpoint in checkpoints if checkpoint.place == ("", "a")]
 
     for replaced in (False, True):
-        user, [one] = await home.database.query(find)
-        assert {written.digest for written in one.evicted_writes} == packed.keys()
+        user, [checkpoint] = await home.database.query(find)
+        assert {written.digest for written in checkpoint.evicted_writes} == packed.keys()
         if replaced:
             late = write("x", b"two", idx=-1)
             await home.checkpoints.save_writes(TENANT, key("a"), (late,))
-        again = partial(restore_values.store_again, user=user, chosen=[(one, packed)])
+        again = partial(restore_values.store_again, user=user, chosen=[(checkpoint, packed)])
         assert await home.database.transact(again) == 1
         expected = b"two" if replaced else b"one"
         assert await written(home, "a") == [value(expected), value(text(1, 500))]

@@ -74,8 +74,8 @@ class Model:
         return self.threads[which % len(self.threads)]
 
     def some(self, thread: str, which: int) -> str | None:
-        found = sorted(self.live[thread])
-        return found[which % len(found)] if found else None
+        checkpoint_ids = sorted(self.live[thread])
+        return checkpoint_ids[which % len(checkpoint_ids)] if checkpoint_ids else None
 
     async def run(self, step: Step) -> None:
         name, which, other, number = step
@@ -202,11 +202,13 @@ class Model:
             unused = members.c.sha256.not_in(
                 select(contents.c.segment).where(contents.c.segment.is_not(None))
             )
-            of = members.c.thread == log.row.number
-            gone = batch.connection.execute(select(members.c.sha256).where(of, unused)).scalars()
-            found = list(gone)
-            batch.connection.execute(delete(members).where(members.c.sha256.in_(found)))
-            return found
+            of_thread = members.c.thread == log.row.number
+            gone = batch.connection.execute(
+                select(members.c.sha256).where(of_thread, unused)
+            ).scalars()
+            digests = list(gone)
+            batch.connection.execute(delete(members).where(members.c.sha256.in_(digests)))
+            return digests
 
         for sha256 in await self.home.database.transact(drop):
             del self.home.segments[sha256]
@@ -238,7 +240,7 @@ class Model:
         for family, digests in needed.items():
             await remove_unneeded(self.home.database, family)
             rows = {row["digest"]: row for row in await self.home.rows_of(family)}
-            keyframes = {rows[one]["keyframe"] for one in digests} - {None}
+            keyframes = {rows[digest]["keyframe"] for digest in digests} - {None}
             assert rows.keys() == digests | keyframes
 
 

@@ -87,9 +87,9 @@ async def test_a_damaged_thread_is_told_once_until_it_is_repaired(
 
     def told() -> list[str]:
         """Return what the log says of the thread since the last look."""
-        found = [one.getMessage() for one in caplog.records]
+        messages = [record.getMessage() for record in caplog.records]
         caplog.clear()
-        return [one for one in found if "thread 't1' of tenant default" in one]
+        return [message for message in messages if "thread 't1' of tenant default" in message]
 
     async with house(tmp_path, store, meters=MeterProvider([reader])) as home:
         await grow(home, "t1", "t2")
@@ -138,15 +138,15 @@ async def test_a_rebuilt_catalog_has_no_settings_of_a_damaged_row(home: House) -
     assert (await home.manifest("t1")).setting is not None
     await damage(home, "t1", retention_s=60)
     await rebuild(home)
-    found = await home.manifest("t1")
-    assert [place for _, place in found.entries] == ["1"]
-    assert found.setting is None
+    manifest = await home.manifest("t1")
+    assert [place for _, place in manifest.entries] == ["1"]
+    assert manifest.setting is None
 
 
 async def row_of(home: House, checkpoint_id: str) -> dict[str, object]:
     """Return the row of a checkpoint as it is stored."""
-    of = f"SELECT * FROM checkpoints WHERE checkpoint_id = '{checkpoint_id}'"
-    [row] = await home.ask(of)
+    query = f"SELECT * FROM checkpoints WHERE checkpoint_id = '{checkpoint_id}'"
+    [row] = await home.ask(query)
     return dict(zip([column.name for column in checkpoints.columns], row, strict=True))
 
 

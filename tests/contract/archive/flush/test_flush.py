@@ -87,7 +87,7 @@ async def test_a_value_that_a_segment_holds_is_named_and_not_stored_again(
     inherited = (channel("x", Reference.INHERIT), channel("y", b"2", 2))
     await home.journal.save_checkpoint(TENANT, draft("b", "a", inherited))
     await home.flush()
-    first, second = (decode_segment(one.data, "") for one in store.members("segment"))
+    first, second = (decode_segment(member.data, "") for member in store.members("segment"))
     assert {value.size for value in first.values} == {6000, 1}
     assert [value.size for value in second.values] == [1]
     [named] = second.members
@@ -106,7 +106,7 @@ async def test_a_patch_names_the_segment_of_its_keyframe(home: House, store: Mem
             TENANT, draft(str(number), parent, (channel("x", text, number),))
         )
         await home.flush()
-    sizes = [len(one.data) for one in store.members("segment")]
+    sizes = [len(member.data) for member in store.members("segment")]
     assert sizes[1] < sizes[0] / 10
     assert sizes[2] < sizes[0] / 10
     assert data_of(await home.from_blobs(key("2")))["x"] == text
@@ -124,15 +124,15 @@ async def test_at_most_four_segments_are_named_and_the_rest_is_held(
         await home.journal.save_checkpoint(TENANT, draft(str(number), parent, channels))
         parent = str(number)
         await home.flush()
-    for one in store.members("segment"):
-        assert len(decode_segment(one.data, "").members) <= 4
+    for member in store.members("segment"):
+        assert len(decode_segment(member.data, "").members) <= 4
     assert data_of(await home.from_blobs(key("7"))) == contents
     # What the newest one had to hold again it is named for by the next.
     channels = tuple(channel(name, Reference.INHERIT) for name in contents)
     await home.journal.save_checkpoint(TENANT, draft("8", "7", (*channels, channel("z", b"1"))))
     await home.flush()
     assert data_of(await home.from_blobs(key("8")))["c7"] == contents["c7"]
-    sizes = [len(one.data) for one in store.members("segment")]
+    sizes = [len(member.data) for member in store.members("segment")]
     assert sizes[-1] < sizes[-2]
 
 
@@ -145,13 +145,16 @@ async def test_a_range_ends_at_its_bound_and_the_next_goes_on(
         channels = {"x": rng.randbytes(4000 if number != 5 else 50_000)}
         await home.journal.save_checkpoint(TENANT, draft(f"{number:02d}", "", channels))
     assert await home.flush() == 12
-    ranges = [decode_segment(one.data, "") for one in store.members("segment")]
+    ranges = [decode_segment(member.data, "") for member in store.members("segment")]
     assert len(ranges) >= 3
-    assert [one.first_seq for one in ranges] == [1, *(one.last_seq + 1 for one in ranges[:-1])]
+    assert [segment.first_seq for segment in ranges] == [
+        1,
+        *(segment.last_seq + 1 for segment in ranges[:-1]),
+    ]
     assert ranges[-1].last_seq == 12
-    for one in ranges:
-        size = sum(value.size for value in one.values)
-        assert size <= 20_000 or len(one.checkpoints) == 1
+    for segment in ranges:
+        size = sum(value.size for value in segment.values)
+        assert size <= 20_000 or len(segment.checkpoints) == 1
     assert await check_certified(home) == 12
 
 
@@ -165,7 +168,7 @@ async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_e
     seen = []
 
     def judge(members: Sequence[BlobMember]) -> Reason | None:
-        seen.append([one for one in members if one.kind == "segment"])
+        seen.append([member for member in members if member.kind == "segment"])
         return Reason.BLOB_UNAVAILABLE if len(seen) > 1 else None
 
     store.verdict = judge
@@ -175,9 +178,9 @@ async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_e
     # The row stands in the first range as it is now, with its own number.
     [row] = decode_segment(seen[0][0].data, "").checkpoints
     assert (row.checkpoint_id, row.seq) == ("a", 3)
-    found = await home.journal.load(TENANT, key("a"), View.ENTRY)
-    assert found is not None
-    assert not found.entry.certified
+    checkpoint = await home.journal.load(TENANT, key("a"), View.ENTRY)
+    assert checkpoint is not None
+    assert not checkpoint.entry.certified
     store.verdict = lambda members: None
     await home.flush()
     assert data_of(await home.from_blobs(key("a")))["x"] == b"again"
@@ -193,7 +196,7 @@ async def test_writes_before_their_checkpoint_are_stored_when_it_comes(
     assert await home.watermark() == (1, 1)
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
     await home.flush()
-    assert [one[4] for one in written(await home.from_blobs(key("a")))] == [b"early"]
+    assert [row[4] for row in written(await home.from_blobs(key("a")))] == [b"early"]
 
 
 async def test_a_move_that_was_committed_and_answered_as_failed_is_not_repeated(
@@ -223,7 +226,7 @@ async def test_late_writes_do_not_store_the_checkpoint_again(
     await home.flush()
     late = decode_segment(store.members("segment")[1].data, "")
     assert (len(late.checkpoints), len(late.writes)) == (0, 1)
-    assert [one[4] for one in written(await home.from_blobs(key("a")))] == [b"late"]
+    assert [row[4] for row in written(await home.from_blobs(key("a")))] == [b"late"]
     assert len((await home.manifest()).entries["", "a"].writes) == 1
 
 
@@ -294,8 +297,8 @@ async def test_flushes_of_a_store_with_small_puts(tmp_path: Path) -> None:
         )
         assert (kind, parts) == ("parts", 4 * 32)
         manifest = await home.manifest("t7")
-        held = [one for one in manifest.records if isinstance(one, MemberRecord)]
-        assert sorted(one.holds for one in held) == ["part"] * 4 + ["parts"]
+        held = [record for record in manifest.records if isinstance(record, MemberRecord)]
+        assert sorted(record.holds for record in held) == ["part"] * 4 + ["parts"]
 
 
 async def test_a_fork_names_the_segment_that_holds_it(home: House, store: MemoryStore) -> None:
@@ -339,7 +342,7 @@ async def test_each_checkpoint_is_a_blob_where_that_is_asked_for(
             assert {value.size for value in segment.values} == {6000, 1}
         await home.journal.save_writes(TENANT, key("a"), [write("c", b"late")])
         await home.flush()
-        assert [one[4] for one in written(await home.from_blobs(key("a")))] == [b"late"]
+        assert [row[4] for row in written(await home.from_blobs(key("a")))] == [b"late"]
         assert await check_certified(home) == 2
 
 

@@ -99,9 +99,9 @@ async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
     async with house(tmp_path, store, soft_limit_bytes=20_000, hard_limit_bytes=50_000) as home:
         for number in range(6):
             await save(home, f"{number}", random.Random(number).randbytes(10_000))
-        with pytest.raises(Refusal) as found:
+        with pytest.raises(Refusal) as caught:
             home.archive.backlog(TENANT).admit()
-        assert found.value.reason is Reason.BACKLOG_FULL
+        assert caught.value.reason is Reason.BACKLOG_FULL
         await home.journal.removal.delete_thread(TENANT, "t")
         for _ in range(2):  # the first may have begun before the deletion
             await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)

@@ -54,9 +54,9 @@ async def test_one_rejected_checkpoint_in_a_busy_tenant_holds_up_nothing(
         seq, certified_seq = await home.watermark(name)
         assert seq == certified_seq
     assert await check_certified(home, gaps=True) == 7
-    found = await home.journal.load(TENANT, key("later", "t1"), View.ENTRY)
-    assert found is not None
-    assert found.entry.certified
+    checkpoint = await home.journal.load(TENANT, key("later", "t1"), View.ENTRY)
+    assert checkpoint is not None
+    assert checkpoint.entry.certified
     [gap] = (await home.manifest("t1")).gaps
     assert (gap.checkpoint_id, gap.seq) == ("bad", 3)
 
@@ -109,9 +109,9 @@ async def test_a_gap_is_filled_when_it_is_asked_for(home: House, store: MemorySt
     rejecting(store)
     await home.flush()
     assert await home.ask("SELECT * FROM holes") == []
-    found = await home.from_blobs(key("bad"))
-    assert data_of(found)["x"] == b"1bad"
-    assert [one[4] for one in written(found)] == [b"w"]
+    checkpoint = await home.from_blobs(key("bad"))
+    assert data_of(checkpoint)["x"] == b"1bad"
+    assert [row[4] for row in written(checkpoint)] == [b"w"]
     manifest = await home.manifest()
     assert manifest.gaps == ()
     assert set(manifest.entries) == {("", "bad"), ("", "good")}
@@ -186,12 +186,12 @@ async def test_a_re_save_of_a_gap_fills_it(home: House, store: MemoryStore) -> N
     rejecting(store)
     seq = await save(home, "bad", data=b"2")
     await home.archive.certify(TENANT, key("bad"), seq)
-    found = await home.from_blobs(key("bad"))
-    assert data_of(found)["x"] == b"2bad"
-    assert [one[4] for one in written(found)] == [b"w"]
+    checkpoint = await home.from_blobs(key("bad"))
+    assert data_of(checkpoint)["x"] == b"2bad"
+    assert [row[4] for row in written(checkpoint)] == [b"w"]
     await home.journal.save_writes(TENANT, key("bad"), [write("c", b"later", idx=1)])
     await home.flush()
-    assert [one[4] for one in written(await home.from_blobs(key("bad")))] == [b"w", b"later"]
+    assert [row[4] for row in written(await home.from_blobs(key("bad")))] == [b"w", b"later"]
     assert await check_certified(home) == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_late_write_to_a_gap_stays_in_it(home: House, store: MemoryStore
     assert await home.watermark() == (2, 2)
     rejecting(store)
     await home.flush()
-    assert [one[4] for one in written(await home.from_blobs(key("bad")))] == [b"w"]
+    assert [row[4] for row in written(await home.from_blobs(key("bad")))] == [b"w"]
 
 
 async def test_a_gap_of_a_checkpoint_that_was_removed_is_no_more(

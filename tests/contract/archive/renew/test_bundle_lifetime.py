@@ -26,9 +26,9 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     closure = await home.journal.lineage.closure(TENANT, key(checkpoint_id))
     assert closure is not None
     bundle = await home.archive.standalone.store_bundle(TENANT, closure)
-    asked = request(TENANT, "", "CreateHandoff")
+    handoff_request = request(TENANT, "", "CreateHandoff")
     await home.journal.handoffs.keep_handoff(
-        asked, key(checkpoint_id), bundle.location, bundle.parts, b"answer", content_seq=1
+        handoff_request, key(checkpoint_id), bundle.location, bundle.parts, b"answer", content_seq=1
     )
     await time.flush()
     return bundle.location

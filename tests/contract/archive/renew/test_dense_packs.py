@@ -14,10 +14,10 @@ from tuskpoint_server.archive.formats.stored_json import Kind
 def _threads(time: Years) -> set[str]:
     """Return the threads of which segments are in blobs that have not expired."""
     return {
-        decode_segment(one.data, "").thread_id
+        decode_segment(member.data, "").thread_id
         for name in time.store.live()
-        for one in time.store.quilts[name].members.values()
-        if one.kind == Kind.SEGMENT
+        for member in time.store.quilts[name].members.values()
+        if member.kind == Kind.SEGMENT
     }
 
 
@@ -79,8 +79,8 @@ async def test_patches_find_their_keyframes_after_both_were_moved(tmp_path: Path
             await time.look()
         assert len(await time.blobs()) <= 3
         for number in range(12):
-            found = await time.home.from_blobs(key(f"{number:02}"))
-            assert data_of(found)["x"].startswith(bytes(range(256)) * 40)
+            checkpoint = await time.home.from_blobs(key(f"{number:02}"))
+            assert data_of(checkpoint)["x"].startswith(bytes(range(256)) * 40)
 
 
 async def test_fork_of_a_deleted_thread_stops_needing_its_bytes(tmp_path: Path) -> None:

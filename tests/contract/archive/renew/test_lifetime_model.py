@@ -164,8 +164,8 @@ async def test_lost_evicted_values_are_reported_and_nothing_else_fails(
         await time.save("9999", thread_id="after")
         with suppress(Refusal):
             await time.flush()
-        found = await time.home.from_blobs(key("9999", "after"))
-        assert found.state is not None
+        checkpoint = await time.home.from_blobs(key("9999", "after"))
+        assert checkpoint.state is not None
         directory = tmp_path / "recovered"
         await recover(directory, time.store, await newest(time.home), time.home.clock)
 

@@ -33,9 +33,9 @@ def metric(reader: InMemoryMetricReader, name: str) -> float:
         point.value  # type: ignore[union-attr, misc]
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
-        for found in scope.metrics
-        if found.name == name
-        for point in found.data.data_points
+        for instrument in scope.metrics
+        if instrument.name == name
+        for point in instrument.data.data_points
     )
 
 
@@ -145,7 +145,7 @@ async def test_runs_that_are_lost_stall_no_store_whose_blobs_never_expire(
             await home.journal.save_checkpoint(
                 TENANT, draft("1", "", {"x": b"1"}, thread_id=f"t{number}")
             )
-            store.lost |= {one.sha256 for one in store.members(Kind.RUN.value)}
+            store.lost |= {member.sha256 for member in store.members(Kind.RUN.value)}
             with suppress(Refusal):  # a merge asks for a run, and another catalog is made
                 await home.flush()
         await home.archive.lifetime.look_now()
@@ -175,8 +175,8 @@ async def test_a_loss_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert status.gaps == 1
         assert lost in status.last_error
         await time.flush()
-        found = await refused(time.stored("1"), Reason.BLOB_NOT_FOUND)
-        assert found.metadata["blob_id"] == lost
+        refusal = await refused(time.stored("1"), Reason.BLOB_NOT_FOUND)
+        assert refusal.metadata["blob_id"] == lost
         assert await time.stored("2") == await time.load("2")
         [gap] = (await time.home.manifest()).gaps
         assert gap.segment
@@ -223,7 +223,7 @@ async def test_a_lost_late_write_is_a_gap(tmp_path: Path) -> None:
         await time.flush()
         await time.save("2", "1", content=b"second")
         await time.flush()
-        [entry] = [one for one in (await time.home.manifest()).entries.values() if one.writes]
+        [entry] = [entry for entry in (await time.home.manifest()).entries.values() if entry.writes]
         place = (await time.home.manifest()).location(entry.writes[0].segment)
         assert place is not None
         assert await time.evict() > 0

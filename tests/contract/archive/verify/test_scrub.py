@@ -73,10 +73,10 @@ async def edit(home: House, table: object, where: object, **changed: object) -> 
 async def number_of(home: House, name: str) -> int:
     def look(connection: Connection) -> int:
         at = 0
-        while (found := scrub_progress.thread_from(connection, at)) is not None:
-            if found.thread_id == name:
-                return found.number
-            at = found.number + 1
+        while (thread := scrub_progress.thread_from(connection, at)) is not None:
+            if thread.thread_id == name:
+                return thread.number
+            at = thread.number + 1
         raise AssertionError(name)
 
     return await home.journal.database.query(look)
@@ -114,9 +114,9 @@ async def test_what_cannot_be_repaired_is_named_until_a_pass_finds_it_sound(
     await scrub(home)
     assert (await home.archive.status(TENANT)).damaged_threads == ["t3"]
     assert (await home.archive.status("another tenant")).damaged_threads == []
-    errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 3
-    assert all("thread 't3' of tenant" in one for one in errors)
+    assert all("thread 't3' of tenant" in error for error in errors)
     await edit(home, checkpoints, where, summary="")
     home.clock.advance(2 * PASS_SECONDS)
     await scrub(home)
@@ -132,11 +132,11 @@ async def test_a_damaged_value_is_repaired_from_its_blob(
     await edit(home, contents, family, type="another")
     await scrub(home)
     assert (await home.archive.status(TENANT)).damaged_threads == []
-    assert sum("it was repaired" in one.getMessage() for one in caplog.records) == 3
-    found = await home.journal.load(TENANT, key("2", "t2"), View.FULL)
-    assert found is not None
-    assert found.state is not None
-    [channel] = found.state.channels
+    assert sum("it was repaired" in record.getMessage() for record in caplog.records) == 3
+    checkpoint = await home.journal.load(TENANT, key("2", "t2"), View.FULL)
+    assert checkpoint is not None
+    assert checkpoint.state is not None
+    [channel] = checkpoint.state.channels
     assert channel.value is not None
     assert channel.value.data == b"value 2 of t2, " * 10
 
@@ -145,7 +145,7 @@ async def test_pauses_keep_to_the_rate(home: House) -> None:
     await fill(home)
     first, *pauses, wait = await scrub(home)
     assert first == 0
-    assert all(one >= PART_BYTES / RATE for one in pauses)
+    assert all(pause >= PART_BYTES / RATE for pause in pauses)
     assert len(pauses) >= 4 * len(NAMES)  # each thread has four parts
     assert 0 < wait <= PASS_SECONDS
 

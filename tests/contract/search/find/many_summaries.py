@@ -64,10 +64,10 @@ class One:
 
     def metadata(self, rare: int) -> dict[str, object]:
         """Half of them have an even step; one, in place `rare`, says so."""
-        found: dict[str, object] = {"source": "loop", "even": self.place % 2 == 0}
+        fields: dict[str, object] = {"source": "loop", "even": self.place % 2 == 0}
         if self.place == rare:
-            found["rare"] = "yes"
-        return found
+            fields["rare"] = "yes"
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ async def store_many(journal: Journal, count: int, dimension: int) -> Many:
     made = np.random.default_rng(7).standard_normal((count, dimension), np.float32)
     many = Many(count, count * 7 // 9, made)
     places = iter(range(count))
-    while some := list(islice(places, AT_ONCE)):
+    while chunk := list(islice(places, AT_ONCE)):
         await journal.database.transact(
-            lambda batch, some=some: _store(batch, rows, many, some)  # type: ignore[misc]
+            lambda batch, chunk=chunk: _store(batch, rows, many, chunk)  # type: ignore[misc]
         )
     await bind_again(journal.database)
     return many
@@ -114,27 +114,27 @@ def _templates(connection: Connection) -> dict[str, _Row]:
 
 def _store(batch: UnitOfWork, templates: dict[str, _Row], many: Many, places: list[int]) -> None:
     connection = batch.connection
-    ones = [One(place) for place in places]
-    first = {one.thread_id: one for one in ones}
+    saved_checkpoints = [One(place) for place in places]
+    first = {checkpoint.thread_id: checkpoint for checkpoint in saved_checkpoints}
     _STORE[threads].run_many(
         connection,
         [
             {
                 **templates[threads.name],
-                "number": one.thread,
-                "thread_id": one.thread_id,
-                "agent_id": one.agent_id,
+                "number": checkpoint.thread,
+                "thread_id": checkpoint.thread_id,
+                "agent_id": checkpoint.agent_id,
             }
-            for one in first.values()
+            for checkpoint in first.values()
         ],
     )
-    of = [
+    checkpoint_columns = [
         {
-            "thread": one.thread,
-            "checkpoint_id": one.key.checkpoint_id,
-            "number": one.place + 2,
+            "thread": checkpoint.thread,
+            "checkpoint_id": checkpoint.key.checkpoint_id,
+            "number": checkpoint.place + 2,
         }
-        for one in ones
+        for checkpoint in saved_checkpoints
     ]
     _STORE[checkpoints].run_many(
         connection,
@@ -142,10 +142,10 @@ def _store(batch: UnitOfWork, templates: dict[str, _Row], many: Many, places: li
             {
                 **templates[checkpoints.name],
                 **where,
-                "summary": one.summary,
-                "metadata": json.dumps(one.metadata(many.rare)).encode(),
+                "summary": checkpoint.summary,
+                "metadata": json.dumps(checkpoint.metadata(many.rare)).encode(),
             }
-            for one, where in zip(ones, of, strict=True)
+            for checkpoint, where in zip(saved_checkpoints, checkpoint_columns, strict=True)
         ],
     )
     _STORE[documents].run_many(
@@ -154,16 +154,22 @@ def _store(batch: UnitOfWork, templates: dict[str, _Row], many: Many, places: li
             {
                 **templates[documents.name],
                 **where,
-                "pointer": pointer_of(TENANT, "", one.key.checkpoint_id),
+                "pointer": pointer_of(TENANT, "", checkpoint.key.checkpoint_id),
             }
-            for one, where in zip(ones, of, strict=True)
+            for checkpoint, where in zip(saved_checkpoints, checkpoint_columns, strict=True)
         ],
     )
     _STORE[vectors].run_many(
         connection,
         [
-            {**templates[vectors.name], **where, "vector": many.vectors[one.place].tobytes()}
-            for one, where in zip(ones, of, strict=True)
+            {**templates[vectors.name], **where, "vector": many.vectors[checkpoint.place].tobytes()}
+            for checkpoint, where in zip(saved_checkpoints, checkpoint_columns, strict=True)
         ],
     )
-    full_text.add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])
+    full_text.add(
+        connection,
+        [
+            (checkpoint.place + 2, checkpoint.thread, checkpoint.summary, "")
+            for checkpoint in saved_checkpoints
+        ],
+    )

@@ -40,13 +40,13 @@ async def test_the_best_comes_first(journal: Journal) -> None:
     await save(journal, "03", "Nobody rests.", data=b"nothing")
     await drain(journal)
     results = await found(journal, "writers drafts")
-    assert [one.key for one in results] == [key("02"), key("01")]
-    assert [one.summary for one in results] == [
+    assert [result.key for result in results] == [key("02"), key("01")]
+    assert [result.summary for result in results] == [
         "The writer drafted a letter.",
         "The writer rests.",
     ]
-    assert [one.content for one in results] == ["nothing", "draft"]
-    assert [one.metadata for one in results] == [b"{}", b"{}"]
+    assert [result.content for result in results] == ["nothing", "draft"]
+    assert [result.metadata for result in results] == [b"{}", b"{}"]
     assert 0 < results[0].distance < results[1].distance < 1
     assert await look(journal, "writers drafts", limit=1) == [key("02")]
     assert await look(journal, "absent") == []
@@ -61,7 +61,9 @@ async def test_phrases_must_occur_and_words_only_raise_the_rank(journal: Journal
     assert (await look(journal, '"red fox" night home'))[0] == key("02")
     assert set(await look(journal, '"red fox" night home')) == {key("01"), key("02"), key("04")}
     assert await look(journal, '"red fox" "under a tree"') == [key("04")]
-    assert set(await look(journal, "red fox")) == {key(one) for one in ("01", "02", "03", "04")}
+    assert set(await look(journal, "red fox")) == {
+        key(checkpoint_id) for checkpoint_id in ("01", "02", "03", "04")
+    }
 
 
 async def test_identifiers_are_matched_whole(journal: Journal) -> None:
@@ -143,7 +145,7 @@ def test_no_text_is_syntax(world: JournalWorld, text: str) -> None:
         world.run(reading.lexical(TENANT, words, ANYWHERE, 5))
     # Beside a word that occurs, it is at most one more word.
     beside = world.run(reading.lexical(TENANT, Words(words=("saved", text)), ANYWHERE, 5))
-    assert [one.key for one in beside] == [key("01")]
+    assert [result.key for result in beside] == [key("01")]
 
 
 @settings(deadline=None)
@@ -192,7 +194,11 @@ async def everything(journal: Journal, tenant: str = TENANT) -> list[list[Checkp
     by_pointers = await reading.by_pointers(tenant, recalled, ANYWHERE, 100)
     return [
         sorted(keys, key=str)
-        for keys in (by_words, [one.key for one in by_vectors], [one.key for one in by_pointers])
+        for keys in (
+            by_words,
+            [result.key for result in by_vectors],
+            [result.key for result in by_pointers],
+        )
     ]
 
 
@@ -262,7 +268,7 @@ async def test_tenants_do_not_see_one_another(journal: Journal) -> None:
     rows = await rows_of(journal, vectors, "number")
     stolen = Nearest(*(Candidate(int(str(number)), 0.1) for (number,) in rows))
     reading = journal.finding
-    assert [one.key for one in await reading.by_vectors("another", stolen, ANYWHERE, 5)] == [
+    assert [result.key for result in await reading.by_vectors("another", stolen, ANYWHERE, 5)] == [
         key("01", "theirs")
     ]
     pointer = [Recalled(pointer_of(TENANT, "", "01"), "saved", 0.1)]
@@ -319,8 +325,8 @@ async def test_filters_compare_values_with_their_types(journal: Journal) -> None
     await drain(journal)
 
     async def with_filter(**wanted: object) -> list[str]:
-        found = await look(journal, "saved", SearchScope(filter=wanted))
-        return sorted(one.checkpoint_id for one in found)
+        keys = await look(journal, "saved", SearchScope(filter=wanted))
+        return sorted(key.checkpoint_id for key in keys)
 
     assert await with_filter(outcome=True) == ["01"]
     assert await with_filter(outcome=1) == await with_filter(outcome=1.0) == ["02", "03"]
@@ -360,15 +366,17 @@ async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
         Candidate(second.number, 0.25), Candidate(first.number, 0.5), Candidate(999, 0.6)
     )
     results = await reading.by_vectors(TENANT, nearest, ANYWHERE, 5)
-    assert [(one.key, one.summary, one.content, one.distance) for one in results] == [
+    assert [
+        (result.key, result.summary, result.content, result.distance) for result in results
+    ] == [
         (key("02", "other"), "saved two", "", 0.25),
         (key("01"), "saved one", "", 0.5),
     ]
-    await drain(journal, body=lambda one: "body")
+    await drain(journal, body=lambda checkpoint: "body")
     [result] = await reading.by_vectors(TENANT, nearest, ANYWHERE, 1)
     assert (result.key, result.content) == (key("02", "other"), "body")
     only = await reading.by_vectors(TENANT, nearest, SearchScope(thread_id="t"), 5)
-    assert [one.key for one in only] == [key("01")]
+    assert [result.key for result in only] == [key("01")]
 
 
 async def test_candidates_are_read_only_as_far_as_needed(journal: Journal) -> None:
@@ -403,7 +411,7 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
     clock.advance(1)
     await journal.lineage.fork(TENANT, key("01", "b"), "a", "")
     await drain(journal)
-    mine, other = (pointer_of(TENANT, "", one) for one in ("01", "02"))
+    mine, other = (pointer_of(TENANT, "", checkpoint_id) for checkpoint_id in ("01", "02"))
     own = one_line("The  writer\nstarted.")
     recalled = [
         Recalled(other, "Forged.", 0.01),
@@ -413,7 +421,7 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
         Recalled(other, "Something else.", 0.3),
     ]
     results = await reading.by_pointers(TENANT, recalled, ANYWHERE, 10)
-    assert [(one.key, one.distance) for one in results] == [
+    assert [(result.key, result.distance) for result in results] == [
         (key("01", "a"), 0.1),
         (key("01", "b"), 0.1),
         (key("02"), 0.3),
@@ -422,9 +430,9 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
     clock.advance(1)
     await save(journal, "01", "It stopped.", thread_id="a")
     still = await reading.by_pointers(TENANT, recalled, ANYWHERE, 10)
-    assert [one.key for one in still] == [key("01", "b"), key("02")]
+    assert [result.key for result in still] == [key("01", "b"), key("02")]
     only = await reading.by_pointers(TENANT, recalled, SearchScope(thread_id="b"), 10)
-    assert [one.key for one in only] == [key("01", "b")]
+    assert [result.key for result in only] == [key("01", "b")]
 
 
 # --- standing ------------------------------------------------------------------------------

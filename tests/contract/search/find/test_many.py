@@ -72,10 +72,10 @@ def in_scope(many: Many, scope: SearchScope) -> Places:
     threads = places // PER_THREAD
     firsts = [One(thread * PER_THREAD) for thread in range(many.count // PER_THREAD)]
     of_thread = [
-        one.thread_id not in (DELETED, SILENT)
-        and scope.thread_id in ("", one.thread_id)
-        and scope.agent_id in ("", one.agent_id)
-        for one in firsts
+        checkpoint.thread_id not in (DELETED, SILENT)
+        and scope.thread_id in ("", checkpoint.thread_id)
+        and scope.agent_id in ("", checkpoint.agent_id)
+        for checkpoint in firsts
     ]
     # There are three kinds of metadata: even ones, odd ones and the one that is rare.
     of_kind = [has(One(place).metadata(many.rare), scope.filter) for place in (0, 1, many.rare)]
@@ -95,20 +95,20 @@ def test_a_phrase_finds_all_that_have_it_and_nothing_else(
     world: JournalWorld, many: Many, scope: SearchScope
 ) -> None:
     said = PHRASE.strip('"')
-    those = map(One, in_scope(many, scope).tolist())
-    wanted = {one.key for one in those if said in one.summary}
-    found = world.run(look(world.journal, PHRASE, scope, limit=1000))
-    assert set(found) == wanted
-    assert len(found) == len(wanted)
-    assert world.run(look(world.journal, PHRASE, scope, limit=5)) == found[:5]
+    checkpoints = map(One, in_scope(many, scope).tolist())
+    wanted = {checkpoint.key for checkpoint in checkpoints if said in checkpoint.summary}
+    keys = world.run(look(world.journal, PHRASE, scope, limit=1000))
+    assert set(keys) == wanted
+    assert len(keys) == len(wanted)
+    assert world.run(look(world.journal, PHRASE, scope, limit=5)) == keys[:5]
 
 
 def test_words_find_the_one_that_has_most_of_them(world: JournalWorld, many: Many) -> None:
     for place in (0, many.rare, COUNT - 1):
-        one = One(place)
-        assert world.run(look(world.journal, one.summary.split()[-1])) == [one.key]
-        asked = f"what did the agent do about {one.summary.split()[-1]} yesterday"
-        assert world.run(look(world.journal, asked, limit=1)) == [one.key]
+        checkpoint = One(place)
+        assert world.run(look(world.journal, checkpoint.summary.split()[-1])) == [checkpoint.key]
+        question = f"what did the agent do about {checkpoint.summary.split()[-1]} yesterday"
+        assert world.run(look(world.journal, question, limit=1)) == [checkpoint.key]
     gone = One(int(DELETED[1:]) * 100)
     assert gone.key not in world.run(look(world.journal, gone.summary, limit=100))
 
@@ -140,9 +140,11 @@ def test_the_vector_index_finds_the_same_as_comparing_all_vectors(
         order = places[np.argsort(distances[places], kind="stable")[:LIMIT]]
         wanted = [One(place).key for place in order.tolist()]
         scope = SCOPES[name]
-        found = world.run(index.nearest(TENANT, pack_vector(query.tolist()), metric, scope, LIMIT))
-        assert [one.key for one in found] == wanted, name
-        assert [one.distance for one in found] == pytest.approx(distances[order].tolist())
+        results = world.run(
+            index.nearest(TENANT, pack_vector(query.tolist()), metric, scope, LIMIT)
+        )
+        assert [result.key for result in results] == wanted, name
+        assert [result.distance for result in results] == pytest.approx(distances[order].tolist())
         assert index.held_bytes <= cache_bytes
     world.run(index.close())
 

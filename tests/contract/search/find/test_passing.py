@@ -98,11 +98,11 @@ async def test_filters_match_values_in_any_spelling(journal: Journal) -> None:
             for number, raw in enumerate(METADATA)
             if matches(raw, wanted, typed=True)
         ]
-        found = await look(journal, "saved", scope, limit=100)
-        assert sorted(found, key=str) == matching, json.dumps(wanted)
+        keys = await look(journal, "saved", scope, limit=100)
+        assert sorted(keys, key=str) == matching, json.dumps(wanted)
         nearest = Nearest(*(Candidate(row.number, 0.1) for row in rows))
         by_vectors = await journal.finding.by_vectors(TENANT, nearest, scope, 100)
-        assert [one.key for one in by_vectors] == matching, json.dumps(wanted)
+        assert [result.key for result in by_vectors] == matching, json.dumps(wanted)
         assert nearest.asked is not None
 
 

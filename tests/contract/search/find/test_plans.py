@@ -25,8 +25,8 @@ pytestmark = pytest.mark.sqlite
 
 def plan_of(connection: Connection, sql: str, values: tuple[object, ...] = ()) -> list[str]:
     """Return what SQLite does for a statement, step by step."""
-    given = values or ("",) * sql.count("?")
-    rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
+    parameters = values or ("",) * sql.count("?")
+    rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [str(row[3]) for row in rows]
 
 
@@ -75,7 +75,7 @@ async def test_a_look_up_begins_with_its_numbers(
 async def test_indexes_serve_the_index(journal: Journal, statement: Statement, step: str) -> None:
     def work(connection: Connection) -> str:
         steps = plan_of(connection, statement.compiled(connection)[0].sql)
-        return next(one for one in steps if not one.startswith(("CO-ROUTINE", "MATERIALIZE")))
+        return next(step for step in steps if not step.startswith(("CO-ROUTINE", "MATERIALIZE")))
 
     assert step in await journal.database.query(work)
 
@@ -126,12 +126,14 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Journal) -> Non
         return " ".join(row[3] for row in cursor.fetchall())
 
     for name in ("_DUE", "_NEXT_DUE", "_COUNT"):
-        found = await journal.database.query(partial(plan, name))
-        assert "search_memories_by_state" in found
-        assert "TEMP B-TREE" not in found
-    found = await journal.database.query(partial(plan, "_SUMMARIES"))
-    assert found.startswith("SEARCH search_documents USING COVERING INDEX search_documents_by_p")
-    assert "SCAN" not in found
+        plan_text = await journal.database.query(partial(plan, name))
+        assert "search_memories_by_state" in plan_text
+        assert "TEMP B-TREE" not in plan_text
+    plan_text = await journal.database.query(partial(plan, "_SUMMARIES"))
+    assert plan_text.startswith(
+        "SEARCH search_documents USING COVERING INDEX search_documents_by_p"
+    )
+    assert "SCAN" not in plan_text
     assert "search_memories_unsure" in await journal.database.query(partial(plan, "_DUE_UNSURE"))
 
 

@@ -80,8 +80,8 @@ async def test_questions_of_several_tasks_are_found_and_later_ones_too(
     journal: Journal, clock: Clock
 ) -> None:
     await saved(journal, "01")
-    asked = [asking("Publish?", task="a"), asking({"choose": ["otter", "seal"]}, task="b")]
-    await journal.save_writes(TENANT, key("01"), asked)
+    questions = [asking("Publish?", task="a"), asking({"choose": ["otter", "seal"]}, task="b")]
+    await journal.save_writes(TENANT, key("01"), questions)
     await index(journal)
     for word in ("publish", "otter", "walrus"):
         assert await look(journal, word) == [key("01")]
@@ -145,7 +145,7 @@ async def test_questions_are_embedded_and_a_label_does_not_displace_the_state(
     await journal.save_writes(TENANT, key("01"), [asking("Publish?")])
     await journal.set_label(TENANT, key("02"), "gold")
     await index(journal)
-    assert [one.text for one in await journal.index.unembedded(10)] == [
+    assert [document.text for document in await journal.index.unembedded(10)] == [
         "asks: Publish?",
         'label: gold\n{"animal":"walrus 02"}',
     ]

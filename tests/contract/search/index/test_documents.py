@@ -44,7 +44,7 @@ async def count(journal: Journal) -> dict[str, int]:
 async def take(journal: Journal, body: str = "") -> tuple[Stretch, list[Document]]:
     """Return what is due with a document for each."""
     stretch = await journal.index.take(100)
-    return stretch, [one._replace(body=body) for one in stretch.due]
+    return stretch, [checkpoint._replace(body=body) for checkpoint in stretch.due]
 
 
 async def _save_again(journal: Journal) -> None:
@@ -99,7 +99,7 @@ async def test_a_thread_that_is_not_searchable_is_passed_over(
     assert (await watermarks(journal))["t"][0] == (await watermarks(journal))["t"][1]
     clock.advance(1)
     await make_searchable(journal, "t", True)
-    assert [one.checkpoints for one in await journal.index.backlog()] == [2]
+    assert [tenant.checkpoints for tenant in await journal.index.backlog()] == [2]
     assert await drain(journal) == 2
     assert sorted(await look(journal, "saved"), key=str) == [key("01"), key("02")]
 
@@ -113,7 +113,7 @@ async def test_a_sweep_removes_only_documents_that_may_not_be_found(
         await save(journal, f"02-{name}", f"saved {name}", thread_id=name, vector=ONE)
     await save(journal, "03", "due, not indexed yet", thread_id="kept", vector=ONE)
     stretch = await index.take(10)
-    made = [one for one in stretch.due if one.key.checkpoint_id != "03"]
+    made = [checkpoint for checkpoint in stretch.due if checkpoint.key.checkpoint_id != "03"]
     assert await index.store(stretch, made, remember=True) == 6
     assert await index.sweep() == 0
     await journal.removal.delete_thread(TENANT, "deleted")
@@ -122,7 +122,9 @@ async def test_a_sweep_removes_only_documents_that_may_not_be_found(
     # Of both threads documents and memories; vectors went with the checkpoints.
     assert await index.sweep() == 2 * (2 + 1) + 2
     assert await count(journal) == {"documents": 2, "vectors": 3, "memories": 4}
-    assert await indexed(journal) == {(TENANT, "kept", "", one) for one in ("01", "02-kept")}
+    assert await indexed(journal) == {
+        (TENANT, "kept", "", checkpoint_id) for checkpoint_id in ("01", "02-kept")
+    }
     assert set(await vectors_of(journal)) == {"kept:01", "kept:02-kept", "kept:03"}
     assert await index.sweep() == 0
     await check_text(journal)

@@ -31,13 +31,17 @@ from tuskpoint_server.search.change_feed import IndexBacklog
 async def test_saved_checkpoints_are_due_oldest_thread_first(
     journal: Journal, clock: Clock
 ) -> None:
-    for thread_id, one in (("b", "02"), ("a", "01"), ("b", "03")):
+    for thread_id, checkpoint_id in (("b", "02"), ("a", "01"), ("b", "03")):
         clock.advance(1)
-        await save(journal, one, f"about {one}", thread_id=thread_id)
+        await save(journal, checkpoint_id, f"about {checkpoint_id}", thread_id=thread_id)
     assert await due_keys(journal) == ["b:02", "b:03", "a:01"]
-    assert [one.summary for one in await due(journal)] == ["about 02", "about 03", "about 01"]
+    assert [checkpoint.summary for checkpoint in await due(journal)] == [
+        "about 02",
+        "about 03",
+        "about 01",
+    ]
     assert await due_keys(journal) == await due_keys(journal)
-    assert [str(one.key) for one in await due(journal, 1)] == ["b:02"]
+    assert [str(checkpoint.key) for checkpoint in await due(journal, 1)] == ["b:02"]
     [backlog] = await journal.index.backlog()
     assert backlog == IndexBacklog(TENANT, 3, clock.now_us - 2_000_000)
     numbers = {row[0]: row[1] for row in await rows_of(journal, threads, "number", "thread_id")}
@@ -181,7 +185,7 @@ async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Jour
 
     await journal.database.transact(sweep)
     await bind_again(journal.database)
-    assert [one.checkpoints for one in await journal.index.backlog()] == [11]
+    assert [tenant.checkpoints for tenant in await journal.index.backlog()] == [11]
     stretch = await journal.index.take(4)
     await journal.index.store(stretch, stretch.due, remember=False)
     await save(journal, "11", "saved meanwhile", thread_id="long")
@@ -223,5 +227,5 @@ async def test_a_walk_keeps_no_other_thread_waiting(journal: Journal, clock: Clo
     clock.advance(1)
     await save(journal, "01", "saved", thread_id="other")
     stretch = await journal.index.take(4)
-    assert "other:01" in [str(one.key) for one in stretch.due]
+    assert "other:01" in [str(checkpoint.key) for checkpoint in stretch.due]
     assert len(stretch.due) <= 8

@@ -81,16 +81,16 @@ def test_after_any_changes_the_documents_are_those_that_may_be_found(
     prefix = world.next_prefix()
 
     async def run(journal: Journal) -> None:
-        index, taken = journal.index, Stretch()
+        index, stretch = journal.index, Stretch()
         await _change("01 this", journal, prefix + "a")
         for what, thread in steps:
             world.clock.advance(0.001)
             if what == "drain":
                 await drain(journal)
             elif what == "take":
-                taken = await index.take(5)
+                stretch = await index.take(5)
             elif what == "store":  # perhaps long after they were taken
-                await index.store(taken, taken.due, remember=True)
+                await index.store(stretch, stretch.due, remember=True)
             else:
                 try:
                     await _change(what, journal, prefix + thread)

@@ -27,8 +27,8 @@ def as_json(thing: object) -> Value:
     return Value("json", json.dumps(thing).encode())
 
 
-def data_of_json(one: object) -> str:
-    return " ".join(value.data.decode() for _, value in one.channels)  # type: ignore[attr-defined]
+def data_of_json(checkpoint: object) -> str:
+    return " ".join(value.data.decode() for _, value in checkpoint.channels)  # type: ignore[attr-defined]
 
 
 async def test_the_plan_is_indexed_first_then_new_values(journal: Journal) -> None:
@@ -36,7 +36,7 @@ async def test_the_plan_is_indexed_first_then_new_values(journal: Journal) -> No
     channels = {"a": b"same", "b": b"added", "current_plan": b"same plan", "z": b"new"}
     await journal.save_checkpoint(TENANT, draft("02", "01", channels))
     await journal.save_checkpoint(TENANT, draft("03", "02", {**channels, "a": b"next"}))
-    by_id = {one.key.checkpoint_id: one.channels for one in await due(journal)}
+    by_id = {checkpoint.key.checkpoint_id: checkpoint.channels for checkpoint in await due(journal)}
     assert by_id["01"] == (("a", Value("msgpack", b"same")), ("z", Value("msgpack", b"old")))
     assert [name for name, _ in by_id["02"]] == ["current_plan", "b", "z"]
     assert [name for name, _ in by_id["03"]] == ["current_plan", "a"]
@@ -48,7 +48,9 @@ async def test_only_the_new_part_of_a_grown_value_is_indexed(journal: Journal) -
         before = f"{number - 1:02d}" if number > 1 else ""
         made = draft(f"{number:02d}", before, {"log": as_json(said), "note": as_json("noted")})
         await journal.save_checkpoint(TENANT, made)
-    by_id = {one.key.checkpoint_id: dict(one.channels) for one in await due(journal)}
+    by_id = {
+        checkpoint.key.checkpoint_id: dict(checkpoint.channels) for checkpoint in await due(journal)
+    }
     assert sorted(by_id["01"]) == ["log", "note"]
     assert list(by_id["39"]) == ["log"]
     assert json.loads(by_id["39"]["log"].data)[0].startswith("message38 ")
@@ -81,13 +83,13 @@ async def test_channels_of_langgraphs_own_take_no_room(journal: Journal) -> None
     internal = {"__pregel_tasks": large, "__start__": large + b"!", "branch:to:a": large + b"?"}
     by_id = {"__root__": b"root", "answer": large + b"."}
     await journal.save_checkpoint(TENANT, draft("01", "", {**internal, **by_id}))
-    [one] = await due(journal)
-    assert [name for name, _ in one.channels] == ["__root__", "answer"]
-    assert not one.truncated
+    [checkpoint] = await due(journal)
+    assert [name for name, _ in checkpoint.channels] == ["__root__", "answer"]
+    assert not checkpoint.truncated
     many = {f"branch:to:{number}": b"%d" % number for number in range(MAX_VALUES)}
     await journal.save_checkpoint(TENANT, draft("02", "", {**many, "x": b"told"}))
-    one = (await due(journal))[1]
-    assert one.channels == (("x", Value("msgpack", b"told")),)
+    checkpoint = (await due(journal))[1]
+    assert checkpoint.channels == (("x", Value("msgpack", b"told")),)
 
 
 async def test_values_that_were_evicted_are_left_out(journal: Journal) -> None:
@@ -99,8 +101,8 @@ async def test_values_that_were_evicted_are_left_out(journal: Journal) -> None:
             .values(data=None)
         )
     )
-    [one] = await due(journal)
-    assert [name for name, _ in one.channels] == ["b"]
+    [checkpoint] = await due(journal)
+    assert [name for name, _ in checkpoint.channels] == ["b"]
 
 
 async def test_a_value_of_more_than_32_kib_is_found_by_its_latest_part(journal: Journal) -> None:
@@ -129,20 +131,20 @@ async def test_a_long_channel_leaves_room_for_the_others(journal: Journal) -> No
     large = as_json(["word"] * 50_000)
     channels = {"a": large, "b": as_json(["other"] * 50_000), "c": as_json("small")}
     await journal.save_checkpoint(TENANT, draft("01", "", channels))
-    [one] = await due(journal)
-    by_id = dict(one.channels)
+    [checkpoint] = await due(journal)
+    by_id = dict(checkpoint.channels)
     assert by_id["c"] == as_json("small")
     assert sum(len(value.data) for value in by_id.values()) <= MAX_VALUES_BYTES
     assert min(len(by_id["a"].data), len(by_id["b"].data)) > MAX_VALUES_BYTES // 3
-    assert one.truncated
+    assert checkpoint.truncated
 
 
 async def test_no_more_channels_are_read_than_a_bound(journal: Journal) -> None:
     many = {f"{number:04d}": b"%d" % number for number in range(MAX_VALUES + 1)}
     await journal.save_checkpoint(TENANT, draft("01", "", many))
-    [one] = await due(journal)
-    assert len(one.channels) == MAX_VALUES
-    assert one.truncated
+    [checkpoint] = await due(journal)
+    assert len(checkpoint.channels) == MAX_VALUES
+    assert checkpoint.truncated
 
 
 async def test_of_a_delta_channel_the_new_writes_are_indexed(journal: Journal) -> None:
@@ -152,11 +154,11 @@ async def test_of_a_delta_channel_the_new_writes_are_indexed(journal: Journal) -
     await journal.save_checkpoint(TENANT, draft("02", "01", {}, delta=("log",)))
     await journal.save_writes(TENANT, key("02"), [write("log", b"\x91\xa4next")])
     await journal.save_checkpoint(TENANT, draft("03", "02", {}, delta=("log",)))
-    by_id = {one.key.checkpoint_id: one for one in await due(journal)}
+    by_id = {checkpoint.key.checkpoint_id: checkpoint for checkpoint in await due(journal)}
     assert dict(by_id["01"].channels) == {"log": seed}
     assert by_id["02"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4step")
     assert by_id["03"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4next")
-    assert not any(one.truncated for one in by_id.values())
+    assert not any(checkpoint.truncated for checkpoint in by_id.values())
     await drain(journal)
     assert await look(journal, "step") == [key("02")]
     assert await look(journal, "next") == [key("03")]
