@@ -65,7 +65,7 @@ def test_the_latest_observation_of_an_epoch_decides_the_end(
         clock.observe(epoch, BEGIN + day * DAY_US)
     for epoch, days in expire_days.items():
         assert clock.expire_us(epoch) == BEGIN + days * DAY_US
-    epoch, day = max(observed, key=lambda one: one[1])
+    epoch, day = max(observed, key=lambda observation: observation[1])
     assert clock.epoch_at(BEGIN + day * DAY_US) == epoch
 
 

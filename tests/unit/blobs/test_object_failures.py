@@ -49,8 +49,8 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
 def test_an_error_is_reported_in_one_line(text: str, expected: tuple[str, bool, int]) -> None:
-    found = trouble(Exception(f"{text}\n\nDebug source:\nGeneric {{ sig=secret }}"))
-    assert found.problem.startswith(expected[0])
-    assert (found.passing, found.status) == expected[1:]
-    assert "secret" not in found.problem
-    assert "\n" not in found.problem
+    failure = trouble(Exception(f"{text}\n\nDebug source:\nGeneric {{ sig=secret }}"))
+    assert failure.problem.startswith(expected[0])
+    assert (failure.passing, failure.status) == expected[1:]
+    assert "secret" not in failure.problem
+    assert "\n" not in failure.problem

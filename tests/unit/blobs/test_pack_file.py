@@ -63,7 +63,9 @@ def test_packed_members_are_found(content: dict[bytes, str]) -> None:
     for member in members:
         offset, size = find(rows, member.sha256) or (-1, -1)
         assert whole[offset : offset + size] == member.data
-    assert {sha256: kind for sha256, *_, kind in index} == {one.sha256: one.kind for one in members}
+    assert {sha256: kind for sha256, *_, kind in index} == {
+        member.sha256: member.kind for member in members
+    }
     assert find(rows, hashlib.sha256(b"another, which is longer than any").digest()) is None
     assert find(rows, b"") is None
     assert audited(whole) == index
@@ -73,9 +75,9 @@ def test_packed_members_are_found(content: dict[bytes, str]) -> None:
 def test_the_format_is_the_one_that_is_documented(content: dict[bytes, str]) -> None:
     members = members_of(content)
     whole = b"".join(pack_pieces(members))
-    found = {one.sha256.hex(): (one.data, one.kind.encode()) for one in members}
-    assert read_pack(whole) == found
-    assert pack_of(found) == whole
+    entries = {member.sha256.hex(): (member.data, member.kind.encode()) for member in members}
+    assert read_pack(whole) == entries
+    assert pack_of(entries) == whole
 
 
 @given(contents, st.integers(min_value=0), st.binary(max_size=8), st.integers(0, 80))
@@ -100,9 +102,9 @@ def test_no_index_leads_out_of_its_file(
 
 @given(st.binary(max_size=200))
 def test_other_files_are_no_packs(data: bytes) -> None:
-    for found in (data, b"TUSKPACK" + data):
+    for content in (data, b"TUSKPACK" + data):
         with pytest.raises(NotAPackError):
-            index_of(found)
+            index_of(content)
 
 
 @pytest.mark.parametrize("kind", ["seventeen letters", "kïnd"])

@@ -252,10 +252,10 @@ def test_a_run_goes_on_as_its_failures_say(
 ) -> None:
     run = Run(count)
     try:
-        found = run({name: copy.copy(failing) for name, failing in symptoms.items()}, **named)
+        outcome = run({name: copy.copy(failing) for name, failing in symptoms.items()}, **named)
     except Failed as failed:
-        found = failed.rule.name
-    assert (found, run.names, run.time.pauses) == (ended, asked, pauses)
+        outcome = failed.rule.name
+    assert (outcome, run.names, run.time.pauses) == (ended, asked, pauses)
 
 
 def test_pauses_double_up_to_a_bound() -> None:

@@ -41,8 +41,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ],
 )
 def test_a_time_is_typed_as_a_length_or_in_iso_8601(typed: str, time: datetime) -> None:
-    found = time_of(typed, NOW)
-    assert (found, found.utcoffset()) == (time, timedelta())
+    parsed_time = time_of(typed, NOW)
+    assert (parsed_time, parsed_time.utcoffset()) == (time, timedelta())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,11 @@ def checkpoint(name: str, parent: str, namespace: str = "") -> CheckpointRecord:
 def drawn(latest_first: list[CheckpointRecord]) -> list[str]:
     out = Output(is_json=False)
     tree = thread_tree(
-        out, "t", "", latest_first, label=lambda one: out.styled(one.checkpoint_id, "")
+        out,
+        "t",
+        "",
+        latest_first,
+        label=lambda checkpoint: out.styled(checkpoint.checkpoint_id, ""),
     )
     console = Console(file=io.StringIO(), width=60, color_system=None, legacy_windows=False)
     console.print(tree)

@@ -51,24 +51,24 @@ class CallsFace(Face):
 
 
 def _take(items: Any, count: int) -> list[Any]:
-    taken = []
+    first_items = []
     try:
         for item in items:
-            taken.append(item)
-            if len(taken) == count:
+            first_items.append(item)
+            if len(first_items) == count:
                 break
     finally:
         items.close()
-    return taken
+    return first_items
 
 
 async def _take_async(items: Any, count: int) -> list[Any]:
-    taken = []
+    first_items = []
     try:
         async for item in items:
-            taken.append(item)
-            if len(taken) == count:
+            first_items.append(item)
+            if len(first_items) == count:
                 break
     finally:
         await items.aclose()
-    return taken
+    return first_items

@@ -19,7 +19,7 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 from tuskpoint._transport import methods
 from tuskpoint._transport.methods import Method
 
-METHODS = [one for one in vars(methods).values() if isinstance(one, Method)]
+METHODS = [method for method in vars(methods).values() if isinstance(method, Method)]
 WAIT_SECONDS = 20
 
 

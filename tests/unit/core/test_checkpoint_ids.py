@@ -25,10 +25,14 @@ def test_is_a_uuid_of_version_6(now_us: int, entropy: int) -> None:
 
 
 @given(NOW_US, NOW_US, ENTROPY, ENTROPY)
-def test_later_sorts_after_earlier(first: int, second: int, one: int, two: int) -> None:
+def test_later_sorts_after_earlier(
+    first: int, second: int, first_entropy: int, second_entropy: int
+) -> None:
     early, late = sorted((first, second))
     if early != late:
-        assert mint_checkpoint_id(early, one, "") < mint_checkpoint_id(late, two, "")
+        assert mint_checkpoint_id(early, first_entropy, "") < mint_checkpoint_id(
+            late, second_entropy, ""
+        )
 
 
 def test_sorts_among_the_ids_that_langgraph_makes() -> None:
@@ -48,8 +52,8 @@ def test_follows_whatever_a_caller_chose_and_does_not_grow(
         mint = (mint_checkpoint_id, mint_next_checkpoint_id)[step % 2]
         minted.append(mint(now_us, entropy, minted[-1], field="ref"))
     assert minted == sorted(set(minted))
-    assert all(len(one.encode()) <= len(chosen.encode()) + 37 for one in minted)
-    assert all(uuid.UUID(one[-36:]).version == 6 for one in minted[1:])
+    assert all(len(minted_id.encode()) <= len(chosen.encode()) + 37 for minted_id in minted)
+    assert all(uuid.UUID(minted_id[-36:]).version == 6 for minted_id in minted[1:])
 
 
 def test_an_id_minted_after_a_name_sorts_before_the_next_name() -> None:

@@ -29,12 +29,12 @@ PROTO = Path(__file__).parents[3] / "proto" / "tuskpoint" / "v1" / "errors.proto
 
 
 def details(status: Any, kind: Any) -> Any:
-    found = [each for each in status.details if each.Is(kind.DESCRIPTOR)]
-    assert len(found) <= 1, "each kind of detail at most once"
-    if not found:
+    matches = [each for each in status.details if each.Is(kind.DESCRIPTOR)]
+    assert len(matches) <= 1, "each kind of detail at most once"
+    if not matches:
         return None
     message = kind()
-    found[0].Unpack(message)
+    matches[0].Unpack(message)
     return message
 
 
@@ -61,13 +61,13 @@ def test_advice_follows_the_message_of_the_catalog() -> None:
 
 def documented_statuses() -> dict[str, list[str]]:
     """Reason to the statuses that its comment in the contract names."""
-    found = {}
+    statuses = {}
     for comment, name in re.findall(
         r"((?:^  //.*\n)+)^  ERROR_REASON_(\w+) = \d+;", PROTO.read_text(), re.MULTILINE
     ):
         text = comment.split("Example:")[0]
-        found[name] = [word for word in re.findall(r"`([A-Z_]+)`", text) if word in STATUSES]
-    return found
+        statuses[name] = [word for word in re.findall(r"`([A-Z_]+)`", text) if word in STATUSES]
+    return statuses
 
 
 @pytest.mark.parametrize("reason", Reason)

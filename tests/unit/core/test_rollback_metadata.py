@@ -19,7 +19,7 @@ documents = st.dictionaries(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
         max_leaves=6,
-    ).filter(lambda found: "inf" not in repr(found)),
+    ).filter(lambda document: "inf" not in repr(document)),
 )
 
 

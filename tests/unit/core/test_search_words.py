@@ -38,8 +38,8 @@ def finds(database: sqlite3.Connection, text: str, sought: str) -> bool:
     """Tell whether full text finds a string, quoted, in a text."""
     database.execute("DELETE FROM held")
     database.execute("INSERT INTO held (body) VALUES (?)", (text,))
-    found = database.execute("SELECT 1 FROM held WHERE held MATCH ?", (f'"{sought}"',))
-    return found.fetchone() is not None
+    cursor = database.execute("SELECT 1 FROM held WHERE held MATCH ?", (f'"{sought}"',))
+    return cursor.fetchone() is not None
 
 
 # --- words -----------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ def test_ordinary_words_are_no_identifiers(text: str) -> None:
 
 
 def test_required_keeps_words_and_phrases() -> None:
-    asked = analyse('refund "card declined" PAY-7 "pay 7"')
-    assert asked.required() == Words(words=("refund",), phrases=("card declined", "pay 7"))
-    assert asked.required().required() == asked.required()
+    query = analyse('refund "card declined" PAY-7 "pay 7"')
+    assert query.required() == Words(words=("refund",), phrases=("card declined", "pay 7"))
+    assert query.required().required() == query.required()
 
 
 # --- any text --------------------------------------------------------------------------------
@@ -143,24 +143,24 @@ def test_required_keeps_words_and_phrases() -> None:
 @example("İ" * 4096)
 @example("\0\ud800")
 def test_any_text_is_taken_apart(text: str) -> None:
-    found = analyse(text)
-    every = (*found.words, *found.phrases, *found.identifiers)
-    assert found.empty == (not every)
-    assert found.empty == (not any(map(str.isalnum, text)))
-    assert max(map(len, (found.words, found.phrases, found.identifiers))) <= MAX_WORDS
-    for one in (*found.words, *found.required().phrases):
-        assert one == " ".join(one.split())
-        assert all(c.isalnum() or c == " " or unicodedata.category(c)[0] == "M" for c in one)
-    for kind in (found.words, found.phrases, found.identifiers):
+    query = analyse(text)
+    every = (*query.words, *query.phrases, *query.identifiers)
+    assert query.empty == (not every)
+    assert query.empty == (not any(map(str.isalnum, text)))
+    assert max(map(len, (query.words, query.phrases, query.identifiers))) <= MAX_WORDS
+    for term in (*query.words, *query.required().phrases):
+        assert term == " ".join(term.split())
+        assert all(c.isalnum() or c == " " or unicodedata.category(c)[0] == "M" for c in term)
+    for kind in (query.words, query.phrases, query.identifiers):
         assert len(set(kind)) == len(kind)
 
 
 def test_a_long_query_is_cut() -> None:
-    found = analyse(" ".join(f"{'x' * n} x{n} “y{n}”" for n in range(1, 200)))
-    assert [len(kind) for kind in (found.words, found.identifiers, found.phrases)] == [
+    query = analyse(" ".join(f"{'x' * n} x{n} “y{n}”" for n in range(1, 200)))
+    assert [len(kind) for kind in (query.words, query.identifiers, query.phrases)] == [
         MAX_WORDS
     ] * 3
-    assert found.words[0] == "x"
+    assert query.words[0] == "x"
 
 
 @given(WRITTEN)
@@ -168,6 +168,6 @@ def test_a_long_query_is_cut() -> None:
 @example("PAY-1234 “to be” or not_2_be")
 def test_full_text_finds_the_words_of_a_query(database: sqlite3.Connection, text: str) -> None:
     """Whoever asks with a text finds that text: nothing is lost between the two."""
-    found = analyse(text).required()
-    for sought in (*found.words, *found.phrases):
+    query = analyse(text).required()
+    for sought in (*query.words, *query.phrases):
         assert finds(database, text, sought), sought

@@ -55,8 +55,8 @@ def test_an_integer_version_and_a_float_one_stay_apart() -> None:
 
 
 @given(VALUE, VALUE)
-def test_different_values_have_different_digests(one: Value, two: Value) -> None:
-    assert (value_digest(one) == value_digest(two)) is (one == two)
+def test_different_values_have_different_digests(first: Value, second: Value) -> None:
+    assert (value_digest(first) == value_digest(second)) is (first == second)
 
 
 def test_the_digest_is_the_documented_one() -> None:

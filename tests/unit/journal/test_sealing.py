@@ -40,11 +40,11 @@ def sealed_in(seal: Seal, data: bytes = TEXT) -> bytes:
 
 
 def opened(seal: Seal, data: bytes, label: bytes = LABEL, place: Sequence[Any] = PLACE) -> bytes:
-    found = seal.open(label, place, data)
-    if isinstance(found, Unopened):
-        assert found.stored == data
-        raise DamagedValueError(found.problem)
-    return found
+    content = seal.open(label, place, data)
+    if isinstance(content, Unopened):
+        assert content.stored == data
+        raise DamagedValueError(content.problem)
+    return content
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", TEXT, os.urandom(1 << 16)], ids=len)
@@ -131,8 +131,8 @@ def test_the_former_format_is_read_only_until_all_is_bound() -> None:
 
 def test_what_does_not_open_never_opens_once_it_is_stored_again() -> None:
     seal = Seal(KEY, MOVING)
-    found = seal.open(LABEL, PLACE, TEXT)
-    stored = seal.seal(LABEL, PLACE, found)
+    unopened = seal.open(LABEL, PLACE, TEXT)
+    stored = seal.seal(LABEL, PLACE, unopened)
     assert stored == PREFIX + TEXT
     with pytest.raises(DamagedValueError):
         opened(seal, stored)
@@ -140,10 +140,10 @@ def test_what_does_not_open_never_opens_once_it_is_stored_again() -> None:
 
 
 def test_no_nonce_comes_twice_with_one_derived_key() -> None:
-    one, other = Seal(KEY), Seal(KEY)
-    assert sealed_in(one)[HEAD : HEAD + 16] != sealed_in(other)[HEAD : HEAD + 16]
+    first, second = Seal(KEY), Seal(KEY)
+    assert sealed_in(first)[HEAD : HEAD + 16] != sealed_in(second)[HEAD : HEAD + 16]
     with ThreadPoolExecutor(8) as threads:
-        sealed = list(threads.map(lambda data: sealed_in(one, data), [TEXT] * 2000))
+        sealed = list(threads.map(lambda data: sealed_in(first, data), [TEXT] * 2000))
     assert len({data[NONCE] for data in sealed}) == 2000
 
 

@@ -144,9 +144,9 @@ def test_the_writer_stores_the_patch_if_the_keyframe_is_there() -> None:
     keyframes = Keyframes()
     prepare(keyframes, BASE)
     prepared = prepare(keyframes, BASE + b"1")
-    asked: list[bytes] = []
-    stored = prepared.stored(lambda digest: not asked.append(digest))  # type: ignore[func-returns-value]
-    assert asked == [hashlib.sha256(BASE).digest()]
+    digests: list[bytes] = []
+    stored = prepared.stored(lambda digest: not digests.append(digest))  # type: ignore[func-returns-value]
+    assert digests == [hashlib.sha256(BASE).digest()]
     assert stored == (prepared.patched, 0, prepared.patch_bytes)
     assert is_patch(prepare(keyframes, BASE + b"2"))
 

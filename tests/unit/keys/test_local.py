@@ -84,7 +84,7 @@ async def test_the_keys_stay_if_the_file_cannot_be_used(
     for _ in range(2):
         wrapped = await keys.wrap("acme", MEMBER)
         assert await keys.unwrap("acme", wrapped) == MEMBER
-    assert len([one for one in caplog.records if "remain in use" in one.message]) == 1
+    assert len([record for record in caplog.records if "remain in use" in record.message]) == 1
     write(file, NEW)
     assert await LocalKeys([NEW]).unwrap("acme", await keys.wrap("acme", MEMBER)) == MEMBER
 

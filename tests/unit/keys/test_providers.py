@@ -124,16 +124,16 @@ class Transit:
             return refuse(403, f"permission denied for {TOKEN}")
         if request.match_info["name"] != "tuskpoint":
             return refuse(400, "encryption key not found")
-        asked = await request.json()
-        aad = base64.b64decode(asked["associated_data"])
+        body = await request.json()
+        aad = base64.b64decode(body["associated_data"])
         if request.match_info["verb"] == "encrypt":
             version = max(self.versions)
             nonce = os.urandom(12)
-            plain = base64.b64decode(asked["plaintext"])
+            plain = base64.b64decode(body["plaintext"])
             sealed = nonce + AESGCM(self.versions[version]).encrypt(nonce, plain, aad)
             text = f"vault:v{version}:{base64.b64encode(sealed).decode()}"
             return web.json_response({"data": {"ciphertext": text, "key_version": version}})
-        parts = asked["ciphertext"].split(":")
+        parts = body["ciphertext"].split(":")
         if len(parts) != 3 or parts[0] != "vault" or not parts[1][1:].isdigit():
             return refuse(400, "invalid ciphertext: no prefix")
         key = self.versions.get(int(parts[1][1:]))
@@ -189,7 +189,9 @@ async def aws(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ca
         )
 
 
-@pytest.fixture(params=[file, variable, command, vault, aws], ids=lambda one: str(one.__name__))
+@pytest.fixture(
+    params=[file, variable, command, vault, aws], ids=lambda provider: str(provider.__name__)
+)
 async def case(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Case]:

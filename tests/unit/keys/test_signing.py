@@ -77,7 +77,7 @@ def _with_ordinate(y: int) -> Point | None:
 
 def _of_small_order() -> set[int]:
     """Return the second coordinates of the points whose order divides 8."""
-    found = set[int]()
+    ordinates = set[int]()
     order = 2**252 + 27742317777372353535851937790883648493
     for y in range(2, 40):  # half of all numbers are of points, and most of these of all orders
         point = _with_ordinate(y)
@@ -88,8 +88,8 @@ def _of_small_order() -> set[int]:
             if factor & 1:
                 torsion = _sum(torsion, point)
             point, factor = _sum(point, point), factor >> 1
-        found.add(torsion[1])
-    return found
+        ordinates.add(torsion[1])
+    return ordinates
 
 
 def test_a_key_of_small_order_verifies_nothing() -> None:

@@ -110,13 +110,13 @@ def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
     (folder / "value_pb2.pyi").write_text("# edited by hand\n", encoding="utf-8")
     (folder / "errors_pb2.py").unlink()
     (folder / "gone_pb2.py").write_text("", encoding="utf-8")
-    found = stubs.differences(stubs.PYTHON, tmp_path)
-    assert [piece.splitlines()[0] for piece in found] == [
+    differences = stubs.differences(stubs.PYTHON, tmp_path)
+    assert [piece.splitlines()[0] for piece in differences] == [
         "errors_pb2.py: missing",
         "gone_pb2.py: no proto generates it",
         "value_pb2.pyi: differs",
     ]
-    assert "-# edited by hand" in found[2]
+    assert "-# edited by hand" in differences[2]
 
     stubs.generate(stubs.PYTHON, tmp_path)
     assert stubs.differences(stubs.PYTHON, tmp_path) == []

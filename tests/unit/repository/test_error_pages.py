@@ -15,13 +15,13 @@ _ROW = re.compile(
 
 def rows() -> dict[str, tuple[set[str], list[str]]]:
     """Statuses and the other cells of each row, by reason."""
-    found: dict[str, tuple[set[str], list[str]]] = {}
+    rows_by_reason: dict[str, tuple[set[str], list[str]]] = {}
     for line in PAGE.read_text("utf-8").splitlines():
         if row := _ROW.match(line):
-            assert row["reason"] not in found, f"{row['reason']} has two rows"
+            assert row["reason"] not in rows_by_reason, f"{row['reason']} has two rows"
             cells = [cell.strip() for cell in row["rest"].split(" | ")]
-            found[row["reason"]] = (set(re.findall(r"[A-Z_]+", row["status"])), cells)
-    return found
+            rows_by_reason[row["reason"]] = (set(re.findall(r"[A-Z_]+", row["status"])), cells)
+    return rows_by_reason
 
 
 def test_every_reason_has_a_row_with_its_status() -> None:

@@ -23,10 +23,10 @@ MINIMUM = "grpc.http2.min_ping_interval_without_data_ms"
 
 @cache
 def library() -> bytes:
-    found = importlib.util.find_spec("grpc._cython.cygrpc")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).read_bytes()
+    spec = importlib.util.find_spec("grpc._cython.cygrpc")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_bytes()
 
 
 def is_known(option: str) -> bool:
@@ -51,12 +51,12 @@ def test_a_name_that_is_none_is_found_out(option: str) -> None:
 
 
 def test_every_option_is_one_of_the_library() -> None:
-    found = dict(written())
+    options = dict(written())
     passed = {name for name, _ in OPTIONS}
     for address, has_others in (("localhost:1", False), ("dns:///agents.example:1", True)):
         passed |= {name for name, _ in channel_options(address, has_others=has_others)}
-    assert passed <= found.keys(), "the pattern misses an option"
-    unknown = {option: file for option, file in found.items() if not is_known(option)}
+    assert passed <= options.keys(), "the pattern misses an option"
+    unknown = {option: file for option, file in options.items() if not is_known(option)}
     assert not unknown
 
 

@@ -30,7 +30,9 @@ def test_every_setting_has_a_row() -> None:
     secret = {name for name, field in Config.model_fields.items() if field.annotation is SecretStr}
     flags = {f"--{name.replace('_', '-')}" for name in Config.model_fields.keys() - secret}
     variables = {
-        next((one for one, of in ECOSYSTEM_VARIABLES.items() if of == name), None)
+        next(
+            (variable for variable, setting in ECOSYSTEM_VARIABLES.items() if setting == name), None
+        )
         or f"{ENV_PREFIX}{name.upper()}"
         for name in secret
     }

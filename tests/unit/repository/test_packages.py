@@ -64,6 +64,6 @@ def test_a_wheel_that_differs_is_described(tmp_path: Path) -> None:
 
 
 def test_every_place_names_one_version() -> None:
-    found = versions()
-    assert len(found) == 8
-    assert len(set(found.values())) == 1, found
+    version_by_place = versions()
+    assert len(version_by_place) == 8
+    assert len(set(version_by_place.values())) == 1, version_by_place

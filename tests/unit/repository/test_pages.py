@@ -58,7 +58,7 @@ def test_every_file_that_a_page_names_exists() -> None:
         for name in NAMED_FILE.findall(page.read_text())
     }
     assert len(named) > 50
-    assert sorted(one for one in named if one[1] not in ends) == []
+    assert sorted(mention for mention in named if mention[1] not in ends) == []
 
 
 def test_no_page_has_the_marks_of_a_merge() -> None:

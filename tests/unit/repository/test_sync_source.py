@@ -92,16 +92,16 @@ def test_current_code_has_no_differences(folder: Path) -> None:
 
 def test_a_stale_file_is_found(folder: Path) -> None:
     (folder / "_async/thing.py").write_text(SOURCE.replace("sleep(1)", "sleep(2)"))
-    found = differences(ROOT, folder)
-    assert "-        time.sleep(1)  # await nothing for asyncio" in found
-    assert "+        time.sleep(2)  # await nothing for asyncio" in found
+    report = differences(ROOT, folder)
+    assert "-        time.sleep(1)  # await nothing for asyncio" in report
+    assert "+        time.sleep(2)  # await nothing for asyncio" in report
 
 
 def test_a_file_that_is_missing_and_one_that_is_left_over_are_found(folder: Path) -> None:
     (folder / "_sync/thing.py").rename(folder / "_sync/other.py")
-    found = differences(ROOT, folder)
-    assert "_sync/thing.py is missing" in found
-    assert "_sync/other.py is left over" in found
+    report = differences(ROOT, folder)
+    assert "_sync/thing.py is missing" in report
+    assert "_sync/other.py is left over" in report
 
 
 @pytest.mark.parametrize(

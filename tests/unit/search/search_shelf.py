@@ -52,9 +52,9 @@ class Shelf(FindRows):
         assert tenant == TENANT
         await asyncio.sleep(0)
         numbers = [number for number in sorted(self.rows) if number > after]
-        found = numbers[: min(limit, self.page)]
-        self.scanned += len(found)
-        return [VectorRow(number, self.rows[number].vector) for number in found]
+        page = numbers[: min(limit, self.page)]
+        self.scanned += len(page)
+        return [VectorRow(number, self.rows[number].vector) for number in page]
 
     async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
         """Return the vectors of a thread."""
@@ -78,16 +78,16 @@ class Shelf(FindRows):
     def _look_up(
         self, candidates: Iterable[Candidate], scope: SearchScope, limit: int
     ) -> list[Found]:
-        found: list[Found] = []
+        results: list[Found] = []
         rest = iter(candidates)
-        while len(found) < limit and (some := list(itertools.islice(rest, 16))):
-            self.read += len(some)
-            found += [
+        while len(results) < limit and (batch := list(itertools.islice(rest, 16))):
+            self.read += len(batch)
+            results += [
                 self.found(candidate.number, candidate.distance)
-                for candidate in some
+                for candidate in batch
                 if candidate.number in self.rows and self.in_scope(candidate.number, scope)
             ]
-        return found[:limit]
+        return results[:limit]
 
     def in_scope(self, number: int, scope: SearchScope) -> bool:
         """Tell whether a search may find a row."""

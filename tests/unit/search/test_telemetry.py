@@ -34,10 +34,13 @@ def test_waiting_memories_are_reported_by_tenant_and_state() -> None:
         MeterProvider([reader]),
         lambda: 2_000_000,
     )
-    found = readings(reader)
-    assert found["tuskpoint.search.backlog.size"] == [({"tenant": "a"}, 7), ({"tenant": "b"}, 0)]
-    assert found["tuskpoint.search.backlog.age"] == [({"tenant": "a"}, 1.5), ({"tenant": "b"}, 0.0)]
-    assert found["tuskpoint.memwal.memories"] == [({"tenant": "a", "state": "waiting"}, 3)]
+    metrics = readings(reader)
+    assert metrics["tuskpoint.search.backlog.size"] == [({"tenant": "a"}, 7), ({"tenant": "b"}, 0)]
+    assert metrics["tuskpoint.search.backlog.age"] == [
+        ({"tenant": "a"}, 1.5),
+        ({"tenant": "b"}, 0.0),
+    ]
+    assert metrics["tuskpoint.memwal.memories"] == [({"tenant": "a", "state": "waiting"}, 3)]
 
 
 def test_searches_documents_failures_and_calls_are_counted() -> None:
@@ -51,12 +54,12 @@ def test_searches_documents_failures_and_calls_are_counted() -> None:
     instruments.failures.add(1, {"task": "index"})
     instruments.failures.add(1, {"task": "embed"})
     instruments.called("recall", "limited")
-    found = readings(reader)
-    assert found["tuskpoint.search.duration"] == [
+    metrics = readings(reader)
+    assert metrics["tuskpoint.search.duration"] == [
         ({"mode": "vector", "fell_back": False}, 1),
         ({"mode": "lexical", "fell_back": True}, 2),
     ]
-    assert found["tuskpoint.search.indexed"] == [({}, 32)]
-    assert found["tuskpoint.search.embedded"] == [({}, 16)]
-    assert found["tuskpoint.search.failures"] == [({"task": "index"}, 1), ({"task": "embed"}, 1)]
-    assert found["tuskpoint.memwal.calls"] == [({"operation": "recall", "outcome": "limited"}, 1)]
+    assert metrics["tuskpoint.search.indexed"] == [({}, 32)]
+    assert metrics["tuskpoint.search.embedded"] == [({}, 16)]
+    assert metrics["tuskpoint.search.failures"] == [({"task": "index"}, 1), ({"task": "embed"}, 1)]
+    assert metrics["tuskpoint.memwal.calls"] == [({"operation": "recall", "outcome": "limited"}, 1)]

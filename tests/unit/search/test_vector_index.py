@@ -32,9 +32,9 @@ async def index_of(shelf: Shelf, cache_bytes: int = PLENTY) -> AsyncIterator[Vec
         await index.close()
 
 
-def numbers_of(found: Sequence[Found]) -> list[tuple[int, float]]:
+def numbers_of(results: Sequence[Found]) -> list[tuple[int, float]]:
     """Return numbers and distances of what was found."""
-    return [(int(one.key.checkpoint_id), one.distance) for one in found]
+    return [(int(result.key.checkpoint_id), result.distance) for result in results]
 
 
 async def check(
@@ -46,8 +46,8 @@ async def check(
     limit: int = 5,
 ) -> None:
     """Search, and compare with the plainest way."""
-    found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
-    assert found == shelf.expected(query, metric, scope, limit)
+    neighbours = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
+    assert neighbours == shelf.expected(query, metric, scope, limit)
 
 
 # Sums of products of small whole numbers are exact however they are added up, so that
@@ -139,11 +139,13 @@ async def test_vectors_closer_to_each_other_than_single_precision_resolves_are_i
         near[source.randrange(64)] += source.uniform(0, 3e-5)
         shelf.add(near)
     async with index_of(shelf, cache_bytes) as index:
-        found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 300))
+        neighbours = numbers_of(
+            await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 300)
+        )
     expected = shelf.expected(query, metric, ANYWHERE, 300)
-    for (number, apart), (_, should) in zip(found, expected, strict=True):
+    for (number, apart), (_, should) in zip(neighbours, expected, strict=True):
         assert apart == pytest.approx(should, rel=1e-6, abs=1e-15), number
-    assert [apart for _, apart in found] == sorted(apart for _, apart in found)
+    assert [apart for _, apart in neighbours] == sorted(apart for _, apart in neighbours)
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -170,12 +172,14 @@ async def test_extreme_components_are_compared(metric: Metric, cache_bytes: int)
         shelf.add(row)
     async with index_of(shelf, cache_bytes) as index:
         for query in rows:
-            found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 8))
+            neighbours = numbers_of(
+                await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 8)
+            )
             expected = shelf.expected(query, metric, ANYWHERE, 8)
-            assert [apart for _, apart in found] == pytest.approx(
+            assert [apart for _, apart in neighbours] == pytest.approx(
                 [apart for _, apart in expected], abs=1e-15
             )
-            assert {number for number, _ in found} == {number for number, _ in expected}
+            assert {number for number, _ in neighbours} == {number for number, _ in expected}
 
 
 async def test_a_vector_without_direction_is_at_right_angles_to_all() -> None:
@@ -183,8 +187,8 @@ async def test_a_vector_without_direction_is_at_right_angles_to_all() -> None:
     nowhere, behind = shelf.add([0.0, 0.0]), shelf.add([-1.0, 0.0])
     async with index_of(shelf) as index:
         query = pack_vector([1.0, 0.0])
-        found = numbers_of(await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 2))
-    assert found == [(nowhere, 1.0), (behind, 2.0)]
+        neighbours = numbers_of(await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 2))
+    assert neighbours == [(nowhere, 1.0), (behind, 2.0)]
 
 
 async def test_vectors_in_memory_are_not_read_again() -> None:

@@ -94,10 +94,10 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
     read_whole = Path.read_bytes
 
     def read_before_it_is_written_on(path: Path) -> bytes:
-        found = read_whole(path)
-        if found == b"half":
+        content = read_whole(path)
+        if content == b"half":
             texts.files[0].write_text("half and half")
-        return found
+        return content
 
     monkeypatch.setattr(Path, "read_bytes", read_before_it_is_written_on)
     texts.write(0, "half")
@@ -119,22 +119,22 @@ async def test_an_unusable_file_is_logged_and_watching_continues(
     texts: Texts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(access, "LOOK_SECONDS", 0)
-    taken: asyncio.Queue[str] = asyncio.Queue()
+    queue: asyncio.Queue[str] = asyncio.Queue()
 
     def take(text: str) -> None:
-        taken.put_nowait(text)
+        queue.put_nowait(text)
         if text == "defect 0":
             raise ValueError("quoted state")
 
     following = asyncio.create_task(texts.followed.follow(take))
     texts.write(0, "defect")
-    assert await taken.get() == "defect 0"
+    assert await queue.get() == "defect 0"
     reported = asyncio.Event()
     monkeypatch.setattr(access._log, "error", lambda *_: reported.set())
     texts.files[0].unlink()
     await reported.wait()
     texts.write(0, "2")
-    assert await taken.get() == "2 0"
+    assert await queue.get() == "2 0"
     following.cancel()
     await asyncio.wait({following})
     assert "incident" in caplog.text

@@ -50,8 +50,8 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.chmod(0o644)
     grants = read_tokens(file, certificates=False)
-    found = [grants.find(token_digest(token)) for token in made]
-    assert [grant.name for grant in found if grant] == ["first", "second"]
+    appended_grants = [grants.find(token_digest(token)) for token in made]
+    assert [grant.name for grant in appended_grants if grant] == ["first", "second"]
     assert os.listdir(tmp_path) == ["tokens.toml"]
 
 

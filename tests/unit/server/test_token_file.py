@@ -187,10 +187,10 @@ def quota(lines: str) -> str:
 
 
 def test_quotas_are_of_a_tenant_or_of_each_other_one() -> None:
-    found = parsed(
+    credentials = parsed(
         entry(), quota('tenant = "acme"\nthreads = 5'), quota('tenant = "*"\nopen_streams = 2')
     )
-    assert found.quotas == {"acme": Quota(threads=5), "*": Quota(open_streams=2)}
+    assert credentials.quotas == {"acme": Quota(threads=5), "*": Quota(open_streams=2)}
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def issuer(lines: str, url: str = "https://login.example") -> str:
 
 
 def test_an_issuer_grants_what_is_fixed_or_what_its_claims_say() -> None:
-    found = parsed(
+    credentials = parsed(
         issuer('tenant = "acme"\nscopes = ["read"]'),
         issuer('tenant_claim = "org"\nscope_claim = "scope"', "http://127.0.0.1:9/realm"),
     )
-    assert found.issuers == {
+    assert credentials.issuers == {
         "https://login.example": Issuer("tuskpoint", "acme", scopes=frozenset({Scope.READ})),
         "http://127.0.0.1:9/realm": Issuer("tuskpoint", tenant_claim="org", scope_claim="scope"),
     }

@@ -43,11 +43,11 @@ def whole(number: int, *, size: int = 10) -> Checkpoint:
 def hollow(checkpoint: Checkpoint) -> Checkpoint:
     """Return what the journal has of it: the late write alone."""
     assert checkpoint.state is not None
-    first, *others = checkpoint.state.channels
+    first, *other_channels = checkpoint.state.channels
     kept, late = checkpoint.writes
     return replace(
         checkpoint,
-        state=State(b"", (replace(first, value=EVICTED), *others)),
+        state=State(b"", (replace(first, value=EVICTED), *other_channels)),
         writes=(replace(kept, value=EVICTED), late),
         sources=checkpoint.entry.segments,
     )
@@ -55,18 +55,18 @@ def hollow(checkpoint: Checkpoint) -> Checkpoint:
 
 def values_of(checkpoint: Checkpoint) -> dict[bytes, Value]:
     """Return the values of a checkpoint and of its writes, by digest."""
-    found = {one.digest: one.value for one in checkpoint.writes}
+    values = {values.digest: values.value for values in checkpoint.writes}
     for channel in checkpoint.state.channels if checkpoint.state is not None else ():
         if channel.digest is not None and channel.value is not None:
-            found[channel.digest] = channel.value
-    return found
+            values[channel.digest] = channel.value
+    return values
 
 
 class Blobs:
     """An archive that answers when it is let, and counts."""
 
     def __init__(self, stored: Sequence[Checkpoint]) -> None:
-        self.stored = {one.entry.segments[0]: values_of(one) for one in stored}
+        self.stored = {checkpoint.entry.segments[0]: values_of(checkpoint) for checkpoint in stored}
         self.reading = 0
         self.most = self.reads = 0
         self.gate = asyncio.Event()
@@ -88,10 +88,10 @@ class Blobs:
             self.reading -= 1
         if self.broken in locations:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id="blob")
-        found = {}
+        values = {}
         for location in locations:
-            found.update(self.stored.get(location, {}))
-        return {name: found[name] for name in digests if name in found}
+            values.update(self.stored.get(location, {}))
+        return {name: values[name] for name in digests if name in values}
 
 
 def completer(blobs: Blobs) -> Completer:
@@ -100,7 +100,7 @@ def completer(blobs: Blobs) -> Completer:
 
 
 async def listed(blobs: Blobs, loaded: Sequence[Checkpoint]) -> list[Checkpoint]:
-    return [one async for one in completer(blobs).checkpoints(TENANT, loaded, [])]
+    return [checkpoint async for checkpoint in completer(blobs).checkpoints(TENANT, loaded, [])]
 
 
 async def test_a_complete_checkpoint_needs_no_blob() -> None:
@@ -115,7 +115,9 @@ async def test_a_complete_checkpoint_needs_no_blob() -> None:
 
 async def test_a_listing_comes_in_order_and_is_read_ahead() -> None:
     checkpoints = [whole(number) for number in range(50)]
-    loaded = [one if n % 5 == 0 else hollow(one) for n, one in enumerate(checkpoints)]
+    loaded = [
+        checkpoint if n % 5 == 0 else hollow(checkpoint) for n, checkpoint in enumerate(checkpoints)
+    ]
     blobs = Blobs(checkpoints)
     assert await listed(blobs, loaded) == checkpoints
     assert blobs.reads == 40
@@ -125,14 +127,14 @@ async def test_a_listing_comes_in_order_and_is_read_ahead() -> None:
 async def test_large_checkpoints_are_not_read_ahead() -> None:
     checkpoints = [whole(number, size=BYTES_AHEAD) for number in range(4)]
     blobs = Blobs(checkpoints)
-    assert await listed(blobs, [hollow(one) for one in checkpoints]) == checkpoints
+    assert await listed(blobs, [hollow(checkpoint) for checkpoint in checkpoints]) == checkpoints
     assert blobs.most == 1
 
 
 async def test_stopping_a_listing_stops_its_reads() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
-    loaded = [checkpoints[0], *(hollow(one) for one in checkpoints[1:])]
+    loaded = [checkpoints[0], *(hollow(checkpoint) for checkpoint in checkpoints[1:])]
     async with aclosing(completer(blobs).checkpoints(TENANT, loaded, [])) as listing:
         assert await anext(listing) == checkpoints[0]
         blobs.gate.clear()
@@ -148,7 +150,9 @@ async def test_a_listing_ends_at_an_unreadable_checkpoint() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     blobs.broken = place(2)
-    listing = completer(blobs).checkpoints(TENANT, [hollow(one) for one in checkpoints], [])
+    listing = completer(blobs).checkpoints(
+        TENANT, [hollow(checkpoint) for checkpoint in checkpoints], []
+    )
     assert [await anext(listing), await anext(listing)] == checkpoints[:2]
     await refused(anext(listing), Reason.BLOB_NOT_FOUND)
     assert blobs.reading == 0
@@ -169,10 +173,10 @@ async def test_histories_are_put_back_in_one_read() -> None:
 
     def history(ones: Sequence[Checkpoint], **fields: Any) -> DeltaHistory:
         assert ones[0].state is not None
-        writes: list[Write] = [write for one in ones for write in one.writes]
+        writes: list[Write] = [write for checkpoint in ones for write in checkpoint.writes]
         return DeltaHistory("x", ones[0].state.channels[0], tuple(writes), **fields)
 
-    evicted = history([hollow(one) for one in checkpoints], sources=places)
+    evicted = history([hollow(checkpoint) for checkpoint in checkpoints], sources=places)
     assert evicted_digests(hollow(checkpoints[0]))
     assert await completer(blobs).histories([evicted, history(checkpoints)]) == (
         history(checkpoints),
@@ -181,7 +185,7 @@ async def test_histories_are_put_back_in_one_read() -> None:
     assert blobs.reads == 1
     blobs.broken = place(7)
     await refused(completer(blobs).histories([evicted]), Reason.BLOB_NOT_FOUND)
-    lacking = history([hollow(one) for one in checkpoints], sources=places[:3])
+    lacking = history([hollow(checkpoint) for checkpoint in checkpoints], sources=places[:3])
     blobs.broken = None
     await refused(completer(blobs).histories([lacking]), Reason.BLOB_MALFORMED)
 

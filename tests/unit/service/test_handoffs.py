@@ -57,7 +57,7 @@ class House:
     async def adopted(self, *_: object) -> Saved | None:
         return self.answered
 
-    async def adopt(self, tenant: str, found: Closure, *rest: object) -> Saved:
+    async def adopt(self, tenant: str, closure: Closure, *rest: object) -> Saved:
         await self.gate.wait()
         self.asked.append("adopt")
         return SAVED

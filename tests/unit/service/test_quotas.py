@@ -124,6 +124,6 @@ def test_other_quotas_take_effect_at_once_and_keep_what_was_taken(
 
 def test_a_quota_of_each_other_tenant_is_of_each_alone(quotas: Quotas) -> None:
     quotas.replace({"acme": Quota(), EACH_OTHER_TENANT: Quota(calls_per_second=1)})
-    one, two, acme = (quotas.usage(name) for name in ("one", "two", "acme"))
-    assert [passes(usage) for usage in (one, one, two, two)] == [True, False, True, False]
+    first, second, acme = (quotas.usage(name) for name in ("one", "two", "acme"))
+    assert [passes(usage) for usage in (first, first, second, second)] == [True, False, True, False]
     assert all(passes(acme) for _ in range(10))

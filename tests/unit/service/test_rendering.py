@@ -23,8 +23,8 @@ async def test_views_are_made_a_few_at_a_time() -> None:
         for _ in range(THREADS):
             assert await asyncio.to_thread(begun.acquire, timeout=WAIT_S)
         making[-1].cancel()
-        others = [asyncio.to_thread(threading.current_thread) for _ in range(20)]
-        assert await asyncio.wait_for(asyncio.gather(*others), WAIT_S)
+        thread_calls = [asyncio.to_thread(threading.current_thread) for _ in range(20)]
+        assert await asyncio.wait_for(asyncio.gather(*thread_calls), WAIT_S)
         assert not begun.acquire(blocking=False)
     finally:
         finish.set()

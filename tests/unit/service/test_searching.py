@@ -69,7 +69,7 @@ class ScriptedRecall:
         return self.owed
 
     async def cut(self, tenant: str, scope: SearchScope, but: set[CheckpointKey]) -> int:
-        self.asked.append(("cut", {one.checkpoint_id for one in but}))
+        self.asked.append(("cut", {checkpoint_key.checkpoint_id for checkpoint_key in but}))
         return self.truncated
 
     async def dimension(self, tenant: str) -> int:
@@ -111,17 +111,17 @@ class ScriptedRecall:
         self.measured.append((mode, fell_back))
 
 
-async def search(recall: ScriptedRecall, **asked: object) -> SearchAnswer:
-    return await Search(recall).search("default", SearchQuery(**asked))  # type: ignore[arg-type]
+async def search(recall: ScriptedRecall, **query_fields: object) -> SearchAnswer:
+    return await Search(recall).search("default", SearchQuery(**query_fields))  # type: ignore[arg-type]
 
 
 def ids(answer: SearchAnswer) -> list[str]:
-    return [one.key.checkpoint_id for one in answer.results]
+    return [result.key.checkpoint_id for result in answer.results]
 
 
-async def refusal(recall: ScriptedRecall | None, **asked: object) -> Refusal:
+async def refusal(recall: ScriptedRecall | None, **query_fields: object) -> Refusal:
     with pytest.raises(Refusal) as raised:
-        await Search(recall).search("default", SearchQuery(**asked))  # type: ignore[arg-type]
+        await Search(recall).search("default", SearchQuery(**query_fields))  # type: ignore[arg-type]
     return raised.value
 
 

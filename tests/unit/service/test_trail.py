@@ -35,10 +35,10 @@ class Journal(TrailRows):
 
     def counted(self) -> Counter[str]:
         """Return how often each thread was named."""
-        found: Counter[str] = Counter()
-        for one in (one for entries in self.batches for one in entries):
-            found[one["thread_id"]] += one["calls"]
-        return found
+        counts: Counter[str] = Counter()
+        for entry in (entry for entries in self.batches for entry in entries):
+            counts[entry["thread_id"]] += entry["calls"]
+        return counts
 
 
 async def test_no_batch_is_larger_than_metadata_may_be() -> None:

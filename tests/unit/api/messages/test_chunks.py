@@ -51,9 +51,9 @@ def put_together(
     """Return what a save receives, which takes all the chunks."""
 
     assembly = Assembly(save_id, announced)
-    for one in chunks:
+    for chunk in chunks:
         assert not assembly.is_complete
-        assembly.add(one)
+        assembly.add(chunk)
     assert assembly.is_complete
     return assembly.received
 

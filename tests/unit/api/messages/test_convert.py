@@ -137,7 +137,7 @@ def test_a_saved_state_is_loaded_as_it_was(
         value = Value(kind, content.value)
         held[value_digest(value)] = value
         assert draft.channels[name].digest == value_digest(value)
-    encoded = b"".join(one.encoded for one in draft.channels.values())
+    encoded = b"".join(channel.encoded for channel in draft.channels.values())
     stored = decode_state(draft.frame + encoded, held)
     message = convert.checkpoint(Checkpoint(entry(), stored, as_loaded(*draft.writes)), whole())
 

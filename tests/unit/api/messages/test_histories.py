@@ -39,15 +39,15 @@ def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
             chunks.append(frames.pop(0)["chunk"])
         announced = [each.large for each in holders if each.HasField("large")]
         received = iter(put_together(announced, chunks))
-        found = [
+        values = [
             Value(*next(received)[:2])
             if each.HasField("large")
             else Value(each.value.type, each.value.data)
             for each in holders
         ]
         if part.HasField("seed"):
-            seed = found.pop(0)
-        writes += found
+            seed = values.pop(0)
+        writes += values
         parts += 1
     return seed, writes, parts
 
@@ -59,14 +59,14 @@ def test_a_history_comes_whole_and_in_order(seed_size: int | None, sizes: list[i
         value = write(99, seed_size).value
         seed = Channel("channel", "1", value_digest(value), len(value.data), value)
     writes = tuple(write(number, size) for number, size in enumerate(sizes))
-    found_seed, found, parts = rebuilt(DeltaHistory("channel", seed, writes))
-    assert found_seed == (seed.value if seed else None)
-    assert found == [each.value for each in writes]
+    stored_seed, stored_values, parts = rebuilt(DeltaHistory("channel", seed, writes))
+    assert stored_seed == (seed.value if seed else None)
+    assert stored_values == [each.value for each in writes]
     assert parts >= 1
 
 
 def test_many_small_writes_come_in_several_frames() -> None:
     writes = tuple(write(number, 4) for number in range(1200))
-    seed, found, parts = rebuilt(DeltaHistory("channel", None, writes))
+    seed, stored_values, parts = rebuilt(DeltaHistory("channel", None, writes))
     assert (seed, parts) == (None, 3)
-    assert found == [each.value for each in writes]
+    assert stored_values == [each.value for each in writes]

@@ -108,43 +108,45 @@ def _state(request: SaveCheckpointRequest) -> CheckpointState:
 
 _LONG = "x" * 3000
 BREAKS: list[Callable[[SaveCheckpointRequest], object]] = [
-    lambda one: one.checkpoint.ref.ClearField("thread_id"),
-    lambda one: setattr(one.checkpoint.ref, "thread_id", "$snapshot/1"),
-    lambda one: setattr(one.checkpoint.ref, "thread_id", _LONG),
-    lambda one: setattr(one.checkpoint.ref, "checkpoint_ns", "a\0"),
-    lambda one: setattr(one.checkpoint.ref, "checkpoint_id", "ä" * 65),
-    lambda one: setattr(one.checkpoint, "parent_checkpoint_id", _LONG),
-    lambda one: setattr(one.checkpoint, "label", _LONG),
-    lambda one: setattr(one.checkpoint, "summary", _LONG),
-    lambda one: setattr(one.checkpoint, "metadata_json", b"x" * (LIMITS.max_metadata + 1)),
-    lambda one: one.checkpoint.ClearField("state"),
-    lambda one: one.vector.append(math.nan),
-    lambda one: setattr(_state(one), "ts", _LONG),
-    lambda one: setattr(_state(one).channels[0], "name", ""),
-    lambda one: setattr(_state(one).channels[0], "name", "y"),
-    lambda one: setattr(_state(one).channels[0], "digest", b"short"),
-    lambda one: setattr(_state(one).channels[1], "digest", b"d" * 32),
-    lambda one: setattr(_state(one).channels[3], "digest", b""),
-    lambda one: setattr(_state(one).channels[0].value, "type", ""),
-    lambda one: setattr(_state(one).channels[0].version, "text", _LONG),
-    lambda one: setattr(_state(one).channels[0].version, "number", math.inf),
-    lambda one: _state(one).channels[0].version.ClearField("text"),
-    lambda one: _state(one).channels[0].large.MergeFrom(LargeValue(type="a", size_bytes=1)),
-    lambda one: setattr(_state(one).versions_seen["node"].channels["x"], "text", "\0"),
-    lambda one: _state(one).delta_channels.append(""),
-    lambda one: _state(one).extras[""].MergeFrom(Value(type="a")),
-    lambda one: setattr(_state(one).versions_seen["node"].channels["x"], "number", math.nan),
-    lambda one: _state(one).versions_seen["node"].channels["x"].Clear(),
-    lambda one: setattr(_state(one).versions_seen["node"].channels["x"], "text", _LONG),
-    lambda one: setattr(one, "agent_id", _LONG),
-    lambda one: setattr(one, "expected_head", _LONG),
-    lambda one: setattr(one, "durability", 7),
-    lambda one: setattr(one.writes[0], "task_id", ""),
-    lambda one: setattr(one.writes[0], "task_path", _LONG),
-    lambda one: setattr(one.writes[0], "channel", ""),
-    lambda one: one.writes[0].ClearField("value"),
-    lambda one: setattr(one.writes[0].value, "type", _LONG),
-    lambda one: one.writes.extend([one.writes[0]] * LIMITS.max_writes),
+    lambda request: request.checkpoint.ref.ClearField("thread_id"),
+    lambda request: setattr(request.checkpoint.ref, "thread_id", "$snapshot/1"),
+    lambda request: setattr(request.checkpoint.ref, "thread_id", _LONG),
+    lambda request: setattr(request.checkpoint.ref, "checkpoint_ns", "a\0"),
+    lambda request: setattr(request.checkpoint.ref, "checkpoint_id", "ä" * 65),
+    lambda request: setattr(request.checkpoint, "parent_checkpoint_id", _LONG),
+    lambda request: setattr(request.checkpoint, "label", _LONG),
+    lambda request: setattr(request.checkpoint, "summary", _LONG),
+    lambda request: setattr(request.checkpoint, "metadata_json", b"x" * (LIMITS.max_metadata + 1)),
+    lambda request: request.checkpoint.ClearField("state"),
+    lambda request: request.vector.append(math.nan),
+    lambda request: setattr(_state(request), "ts", _LONG),
+    lambda request: setattr(_state(request).channels[0], "name", ""),
+    lambda request: setattr(_state(request).channels[0], "name", "y"),
+    lambda request: setattr(_state(request).channels[0], "digest", b"short"),
+    lambda request: setattr(_state(request).channels[1], "digest", b"d" * 32),
+    lambda request: setattr(_state(request).channels[3], "digest", b""),
+    lambda request: setattr(_state(request).channels[0].value, "type", ""),
+    lambda request: setattr(_state(request).channels[0].version, "text", _LONG),
+    lambda request: setattr(_state(request).channels[0].version, "number", math.inf),
+    lambda request: _state(request).channels[0].version.ClearField("text"),
+    lambda request: _state(request).channels[0].large.MergeFrom(LargeValue(type="a", size_bytes=1)),
+    lambda request: setattr(_state(request).versions_seen["node"].channels["x"], "text", "\0"),
+    lambda request: _state(request).delta_channels.append(""),
+    lambda request: _state(request).extras[""].MergeFrom(Value(type="a")),
+    lambda request: setattr(
+        _state(request).versions_seen["node"].channels["x"], "number", math.nan
+    ),
+    lambda request: _state(request).versions_seen["node"].channels["x"].Clear(),
+    lambda request: setattr(_state(request).versions_seen["node"].channels["x"], "text", _LONG),
+    lambda request: setattr(request, "agent_id", _LONG),
+    lambda request: setattr(request, "expected_head", _LONG),
+    lambda request: setattr(request, "durability", 7),
+    lambda request: setattr(request.writes[0], "task_id", ""),
+    lambda request: setattr(request.writes[0], "task_path", _LONG),
+    lambda request: setattr(request.writes[0], "channel", ""),
+    lambda request: request.writes[0].ClearField("value"),
+    lambda request: setattr(request.writes[0].value, "type", _LONG),
+    lambda request: request.writes.extend([request.writes[0]] * LIMITS.max_writes),
 ]
 
 
@@ -182,10 +184,10 @@ writes = st.one_of(
 
 @given(st.lists(channels, max_size=3), st.lists(writes, max_size=2), texts, texts)
 def test_whatever_is_common_has_no_problem(
-    some: list[Channel], written: list[PendingWrite], thread_id: str, checkpoint_id: str
+    state_channels: list[Channel], written: list[PendingWrite], thread_id: str, checkpoint_id: str
 ) -> None:
     ref = CheckpointRef(thread_id=thread_id, checkpoint_id=checkpoint_id)
-    state = CheckpointState(channels=some)
+    state = CheckpointState(channels=state_channels)
     request = SaveCheckpointRequest(checkpoint=Checkpoint(ref=ref, state=state), writes=written)
     assert not (is_common(request) and problems(request))
     late = SaveWritesRequest(ref=CheckpointRef(thread_id="t", checkpoint_id="1"), writes=written)

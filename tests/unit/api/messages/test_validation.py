@@ -28,7 +28,7 @@ ELSEWHERE = {"page_token", "recipient", "text"}
 """Opened by who sealed it; checked with the hand-off; checked with the search."""
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=[one.name for one in REQUESTS])
+@pytest.mark.parametrize("request_", REQUESTS, ids=[request.name for request in REQUESTS])
 def test_every_text_and_every_enum_of_a_request_is_checked(request_: Any) -> None:
     for field in request_.fields:
         if field.is_repeated or field.name in ELSEWHERE:
@@ -41,12 +41,12 @@ def test_every_text_and_every_enum_of_a_request_is_checked(request_: Any) -> Non
 
 
 def test_extra_checks_name_existing_requests() -> None:
-    names = {one.name for one in REQUESTS}
+    names = {request.name for request in REQUESTS}
     servicers = (CheckpointServicer, HandoffServicer, HistoryServicer, SearchServicer)
     for servicer in (*servicers, SnapshotServicer, ThreadServicer):
         assert servicer.checks.keys() <= names, servicer
     assert names >= validation._ID_REQUIRED
-    fields = {(one.name, field.name) for one in REQUESTS for field in one.fields}
+    fields = {(request.name, field.name) for request in REQUESTS for field in request.fields}
     assert fields >= validation._UNNAMED
 
 
@@ -62,4 +62,4 @@ def test_unset_fields_have_their_defaults() -> None:
 def test_the_path_of_a_violation_is_bounded_whatever_a_node_is_called() -> None:
     checks = validation.Checks()
     checks.fail("n" * 100_000, "must be text, integer or number")
-    assert [len(one.field) for one in checks.violations] == [validation._MAX_PATH]
+    assert [len(violation.field) for violation in checks.violations] == [validation._MAX_PATH]

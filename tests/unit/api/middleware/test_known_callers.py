@@ -14,7 +14,7 @@ READER = Grant("reader", "acme", frozenset({Scope.READ}))
 EXPIRED = Grant("expired", "acme", frozenset({Scope.READ}), expires=NOW)
 LASTING = Grant("lasting", "acme", frozenset({Scope.READ}), expires=NOW + timedelta(seconds=1))
 CREDENTIALS = Credentials(
-    {token_digest(f"tusk_{one.name}"): one for one in (READER, EXPIRED, LASTING)}
+    {token_digest(f"tusk_{grant.name}"): grant for grant in (READER, EXPIRED, LASTING)}
 )
 
 

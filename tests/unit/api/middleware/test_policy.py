@@ -33,10 +33,10 @@ def missing(scope: str) -> dict[str, str]:
     return {"reason": Reason.SCOPE_MISSING.name, "scope": scope, "method": "/m"}
 
 
-def outcome(asked: Call, *needed: Scope) -> dict[str, str] | None:
+def outcome(call: Call, *needed: Scope) -> dict[str, str] | None:
     """Return the metadata of the refusal, or `None` if the call passes."""
     try:
-        check_scopes(asked, frozenset(needed) if needed else POLICY.get(asked.method))
+        check_scopes(call, frozenset(needed) if needed else POLICY.get(call.method))
     except Refusal as refusal:
         return {"reason": refusal.reason.name, **refusal.metadata}
     return None

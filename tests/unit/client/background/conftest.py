@@ -31,7 +31,7 @@ def reported() -> list[tuple[AgentStep, Exception]]:
 def saver(
     service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> Iterator[BackgroundSaver]:
-    made = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
+    made = BackgroundSaver("h:1", on_error=lambda *report: reported.append(report))
     made.start()
     yield made
     service.before = service.after = lambda request: None

@@ -48,10 +48,12 @@ class Service:
             return stored[max(stored)] if stored else None
 
     def history(self, thread_id: str) -> list[Checkpoint]:
-        return [one for _, one in sorted(self.stored[thread_id].items())]
+        return [checkpoint for _, checkpoint in sorted(self.stored[thread_id].items())]
 
     def steps(self, thread_id: str) -> list[int]:
-        return [json.loads(one.metadata_json)["step"] for one in self.history(thread_id)]
+        return [
+            json.loads(checkpoint.metadata_json)["step"] for checkpoint in self.history(thread_id)
+        ]
 
 
 class Calls:
@@ -86,12 +88,12 @@ def event(step: int, thread_id: str = "t", **state: Any) -> dict[str, Any]:
 
 
 def parents(history: list[Checkpoint]) -> list[str]:
-    return [one.parent_checkpoint_id for one in history]
+    return [checkpoint.parent_checkpoint_id for checkpoint in history]
 
 
 def line_of(history: list[Checkpoint]) -> list[str]:
     """The parents that checkpoints in one line have."""
-    return ["", *[one.ref.checkpoint_id for one in history[:-1]]]
+    return ["", *[checkpoint.ref.checkpoint_id for checkpoint in history[:-1]]]
 
 
 class Gate:

@@ -167,11 +167,11 @@ def test_the_workers_end_with_the_service(service: Service) -> None:
     saver.start()
     workers = list(saver._threads)
     assert len(workers) == 4
-    assert all(one.daemon for one in workers)
+    assert all(worker.daemon for worker in workers)
     saver.stop()
-    for one in workers:
-        one.join(WAIT_S)
-        assert not one.is_alive()
+    for worker in workers:
+        worker.join(WAIT_S)
+        assert not worker.is_alive()
 
 
 def test_a_stop_reports_unsaved_steps_and_a_start_continues(
@@ -181,7 +181,7 @@ def test_a_stop_reports_unsaved_steps_and_a_start_continues(
         raise unavailable()
 
     service.before = down
-    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
+    saver = BackgroundSaver("h:1", on_error=lambda *report: reported.append(report))
     saver.start()
     for number in range(7):
         saver.handle_agent_step(event(number, "ab"[number % 2]))
@@ -189,7 +189,7 @@ def test_a_stop_reports_unsaved_steps_and_a_start_continues(
         StepsNotSaved, match=r"7 steps: step 0 of thread 'a'.* and 2 more"
     ) as caught:
         saver.stop(timeout_s=0.05)
-    assert [one.step for one in caught.value.steps] == list(range(7))
+    assert [step.step for step in caught.value.steps] == list(range(7))
     assert not saver.is_running
     with pytest.raises(StepsNotSaved):
         saver.stop()
@@ -248,7 +248,7 @@ def test_whatever_fails_each_step_is_saved_once_or_reported(
         fail(request)
 
     service.before, service.after = refuse_or_fail, fail
-    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
+    saver = BackgroundSaver("h:1", on_error=lambda *report: reported.append(report))
     for number in range(60):
         agent = chance.choice("abcde")
         saver.handle_agent_step(event(number, agent))
@@ -306,7 +306,7 @@ def test_an_outage_is_logged_once(
     service.before = fail
     saver.handle_agent_step(event(1))
     saver.flush()
-    assert [one.getMessage() for one in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "saving is delayed, 1 step waiting: down",
         "saving works again",
     ]

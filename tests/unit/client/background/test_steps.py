@@ -150,15 +150,15 @@ def test_steps_become_one_line_of_checkpoints(saver: BackgroundSaver, service: S
     assert service.steps("t") == list(range(20))
     assert saver.get_queue_size() == 0
     # What did not change is not sent again.
-    assert [one.HasField("value") for one in history[5].state.channels] == [False, True]
+    assert [channel.HasField("value") for channel in history[5].state.channels] == [False, True]
 
 
 def test_steps_bring_their_vectors_and_the_saver_its_setting(service: Service) -> None:
     with BackgroundSaver("h:1", searchable=True) as saver:
         for step, vector in enumerate(([1, 0.5], None)):
             saver.handle_agent_step({**FIELDS, "step": step, "vector": vector})
-    assert [[*one.vector] for one in service.requests] == [[1, 0.5], []]
-    assert [one.searchable for one in service.requests] == [True, True]
+    assert [[*request.vector] for request in service.requests] == [[1, 0.5], []]
+    assert [request.searchable for request in service.requests] == [True, True]
     with pytest.raises(errors.InvalidRequest, match="searchable: it must be True, False or None"):
         BackgroundSaver("h:1", searchable="no")  # type: ignore[arg-type]
 
@@ -222,7 +222,7 @@ def test_a_thread_forgotten_while_a_step_is_on_its_way_stays_forgotten(
     for step in range(2):
         saver.handle_agent_step(event(step))
     saver.flush()
-    assert [one.checkpoint.parent_checkpoint_id for one in service.requests] == ["", other]
+    assert [request.checkpoint.parent_checkpoint_id for request in service.requests] == ["", other]
 
 
 def test_threads_go_side_by_side_and_each_in_order(
@@ -261,10 +261,10 @@ def test_many_threads_hand_over_steps_at_once(saver: BackgroundSaver, service: S
             saver.handle_agent_step(event(number, name))
 
     agents = [threading.Thread(target=agent, args=(f"agent-{n}",)) for n in range(8)]
-    for one in agents:
-        one.start()
-    for one in agents:
-        one.join()
+    for agent_thread in agents:
+        agent_thread.start()
+    for agent_thread in agents:
+        agent_thread.join()
     saver.flush()
     for n in range(8):
         assert service.steps(f"agent-{n}") == list(range(50))
@@ -312,19 +312,19 @@ def test_the_queue_counts_its_steps_and_bytes(offered: list[tuple[str, int]]) ->
             queue.accept(step)
             accepted.append(step)
         except QueueFull:
-            held = sum(one.size for one in accepted)
+            held = sum(step.size for step in accepted)
             assert len(accepted) == 10 or held + step.size > 12_000
     assert queue.unfinished() == accepted
-    assert (queue.steps, queue.bytes) == (len(accepted), sum(one.size for one in accepted))
+    assert (queue.steps, queue.bytes) == (len(accepted), sum(step.size for step in accepted))
     shift = queue.begin_shift()
-    taken: dict[str, list[int]] = defaultdict(list)
+    steps_by_thread: dict[str, list[int]] = defaultdict(list)
     while queue.steps:
         held_now = queue.take(shift)
         assert held_now is not None
-        taken[held_now.step.thread_id].append(held_now.step.step)
+        steps_by_thread[held_now.step.thread_id].append(held_now.step.step)
         queue.finish(held_now)
     assert queue.bytes == 0
-    assert all(numbers == sorted(numbers) for numbers in taken.values())
+    assert all(numbers == sorted(numbers) for numbers in steps_by_thread.values())
 
 
 @pytest.mark.parametrize("bound", ["max_steps", "max_bytes", "workers"])

@@ -46,16 +46,16 @@ async def calls(request: pytest.FixtureRequest, target: str) -> AsyncIterator[Ca
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts, which take no time."""
-    asked: list[float] = []
+    lengths: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        asked.append(seconds)
+        lengths.append(seconds)
 
-    blocking = SimpleNamespace(monotonic=time.monotonic, sleep=asked.append)
+    blocking = SimpleNamespace(monotonic=time.monotonic, sleep=lengths.append)
     awaited = SimpleNamespace(CancelledError=asyncio.CancelledError, sleep=sleep)
     monkeypatch.setattr("tuskpoint._sync.transport.time", blocking)
     monkeypatch.setattr("tuskpoint._async.transport.asyncio", awaited)
-    return asked
+    return lengths
 
 
 # --- retries and errors ----------------------------------------------------------------
@@ -165,11 +165,11 @@ async def test_a_checkpoint_too_large_for_a_message_is_streamed(
         pb.LoadCheckpointResponse(checkpoint=Checkpoint(ref=REF, state=state)),
         pb.LoadCheckpointResponse(chunk=ValueChunk(data=b"xy")),
     )
-    found = await calls.call("get_checkpoint", REF, view=VIEW_ENTRY, source=SOURCE_BLOB)
-    (channel,) = found.state.channels
+    checkpoint = await calls.call("get_checkpoint", REF, view=VIEW_ENTRY, source=SOURCE_BLOB)
+    (channel,) = checkpoint.state.channels
     assert channel.value == Value(type="b", data=b"xy")
-    asked = [(one.ref, one.view, one.source) for one in services.requests]
-    assert asked == [(REF, VIEW_ENTRY, SOURCE_BLOB)] * 2
+    requests = [(request.ref, request.view, request.source) for request in services.requests]
+    assert requests == [(REF, VIEW_ENTRY, SOURCE_BLOB)] * 2
 
 
 async def test_a_listing_is_begun_again_only_before_its_first_frame(

@@ -124,7 +124,7 @@ def test_every_class_is_exported() -> None:
     assert all(getattr(tuskpoint, name) is getattr(errors, name) for name in kinds)
 
 
-@pytest.mark.parametrize("code", [one for one in grpc.StatusCode if one.name != "OK"])
+@pytest.mark.parametrize("code", [status for status in grpc.StatusCode if status.name != "OK"])
 def test_a_bare_status_is_reported_with_its_target(code: grpc.StatusCode) -> None:
     error = from_rpc_error(Failed(code, "the text of the library"), TARGET)
     # A bare INTERNAL is never the service's own: the connection was cut.

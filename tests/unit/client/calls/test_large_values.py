@@ -158,14 +158,14 @@ def test_the_bounds_are_those_of_the_contract() -> None:
     state = CheckpointState(channels=[Channel(name="c", value=value)])
     save = SaveCheckpointRequest(checkpoint=Checkpoint(state=state))
     _, chunks = cut(save)
-    assert [len(one.data) for one in chunks] == [1 << 20, 1 << 20, 1 << 20]
+    assert [len(chunk.data) for chunk in chunks] == [1 << 20, 1 << 20, 1 << 20]
 
 
 def test_many_values_that_are_small_alone_are_cut_largest_first() -> None:
     values = [Value(type="b", data=b"x" * size) for size in (300_000, 900_000, 700_000, 800_000)]
     writes = [PendingWrite(task_id="t", channel="c", value=value) for value in values]
     announced, _ = cut(SaveWritesRequest(writes=writes))
-    assert [one.WhichOneof("content") for one in announced.writes] == [
+    assert [write.WhichOneof("content") for write in announced.writes] == [
         "value",
         "large",
         "value",
@@ -187,7 +187,7 @@ def chunk(index: int, offset: int, data: bytes) -> LoadCheckpointResponse:
 
 def test_a_large_value_of_no_bytes_has_no_chunk() -> None:
     (whole,) = assemble([announced(0, 2, 0), chunk(1, 0, b"ab")])
-    assert [one.value for one in whole.state.channels] == [
+    assert [channel.value for channel in whole.state.channels] == [
         Value(type="b"),
         Value(type="b", data=b"ab"),
         Value(type="b"),
@@ -236,8 +236,8 @@ def part(channel: str, *writes: bytes, seed: bytes | None = None) -> GetDeltaHis
 
 def test_a_history_in_several_frames_is_one() -> None:
     merged = histories(part("a", b"1", seed=b"s"), part("a", b"2"), part("b"), part("c", b"3"))
-    assert [one.channel for one in merged] == ["a", "b", "c"]
-    assert [one.value.data for one in merged[0].writes] == [b"1", b"2"]
+    assert [history.channel for history in merged] == ["a", "b", "c"]
+    assert [write.value.data for write in merged[0].writes] == [b"1", b"2"]
     assert merged[0].seed.value.data == b"s"
     assert not merged[1].HasField("seed")
 

@@ -45,11 +45,11 @@ DROPPED = Refuse(grpc.StatusCode.CANCELLED, "")
 
 def checkpoint(checkpoint_id: str, ns: str = "", *, large: int = 0) -> pb.ReplayThreadResponse:
     ref = CheckpointRef(thread_id="t", checkpoint_ns=ns, checkpoint_id=checkpoint_id)
-    found = Checkpoint(ref=ref)
+    message = Checkpoint(ref=ref)
     if large:
         announced = LargeValue(type="json", size_bytes=large)
-        found.state.CopyFrom(CheckpointState(channels=[Channel(name="c", large=announced)]))
-    return pb.ReplayThreadResponse(checkpoint=found)
+        message.state.CopyFrom(CheckpointState(channels=[Channel(name="c", large=announced)]))
+    return pb.ReplayThreadResponse(checkpoint=message)
 
 
 def replay_chunk(data: bytes, offset: int = 0) -> pb.ReplayThreadResponse:
@@ -93,16 +93,16 @@ async def test_a_replay_goes_on_after_the_last_checkpoint_of_all_namespaces(
         replay_chunk(b"2", 1),
         checkpoint("3"),
     )
-    found = await face.take("replay", 99, "t")
-    assert [(one.checkpoint_id, one.checkpoint_ns) for one in found] == [
+    checkpoints = await face.take("replay", 99, "t")
+    assert [(checkpoint.checkpoint_id, checkpoint.checkpoint_ns) for checkpoint in checkpoints] == [
         ("1", ""),
         ("2", ""),
         ("2", "a"),
         ("2", "b"),
         ("3", ""),
     ]
-    assert found[3].state == {"c": 12}
-    assert [one.from_checkpoint_id for one in services.requests] == ["", "", "2", "2"]
+    assert checkpoints[3].state == {"c": 12}
+    assert [request.from_checkpoint_id for request in services.requests] == ["", "", "2", "2"]
 
 
 async def test_a_replay_that_was_read_is_not_read_twice_after_its_end(
@@ -149,10 +149,10 @@ async def test_a_watch_goes_on_after_the_last_event_that_was_whole(
         "WatchThread", event(3, large=2), watch_chunk(b"1"), watch_chunk(b"2", 1), event(4), *end
     )
     services.on("WatchThread", event(5), Hold())
-    found = await face.take("watch", 5, "t")
-    assert [one.seq for one in found] == [1, 2, 3, 4, 5]
-    assert found[2].checkpoint.state == {"c": 12}
-    assert [one.cursor for one in services.requests] == [b"", b"c2", b"c2", b"c2", b"c4"]
+    events = await face.take("watch", 5, "t")
+    assert [event.seq for event in events] == [1, 2, 3, 4, 5]
+    assert events[2].checkpoint.state == {"c": 12}
+    assert [request.cursor for request in services.requests] == [b"", b"c2", b"c2", b"c2", b"c4"]
 
 
 async def test_progress_moves_the_cursor_and_is_reported_only_if_asked_for(
@@ -162,21 +162,21 @@ async def test_progress_moves_the_cursor_and_is_reported_only_if_asked_for(
     for _ in range(2):
         services.on("WatchThread", progress, GONE)
         services.on("WatchThread", event(7, pb.EVENT_KIND_LABEL_SET), Hold())
-    (found,) = await face.take("watch", 1, "t")
-    assert (found.kind, found.checkpoint) == ("label_set", None)
+    (label_event,) = await face.take("watch", 1, "t")
+    assert (label_event.kind, label_event.checkpoint) == ("label_set", None)
     assert services.requests[1].cursor == b"c6"
-    found = await face.take("watch", 2, "t", progress_s=1.5)
+    events = await face.take("watch", 2, "t", progress_s=1.5)
     assert services.requests[-1].progress_interval.ToMilliseconds() == 1500
-    assert [one.kind for one in found] == ["progress", "label_set"]
-    assert [one.is_progress for one in found] == [True, False]
+    assert [event.kind for event in events] == ["progress", "label_set"]
+    assert [event.is_progress for event in events] == [True, False]
 
 
 async def test_a_kind_that_this_client_does_not_know_is_reported_by_its_number(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("WatchThread", event(1, 99), Hold())  # type: ignore[arg-type]
-    (found,) = await face.take("watch", 1, "t")
-    assert found.kind == "99"
+    (unknown_event,) = await face.take("watch", 1, "t")
+    assert unknown_event.kind == "99"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ async def test_a_task_that_is_cancelled_leaves_its_watch(
 
 
 def test_a_pending_write_is_read_as_json() -> None:
-    asked = b'[{"value":"go?"}]'
-    assert Write("task", "", -3, "__interrupt__", "json", asked).value == [{"value": "go?"}]
+    question = b'[{"value":"go?"}]'
+    assert Write("task", "", -3, "__interrupt__", "json", question).value == [{"value": "go?"}]
     with pytest.raises(UnreadableValue, match="view='json'"):
         _ = Write("task", "", 0, "c", "msgpack", b"\x00").value

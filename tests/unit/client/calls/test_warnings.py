@@ -30,8 +30,10 @@ class Clock:
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    assert {(one.name, one.levelno) for one in caplog.records} <= {("tuskpoint", logging.WARNING)}
-    logged = [one.getMessage() for one in caplog.records]
+    assert {(record.name, record.levelno) for record in caplog.records} <= {
+        ("tuskpoint", logging.WARNING)
+    }
+    logged = [record.getMessage() for record in caplog.records]
     caplog.clear()
     return logged
 

@@ -44,9 +44,9 @@ def test_a_target_has_one_channel_until_its_last_lease_ends(opened: list[FakeCha
     first, second, other = channels.lease(A), channels.lease(A), channels.lease(B)
     assert first is second is not other
     channels.release(A, first)
-    assert [one.closed for one in opened] == [0, 0]
+    assert [channel.closed for channel in opened] == [0, 0]
     channels.release(A, second)
-    assert [one.closed for one in opened] == [1, 0]
+    assert [channel.closed for channel in opened] == [1, 0]
     assert channels.lease(A) is not first
     assert len(opened) == 3
 
@@ -92,7 +92,7 @@ def test_a_child_forked_later_gets_an_error_and_frees_nothing(opened: list[FakeC
     guard.after_in_child()
     with pytest.raises(TuskPointError, match="forked"):
         channels.lease(A)
-    assert [one.closed for one in opened] == [0]
+    assert [channel.closed for channel in opened] == [0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -61,7 +61,11 @@ def arguments(call: Callable[..., Any]) -> list[Any]:
     """Return arguments with which a call can be made."""
     kinds = get_type_hints(call)
     parameters = [*inspect.signature(call).parameters.items()][1:]
-    return [kinds[name]() for name, one in parameters if one.default is inspect.Parameter.empty]
+    return [
+        kinds[name]()
+        for name, parameter in parameters
+        if parameter.default is inspect.Parameter.empty
+    ]
 
 
 CALLS = [
@@ -70,7 +74,11 @@ CALLS = [
         for name, call in inspect.getmembers(SyncCalls, inspect.isfunction)
         if not name.startswith("_") and name not in ("close", "unary")
     ),
-    *(("unary", [one, one.request()]) for one in METHODS if shape_of(one.path) == "unary_unary"),
+    *(
+        ("unary", [method, method.request()])
+        for method in METHODS
+        if shape_of(method.path) == "unary_unary"
+    ),
 ]
 
 
@@ -104,11 +112,11 @@ def guarded() -> Iterator[tuple[Doorkeeper, str]]:
         server.stop(None).wait(20)
 
 
-async def make(face: str, calls: Any, name: str, given: list[Any]) -> None:
+async def make(face: str, calls: Any, name: str, call_arguments: list[Any]) -> None:
     """Make a call, whatever its shape."""
-    made: Any = getattr(calls, name)(*given) if face == "aio" else None
+    made: Any = getattr(calls, name)(*call_arguments) if face == "aio" else None
     if face == "sync":
-        done = await asyncio.to_thread(lambda: getattr(calls, name)(*given))
+        done = await asyncio.to_thread(lambda: getattr(calls, name)(*call_arguments))
         if inspect.isgenerator(done):
             await asyncio.to_thread(next, done)
     elif inspect.isasyncgen(made):
@@ -122,10 +130,10 @@ async def test_every_call_and_every_attempt_shows_the_token(face: str) -> None:
     with guarded() as (keeper, target):
         options = Options.of(target, token=TOKEN)
         calls = SyncCalls(options) if face == "sync" else AsyncCalls(options)
-        for name, given in CALLS:
+        for name, call_arguments in CALLS:
             # A watch that breaks off resumes for minutes, and the refusal ends it.
             with pytest.raises(Unauthenticated) as caught:
-                await make(face, calls, name, given)
+                await make(face, calls, name, call_arguments)
             assert TOKEN not in f"{caught.value!r}{caught.value.__cause__!r}{caught.value.metadata}"
         with pytest.raises(Unauthenticated):
             await make(face, calls, "save_checkpoint", [LARGE])
@@ -165,7 +173,11 @@ async def test_background_saving_shows_the_token_and_waits_while_it_is_refused(
         with pytest.raises(StepsNotSaved, match="1 step"):
             await saver.astop(0)
         del saver  # it logs what it still had
-        assert all(one == [f"Bearer {TOKEN}"] for all_ in keeper.shown.values() for one in all_)
+        assert all(
+            tokens == [f"Bearer {TOKEN}"]
+            for token_lists in keeper.shown.values()
+            for tokens in token_lists
+        )
     assert "saving is delayed" in caplog.text
     assert TOKEN not in caplog.text
 
@@ -183,4 +195,4 @@ async def test_clients_with_different_tokens_share_a_channel_and_not_a_token() -
             client.close()
         (shown,) = keeper.shown.values()
         bearers = ["Bearer first", "Bearer first", "Bearer second"]
-        assert shown == [*([one] for one in bearers), [], ["Bearer first"]]
+        assert shown == [*([bearer] for bearer in bearers), [], ["Bearer first"]]

@@ -155,9 +155,9 @@ def test_roots_are_the_systems_unless_a_ca_is_named(
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
     files: Files, make: Callable[[Files], dict[str, Any]]
 ) -> None:
-    given = make(files)
+    settings = make(files)
     with pytest.raises(InvalidRequest) as caught:
-        Client(HERE, **given)
+        Client(HERE, **settings)
     error = caught.value
     assert error.message.splitlines() == [error.message]
     assert (error.status, error.reason) == ("INVALID_ARGUMENT", "INVALID_FIELD")
@@ -187,13 +187,13 @@ def test_a_key_with_a_password_is_refused_without_asking_for_it(files: Files) ->
 def test_an_invalid_token_is_refused_and_not_repeated(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    given = text if text.isspace() or not text else f"{TOKEN}{text}"
+    token = text if text.isspace() or not text else f"{TOKEN}{text}"
     with pytest.raises(InvalidRequest) as caught:
-        Client(HERE, token=given)
+        Client(HERE, token=token)
     assert caught.value.message.splitlines() == [caught.value.message]
     assert "tusk_a" not in repr(caught.value) + str(caught.value.violations)
     if text and "\0" not in text:
-        monkeypatch.setenv("TUSKPOINT_TOKEN", given)
+        monkeypatch.setenv("TUSKPOINT_TOKEN", token)
         with pytest.raises(InvalidRequest, match="TUSKPOINT_TOKEN"):
             Client(HERE)
 
@@ -216,7 +216,7 @@ def test_no_secret_is_in_any_representation(files: Files, tmp_path: Path) -> Non
         ELSEWHERE, token=TOKEN, ca_file=files.ca, cert_file=files.cert, key_file=files.key
     )
     shown = [options, options.security, options.place, GivenToken(TOKEN), TokenFile(kept)]
-    printed = "".join(f"{one!r}{one}" for one in shown)
+    printed = "".join(f"{holder!r}{holder}" for holder in shown)
     assert TOKEN not in printed
     assert "PRIVATE KEY" not in printed
     assert "CERTIFICATE" not in printed

@@ -57,14 +57,14 @@ def calling(kind: str, target: str, **security: Any) -> Client:
 
 async def take_turns(client: Client, *expected: str) -> None:
     """Call until as many calls in a row were answered by all the servers that are expected."""
-    found: list[str] = []
+    versions: list[str] = []
     async with asyncio.timeout(WAIT_SECONDS):
-        while sorted(found[-len(expected) :]) != sorted(expected):
+        while sorted(versions[-len(expected) :]) != sorted(expected):
             try:
                 answer = await client.start("unary", GET_SERVER_INFO, GetServerInfoRequest())
-                found.append(answer.version)
+                versions.append(answer.version)
             except Unavailable:
-                found.append("")
+                versions.append("")
 
 
 def address() -> str:
@@ -98,13 +98,16 @@ async def test_the_addresses_of_a_name_take_turns() -> None:
 
 async def test_each_server_of_a_list_has_a_certificate_for_its_own_name(tmp_path: Path) -> None:
     ca = trustme.CA()
-    one, other = party(tmp_path / "1", "127.0.0.1", ca), party(tmp_path / "2", "localhost", ca)
+    address_party, name_party = (
+        party(tmp_path / "1", "127.0.0.1", ca),
+        party(tmp_path / "2", "localhost", ca),
+    )
     with (
-        serving(Version("1"), credentials=one.server()) as first,
-        serving(Version("2"), credentials=other.server()) as second,
+        serving(Version("1"), credentials=address_party.server()) as first,
+        serving(Version("2"), credentials=name_party.server()) as second,
     ):
         second = second.replace("127.0.0.1", "localhost")
-        client = calling("async", f"{first},{second}", ca_file=one.ca_file)
+        client = calling("async", f"{first},{second}", ca_file=address_party.ca_file)
         await take_turns(client, "1", "2")
         await client.aclose()
 
@@ -118,13 +121,13 @@ async def test_a_watch_continues_on_another_server_after_its_last_event(kind: st
     after.on("WatchThread", event(3), Hold())
     ending.enter_context(serving(before, address=first))
     face = Face(kind, f"{first},{second}")
-    taken = asyncio.create_task(face.take("watch", 3, "t"))
+    watch = asyncio.create_task(face.take("watch", 3, "t"))
     await off_loop(again.arrived.wait)
     with serving(after, address=second):
         await off_loop(ending.close)
-        assert [one.seq for one in await taken] == [1, 2, 3]
+        assert [event.seq for event in await watch] == [1, 2, 3]
         await face.aclose()
-    assert [one.cursor for one in after.requests] == [b"c2"]
+    assert [request.cursor for request in after.requests] == [b"c2"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -148,7 +151,7 @@ async def test_calls_without_an_answer_are_sent_again_to_another_server(kind: st
         resumed = await off_loop(stream.receive)
         assert resumed.hello.session == begun.hello.session
         assert resumed.hello.attempt > begun.hello.attempt
-        assert [one.WhichOneof("call") for one in resumed.frames] == ["save", "get"]
+        assert [frame.WhichOneof("call") for frame in resumed.frames] == ["save", "get"]
         stream.send(*map(answer_to, resumed.frames))
         await asyncio.gather(saved, got)
         await client.aclose()
@@ -167,8 +170,8 @@ def naming(*addresses: str) -> Iterator[str]:
                 question = query[12 : query.index(b"\0", 12) + 5]
                 wants_v4 = question[-4:-2] == b"\0\1"
                 records = [
-                    b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) + socket.inet_aton(one)
-                    for one in addresses
+                    b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) + socket.inet_aton(address)
+                    for address in addresses
                     if wants_v4
                 ]
                 counts = struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0)

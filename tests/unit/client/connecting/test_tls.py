@@ -122,7 +122,7 @@ CERTAIN = {hint for *_, hint in MISMATCHES[:4]}
 @pytest.mark.parametrize(
     ("serve", "given", "hint"),
     [case[1:] for case in MISMATCHES],
-    ids=[one[0] for one in MISMATCHES],
+    ids=[case[0] for case in MISMATCHES],
 )
 async def test_a_mismatch_is_unavailable_with_its_likely_cause(
     services: ScriptedServices,

@@ -39,17 +39,17 @@ class Client:
         self.blocking = SyncCalls(options)
         self.awaited = AsyncCalls(options)
 
-    def start(self, name: str, *given: Any) -> asyncio.Future[Any]:
+    def start(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         if self.kind == "async":
             awaited: asyncio.Future[Any] = asyncio.ensure_future(
-                getattr(self.awaited, name)(*given)
+                getattr(self.awaited, name)(*arguments)
             )
             return awaited
         done: Future[Any] = Future()
 
         def call() -> None:
             try:
-                done.set_result(getattr(self.blocking, name)(*given))
+                done.set_result(getattr(self.blocking, name)(*arguments))
             except errors.TuskPointError as error:
                 done.set_exception(error)
 
@@ -61,5 +61,5 @@ class Client:
         await self.awaited.aclose()
 
 
-async def off_loop(work: Callable[..., Any], *given: Any) -> Any:
-    return await asyncio.wait_for(asyncio.to_thread(work, *given), WAIT_SECONDS)
+async def off_loop(work: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.wait_for(asyncio.to_thread(work, *arguments), WAIT_SECONDS)

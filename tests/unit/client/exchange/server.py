@@ -35,11 +35,11 @@ class Conversation:
 
     def frames(self, count: int) -> list[pb.Frame]:
         """Return that many frames, however they were put into messages."""
-        found: list[pb.Frame] = []
-        while len(found) < count:
-            found.extend(self.receive().frames)
-        assert len(found) == count
-        return found
+        frames: list[pb.Frame] = []
+        while len(frames) < count:
+            frames.extend(self.receive().frames)
+        assert len(frames) == count
+        return frames
 
     def send(self, *answers: pb.Answer, draining: bool = False) -> None:
         """Send one message."""

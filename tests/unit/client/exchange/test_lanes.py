@@ -61,10 +61,10 @@ def sent_by(lane: Lane) -> list[pb.Frame]:
     return frames_of(lane.take(0.0))
 
 
-def frames_of(taken: Sequence[Numbered]) -> list[pb.Frame]:
+def frames_of(calls: Sequence[Numbered]) -> list[pb.Frame]:
     return [
         frame
-        for message in messages(taken, None)
+        for message in messages(calls, None)
         for frame in pb.ExchangeRequest.FromString(message).frames
     ]
 
@@ -87,16 +87,16 @@ def test_all_that_waits_goes_into_the_next_message_and_two_are_under_way(lane: L
     for number in range(5):
         lane.push(save_call(checkpoint_id=str(number)))
     first = sent_by(lane)
-    assert [one.id for one in first] == [1, 2, 3, 4, 5]
+    assert [frame.id for frame in first] == [1, 2, 3, 4, 5]
     lane.push(save_call())
     second = sent_by(lane)
     lane.push(save_call())
     assert not lane.is_ready
     assert lane.take(0.0) == []
-    receive(lane, *(answer_to(one) for one in first[1:]))
+    receive(lane, *(answer_to(frame) for frame in first[1:]))
     assert not lane.is_ready, "one save of each message has no answer"
     receive(lane, answer_to(second[0]))
-    assert [one.id for one in sent_by(lane)] == [7]
+    assert [frame.id for frame in sent_by(lane)] == [7]
 
 
 def test_loads_go_though_two_messages_with_saves_are_under_way(lane: Lane) -> None:
@@ -105,7 +105,7 @@ def test_loads_go_though_two_messages_with_saves_are_under_way(lane: Lane) -> No
         sent_by(lane)
     lane.push(save_call())
     lane.push(get_call())
-    assert [one.WhichOneof("call") for one in sent_by(lane)] == ["get"]
+    assert [frame.WhichOneof("call") for frame in sent_by(lane)] == ["get"]
 
 
 def test_a_journaled_save_that_waits_for_its_certificate_holds_nothing_up(lane: Lane) -> None:
@@ -115,7 +115,7 @@ def test_a_journaled_save_that_waits_for_its_certificate_holds_nothing_up(lane: 
         (frame,) = sent_by(lane)
         assert receive(lane, answer_to(frame, last=False)) == []
     lane.push(save_call())
-    assert [one.id for one in sent_by(lane)] == [3]
+    assert [frame.id for frame in sent_by(lane)] == [3]
     assert lane.calls[:2] == slow
 
 
@@ -139,7 +139,7 @@ def test_unanswered_bytes_are_bounded_but_one_call_may_have_more(lane: Lane) -> 
         )
         lane.push(Call(payload_of(request), request, attempts()))
     for number in (1, 2, 3):
-        assert [one.id for one in lane.take(0.0)] == [number]
+        assert [frame.id for frame in lane.take(0.0)] == [number]
         assert lane.take(0.0) == [], "another would be more than 32 MiB"
         answer = pb.SaveWritesResponse(durability=DURABILITY_JOURNALED)
         receive(lane, pb.Answer(id=number, last=True, written=answer))
@@ -157,8 +157,8 @@ def test_unanswered_calls_are_sent_again_first_and_in_order() -> None:
     hello = lane.open()
     assert hello.attempt == 2
     again = sent_by(lane)
-    assert [one.id for one in again] == [1, 2, 3, 4]
-    assert [one.save.checkpoint.ref.checkpoint_id for one in again] == ["0", "2", "3", "new"]
+    assert [frame.id for frame in again] == [1, 2, 3, 4]
+    assert [frame.save.checkpoint.ref.checkpoint_id for frame in again] == ["0", "2", "3", "new"]
 
 
 def test_the_session_is_the_same_on_each_stream_and_another_in_each_lane() -> None:
@@ -179,7 +179,7 @@ def test_a_save_whose_id_was_minted_is_sent_again_with_it(lane: Lane, failure: U
     receive(lane, pb.Answer(id=frame.id, saved=pb.SaveCheckpointResponse(ref=ref)))
     assert lane.end(failure, 0.0) == []
     lane.open()
-    assert [one.save.checkpoint.ref for one in sent_by(lane)] == [ref]
+    assert [frame.save.checkpoint.ref for frame in sent_by(lane)] == [ref]
 
 
 def test_a_final_error_ends_only_the_calls_that_were_sent(lane: Lane) -> None:
@@ -273,7 +273,7 @@ def test_a_save_waits_for_an_earlier_one_of_its_thread_on_the_other_stream() -> 
     for call in (large, small, later, other):
         both.add(call)
     (first,) = sent_by(both.large)
-    assert [one.save.checkpoint.ref.thread_id for one in sent_by(both.small)] == ["other"]
+    assert [frame.save.checkpoint.ref.thread_id for frame in sent_by(both.small)] == ["other"]
     receive(both.large, answer_to(first))
     assert both.unpark()
     (second,) = sent_by(both.small)
@@ -281,7 +281,7 @@ def test_a_save_waits_for_an_earlier_one_of_its_thread_on_the_other_stream() -> 
     assert sent_by(both.large) == []
     receive(both.small, answer_to(second))
     assert both.unpark()
-    assert [one.save.checkpoint.ref.checkpoint_id for one in sent_by(both.large)] == ["3"]
+    assert [frame.save.checkpoint.ref.checkpoint_id for frame in sent_by(both.large)] == ["3"]
 
 
 def test_chunks_follow_their_save_and_carry_its_number() -> None:
@@ -295,13 +295,13 @@ def test_chunks_follow_their_save_and_carry_its_number() -> None:
     both.add(Call(payload_of(request), request, attempts()))
     both.add(save_call("other", size=300_000))
     sent = [*messages(both.large.take(0.0), pb.Hello(session=b"s", attempt=1))]
-    parsed = [pb.ExchangeRequest.FromString(one) for one in sent]
-    assert max(len(one) for one in sent) <= 4 * 1024 * 1024 + 1024
-    assert [one.HasField("hello") for one in parsed] == [True] + [False] * (len(sent) - 1)
+    parsed = [pb.ExchangeRequest.FromString(message) for message in sent]
+    assert max(len(message) for message in sent) <= 4 * 1024 * 1024 + 1024
+    assert [message.HasField("hello") for message in parsed] == [True] + [False] * (len(sent) - 1)
     frames = [frame for message in parsed for frame in message.frames]
-    assert [one.WhichOneof("call") for one in frames] == ["writes", *["chunk"] * 5]
-    assert {one.id for one in frames} == {1}
-    assert b"".join(one.chunk.data for one in frames[1:]) == value.data
+    assert [frame.WhichOneof("call") for frame in frames] == ["writes", *["chunk"] * 5]
+    assert {frame.id for frame in frames} == {1}
+    assert b"".join(frame.chunk.data for frame in frames[1:]) == value.data
     assert request.writes[0].value == value
 
 
@@ -353,14 +353,16 @@ class Exchanges(RuleBasedStateMachine):
         self.finish(self.receive(lane, frames))
 
     def receive(self, lane: Lane, frames: Sequence[pb.Frame]) -> list[Call]:
-        finished = receive(lane, *(answer_to(one) for one in frames))
+        finished = receive(lane, *(answer_to(frame) for frame in frames))
         self.lanes.unpark()
         return finished
 
     def finish(self, calls: Sequence[Call]) -> None:
         for call in calls:
             assert call.error is None
-            (number,) = (number for number, one in self.waiting.items() if one is call)
+            (number,) = (
+                number for number, waiting_call in self.waiting.items() if waiting_call is call
+            )
             del self.waiting[number]
 
     def cut(self, lane: Lane, failure: TuskPointError) -> None:

@@ -44,7 +44,7 @@ async def test_many_loops_and_threads_share_a_client(server: ExchangeServer, tar
         left = 40
         while left:
             frames = stream.receive().frames
-            stream.send(*(answer_to(one) for one in frames))
+            stream.send(*(answer_to(frame) for frame in frames))
             left -= len(frames)
 
     async def save_some(name: str) -> list[str]:
@@ -52,7 +52,7 @@ async def test_many_loops_and_threads_share_a_client(server: ExchangeServer, tar
         saved = await asyncio.gather(
             *(calls.save_checkpoint(save(f"{name}{number}")) for number in range(10))
         )
-        return [one.ref.checkpoint_id for one in saved]
+        return [checkpoint.ref.checkpoint_id for checkpoint in saved]
 
     serving = asyncio.create_task(off_loop(serve))
     names = "abcd"
@@ -66,7 +66,7 @@ async def test_many_loops_and_threads_share_a_client(server: ExchangeServer, tar
 
 def test_a_client_that_is_forgotten_leaves_no_thread(server: ExchangeServer, target: str) -> None:
     def threads() -> list[threading.Thread]:
-        return [one for one in threading.enumerate() if one.name == "tuskpoint-exchange"]
+        return [thread for thread in threading.enumerate() if thread.name == "tuskpoint-exchange"]
 
     before = {*threads()}
     calls = SyncCalls(Options(target))

@@ -45,16 +45,16 @@ async def test_calls_share_a_stream_and_may_be_answered_in_any_order(
     stream = await off_loop(server.accept)
     first = await off_loop(stream.receive)
     assert first.hello.attempt == 1
-    (one,) = first.frames
-    assert one.save == save("1")
-    assert 29 < one.timeout.ToTimedelta().total_seconds() <= 30
+    (save_frame,) = first.frames
+    assert save_frame.save == save("1")
+    assert 29 < save_frame.timeout.ToTimedelta().total_seconds() <= 30
     writes = pb.SaveWritesRequest(ref=save().checkpoint.ref)
     written = client.start("save_writes", writes)
-    (two,) = await off_loop(stream.frames, 1)
+    (writes_frame,) = await off_loop(stream.frames, 1)
     got = client.start("get_checkpoint", save("3").checkpoint.ref)
-    (three,) = await off_loop(stream.frames, 1)
-    assert (two.writes, three.get.ref.checkpoint_id) == (writes, "3")
-    for frame in (three, one, two):
+    (get_frame,) = await off_loop(stream.frames, 1)
+    assert (writes_frame.writes, get_frame.get.ref.checkpoint_id) == (writes, "3")
+    for frame in (get_frame, save_frame, writes_frame):
         stream.send(answer_to(frame))
     assert (await saved).ref.checkpoint_id == "1"
     assert (await written).durability
@@ -77,7 +77,7 @@ async def test_calls_made_while_two_messages_are_under_way_go_into_the_next(
     stream.send(answer_to(frames[0]))
     message = await off_loop(stream.receive)
     assert len(message.frames) == 10
-    stream.send(*(answer_to(one) for one in (frames[1], *message.frames)))
+    stream.send(*(answer_to(frame) for frame in (frames[1], *message.frames)))
     assert len(await asyncio.gather(*made)) == 12
 
 
@@ -121,9 +121,13 @@ async def test_after_a_break_unanswered_calls_are_sent_again_in_order(
     message = await off_loop(stream.receive)
     assert message.hello == pb.Hello(session=first.hello.session, attempt=2)
     again = [*message.frames]
-    assert [one.save.checkpoint.ref.checkpoint_id for one in again] == ["0", "2"]
-    stream.send(*(answer_to(one) for one in again))
-    assert [one.ref.checkpoint_id for one in await asyncio.gather(*made)] == ["0", "1", "2"]
+    assert [frame.save.checkpoint.ref.checkpoint_id for frame in again] == ["0", "2"]
+    stream.send(*(answer_to(frame) for frame in again))
+    assert [checkpoint.ref.checkpoint_id for checkpoint in await asyncio.gather(*made)] == [
+        "0",
+        "1",
+        "2",
+    ]
 
 
 async def test_a_save_without_an_id_fails_if_its_outcome_is_unknown(
@@ -177,7 +181,7 @@ async def test_a_silent_server_takes_no_more_than_the_time_of_a_call(
     frames = await off_loop(stream.frames, 3)
     kept = client.start("save_checkpoint", save("2"))
     (frame,) = await off_loop(stream.frames, 1)
-    stream.send(*(answer_to(one) for one in (*frames, frame)))
+    stream.send(*(answer_to(frame) for frame in (*frames, frame)))
     assert (await kept).ref.checkpoint_id == "2", "late answers are dropped"
     await client.aclose()
 
@@ -226,7 +230,7 @@ async def test_large_saves_have_a_stream_of_their_own(
     chunked = await off_loop(server.accept)
     first, *chunks = await off_loop(chunked.frames, 3)
     assert first.writes.writes[0].large.size_bytes == 2 << 20
-    assert b"".join(one.chunk.data for one in chunks) == value.data
+    assert b"".join(chunk.chunk.data for chunk in chunks) == value.data
     small = client.start("save_checkpoint", save("1"))
     stream = await off_loop(server.accept)
     (frame,) = await off_loop(stream.frames, 1)
@@ -300,9 +304,12 @@ async def test_a_new_token_moves_calls_to_another_stream_while_the_old_one_is_va
     assert await off_loop(old.left.wait, WAIT_SECONDS)
     expected = [save("2")] if is_whole else [first, save("2")]
     frames = await off_loop(new.frames, len(expected))
-    assert [one.save for one in frames] == expected
-    new.send(*(answer_to(one, durability) for one in frames))
-    assert [one.ref.checkpoint_id for one in await asyncio.gather(*saves)] == ["1", "2"]
+    assert [frame.save for frame in frames] == expected
+    new.send(*(answer_to(frame, durability) for frame in frames))
+    assert [checkpoint.ref.checkpoint_id for checkpoint in await asyncio.gather(*saves)] == [
+        "1",
+        "2",
+    ]
     assert server.is_idle
     await calls.aclose()
 
@@ -315,9 +322,9 @@ def test_a_server_without_streams_gets_unary_calls() -> None:
     large.checkpoint.state.channels.add(name="c").value.data = bytes(2 << 20)
     with serving(services) as old:
         calls = SyncCalls(Options(old))
-        found = calls.get_checkpoint(ref)
-        assert found is not None
-        assert found.ref == ref
+        checkpoint = calls.get_checkpoint(ref)
+        assert checkpoint is not None
+        assert checkpoint.ref == ref
         with pytest.raises(errors.Unimplemented, match="lacks this call"):
             calls.save_checkpoint(large)
         calls.close()

@@ -163,8 +163,8 @@ async def test_a_handoff_to_a_recipient(services: ScriptedServices, face: Face) 
     services.on("CreateHandoff", pb.CreateHandoffResponse(descriptor=sealed))
     made = await face.call("handoff", "t:1", recipient="age1...")
     assert made == read_descriptor({**SAID, "sealed_key": "YWdlLQ=="})
-    (asked,) = services.requests
-    assert (asked.recipient, asked.include_key) == ("age1...", False)
+    (request,) = services.requests
+    assert (request.recipient, request.include_key) == ("age1...", False)
 
 
 async def test_a_descriptor_is_given_under_one_of_two_names(
@@ -172,9 +172,9 @@ async def test_a_descriptor_is_given_under_one_of_two_names(
 ) -> None:
     services.on("AdoptHandoff", VERIFIED, ADOPTED)
     assert await face.call("adopt", handoff_json=DESCRIPTOR.to_json()) == ADOPTION
-    (asked,) = services.requests
-    assert (asked.descriptor, asked.new_thread_id) == (MESSAGE, "")
-    assert asked.durability == DURABILITY_CERTIFIED
+    (request,) = services.requests
+    assert (request.descriptor, request.new_thread_id) == (MESSAGE, "")
+    assert request.durability == DURABILITY_CERTIFIED
     with pytest.raises(InvalidDescriptor, match="given twice"):
         await face.call("adopt", DESCRIPTOR, handoff_json=DESCRIPTOR)
     with pytest.raises(InvalidDescriptor, match="it is missing"):

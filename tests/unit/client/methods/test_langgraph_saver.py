@@ -28,12 +28,17 @@ SERDE = JsonPlusSerializer()
 METADATA: Any = {"source": "loop", "step": 1, "parents": {}}
 
 
-def at(checkpoint_id: str | None = None, **others: str) -> RunnableConfig:
-    configurable = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": checkpoint_id, **others}
+def at(checkpoint_id: str | None = None, **entries: str) -> RunnableConfig:
+    configurable = {
+        "thread_id": "t",
+        "checkpoint_ns": "",
+        "checkpoint_id": checkpoint_id,
+        **entries,
+    }
     return {"configurable": configurable}
 
 
-def made(values: dict[str, Any], versions: dict[str, Any], **others: Any) -> Checkpoint:
+def made(values: dict[str, Any], versions: dict[str, Any], **fields: Any) -> Checkpoint:
     checkpoint: dict[str, Any] = {
         "v": 4,
         "id": "2",
@@ -43,7 +48,7 @@ def made(values: dict[str, Any], versions: dict[str, Any], **others: Any) -> Che
         "versions_seen": {},
         "updated_channels": None,
     }
-    return Checkpoint(**{**checkpoint, **others})  # type: ignore[typeddict-item]
+    return Checkpoint(**{**checkpoint, **fields})  # type: ignore[typeddict-item]
 
 
 class CountingSerde(JsonPlusSerializer):
@@ -260,8 +265,8 @@ async def test_early_writes_are_journaled_and_certified_once_their_checkpoint_is
 ) -> None:
     saver = scripted.saver(early(), answer, durability="certified")
     await saver.put_writes(at("1"), [("x", 1)], "task")
-    asked = [request.durability for request in scripted.requests]
-    assert asked == [DURABILITY_CERTIFIED, DURABILITY_JOURNALED, *certified_after]
+    durabilities = [request.durability for request in scripted.requests]
+    assert durabilities == [DURABILITY_CERTIFIED, DURABILITY_JOURNALED, *certified_after]
 
 
 async def test_other_refusals_of_writes_pass_through(scripted: Scripted) -> None:
@@ -305,8 +310,8 @@ async def summary(scripted: Scripted, config: RunnableConfig, **settings: Any) -
 async def test_a_summary_comes_from_the_config_or_the_callable_or_the_default(
     scripted: Scripted,
 ) -> None:
-    given = at(tuskpoint_summary="given by the caller")
-    assert await summary(scripted, given, summarize=lambda *_: "made") == "given by the caller"
+    config = at(tuskpoint_summary="given by the caller")
+    assert await summary(scripted, config, summarize=lambda *_: "made") == "given by the caller"
     request = scripted.requests[0]
     assert b"tuskpoint_summary" not in request.SerializeToString()
     assert await summary(scripted, at(), summarize=lambda *_: "made\n by it") == "made by it"

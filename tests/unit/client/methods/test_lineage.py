@@ -59,10 +59,10 @@ async def test_a_call_that_is_no_upsert_is_retried_under_one_request_id(
         services.on(rpc, LOST)
         services.on(rpc, answer)
         await face.call(name, *arguments, **named)
-    first, second, third, _ = [one.request_id for one in services.requests]
+    first, second, third, _ = [request.request_id for request in services.requests]
     assert first == second != third
     assert len(first) == 36
-    kept = [one.durability for one in services.requests[1:3]]
+    kept = [request.durability for request in services.requests[1:3]]
     assert kept == [DURABILITY_CERTIFIED, DURABILITY_JOURNALED]
 
 
@@ -73,11 +73,11 @@ async def test_a_step_of_a_kind_of_a_newer_server_is_left_out(
     kinds: list[Any] = [threads.LINEAGE_KIND_ROLLBACK, 99]
     steps = [threads.LineageStep(kind=kind, to=inner, create_time=TIME) for kind in kinds]
     services.on("GetLineage", threads.GetLineageResponse(descendants=steps, truncated=True))
-    found = await face.call("lineage", "t")
-    assert [(one.kind, one.result, one.created) for one in found.descendants] == [
+    relatives = await face.call("lineage", "t")
+    assert [(step.kind, step.result, step.created) for step in relatives.descendants] == [
         ("rollback", Reference("t", "a", "2"), WHEN)
     ]
-    assert found.truncated
+    assert relatives.truncated
 
 
 async def test_a_diff_compares_with_the_latest_unless_another_checkpoint_is_named(
@@ -87,7 +87,7 @@ async def test_a_diff_compares_with_the_latest_unless_another_checkpoint_is_name
         services.on("DiffCheckpoints", threads.DiffCheckpointsResponse())
     await face.call("diff", "t", "1", checkpoint_ns="a")
     await face.call("diff", "t", "1", "2", to_thread_id="n")
-    assert [one.to for one in services.requests] == [
+    assert [request.to for request in services.requests] == [
         CheckpointRef(thread_id="t", checkpoint_ns="a"),
         CheckpointRef(thread_id="n", checkpoint_id="2"),
     ]
@@ -146,7 +146,7 @@ async def test_a_verification_reports_each_verdict_and_keeps_the_failures(
         failures=(FAILED,),
         journal_details=("a row was changed",),
     )
-    assert [one.verdict for one in reported] == [
+    assert [verdict.verdict for verdict in reported] == [
         "pass",
         "fail",
         "unverified",
@@ -200,7 +200,7 @@ async def test_a_listing_of_snapshots_goes_through_all_pages(
         page = snapshots.ListSnapshotsResponse(snapshots=[SNAPSHOT], next_page_token=token)
         services.on("ListSnapshots", page)
     assert await face.take("list_snapshots", 9, hostname="h") == [RECORD, RECORD]
-    pages = [(one.page_token, one.hostname) for one in services.requests]
+    pages = [(request.page_token, request.hostname) for request in services.requests]
     assert pages == [("", "h"), ("more", "h")]
 
 

@@ -30,7 +30,7 @@ from tuskpoint.v1.value_pb2 import Channel, Value, Version
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 
 
-def draft(state: Mapping[str, Any], **given: Any) -> Draft:
+def draft(state: Mapping[str, Any], **changes: Any) -> Draft:
     fields: dict[str, Any] = {
         "thread_id": "t",
         "checkpoint_ns": "",
@@ -44,7 +44,7 @@ def draft(state: Mapping[str, Any], **given: Any) -> Draft:
         "agent_id": "",
         "durability": DURABILITY_JOURNALED,
     }
-    return Draft(**{**fields, **given})
+    return Draft(**{**fields, **changes})
 
 
 class Service:
@@ -83,14 +83,15 @@ class Service:
         parent = checkpoint.parent_checkpoint_id if sent.continue_latest else ""
         return SaveCheckpointResponse(ref=checkpoint.ref, parent_checkpoint_id=parent)
 
-    def save(self, memory: Memory, state: Mapping[str, Any], **given: Any) -> Checkpoint:
-        return self.stored[save_draft(cast(SyncCalls, self), draft(state, **given), memory)]
+    def save(self, memory: Memory, state: Mapping[str, Any], **changes: Any) -> Checkpoint:
+        return self.stored[save_draft(cast(SyncCalls, self), draft(state, **changes), memory)]
 
 
 def contents(checkpoint: Checkpoint) -> dict[str, tuple[int, bool]]:
     """Return channel to (version, whether its value was sent)."""
     return {
-        one.name: (one.version.integer, one.HasField("value")) for one in checkpoint.state.channels
+        channel.name: (channel.version.integer, channel.HasField("value"))
+        for channel in checkpoint.state.channels
     }
 
 
@@ -129,7 +130,10 @@ def test_every_client_follows_the_latest_in_one_call() -> None:
     service.save(mine, {"a": 2, "b": 2})
     again = service.requests[-1]
     assert (again.continue_latest, again.checkpoint.parent_checkpoint_id) == (True, "")
-    assert [one.HasField("value") for one in again.checkpoint.state.channels] == [False, True]
+    assert [channel.HasField("value") for channel in again.checkpoint.state.channels] == [
+        False,
+        True,
+    ]
     assert again.checkpoint.ref.checkpoint_id > last.ref.checkpoint_id
 
 
@@ -222,7 +226,7 @@ def test_a_thread_of_langgraph_is_continued_in_its_versioning() -> None:
     head.state.channels.extend(channels)
     service.stored["1"] = head
     saved = service.save(Memory(), {"a": 1}, parent="1")
-    (version,) = [one.version.text for one in saved.state.channels]
+    (version,) = [channel.version.text for channel in saved.state.channels]
     assert version > text
     assert version.startswith(f"{8:032}.")
 
@@ -247,9 +251,9 @@ def test_versions_that_cannot_be_counted_are_refused() -> None:
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1))
 def test_a_new_version_is_above_all(numbers: list[int]) -> None:
-    assert next_version([Version(integer=one) for one in numbers]).integer > max(numbers)
-    floats = [one / 8 for one in numbers]
-    assert next_version([Version(number=one) for one in floats]).number > max(floats)
+    assert next_version([Version(integer=number) for number in numbers]).integer > max(numbers)
+    floats = [number / 8 for number in numbers]
+    assert next_version([Version(number=number) for number in floats]).number > max(floats)
 
 
 def test_the_memory_is_bounded_and_forgets_threads() -> None:

@@ -85,10 +85,10 @@ async def test_results_tell_what_a_search_may_have_missed(
     services: ScriptedServices, search: Searcher
 ) -> None:
     services.on("SearchCheckpoints", FOUND)
-    found = await search("search_history", "writer")
-    assert [one.ref for one in found] == [Reference("t", "", "1")]
-    assert isinstance(found, SearchResults)
-    assert (found.unindexed, found.truncated, found.warnings) == (3, True, ())
+    results = await search("search_history", "writer")
+    assert [result.ref for result in results] == [Reference("t", "", "1")]
+    assert isinstance(results, SearchResults)
+    assert (results.unindexed, results.truncated, results.warnings) == (3, True, ())
 
 
 async def test_everything_that_a_search_may_ask(
@@ -127,12 +127,12 @@ async def test_warnings_come_with_the_results_and_are_logged(
     )
     services.on("SearchCheckpoints", warning)
     with caplog.at_level(logging.WARNING, "tuskpoint"):
-        found = await search("search_history", "writer")
-    assert found.warnings == (
+        results = await search("search_history", "writer")
+    assert results.warnings == (
         SearchWarning("search_fell_back", "MemWal does not answer"),
         SearchWarning("99", "something else"),
     )
-    assert str(found.warnings[0]) == "MemWal does not answer"
+    assert str(results.warnings[0]) == "MemWal does not answer"
     assert "warns (search_fell_back): MemWal does not answer" in caplog.messages[0]
 
 
@@ -141,8 +141,8 @@ async def test_a_mode_of_a_newer_server_is_its_number(
 ) -> None:
     newer = pb.SearchCheckpointsResponse(results=FOUND.results, mode=99)  # type: ignore[arg-type]
     services.on("SearchCheckpoints", newer)
-    found = await search("search_history", "writer")
-    assert [found.mode, found[0].mode] == ["99", "99"]
+    results = await search("search_history", "writer")
+    assert [results.mode, results[0].mode] == ["99", "99"]
 
 
 async def test_a_search_is_sent_again(services: ScriptedServices, search: Searcher) -> None:
@@ -217,7 +217,7 @@ async def test_a_saver_takes_a_thread_id_of_any_type(services: ScriptedServices)
             clone = copy.copy(saver)
             await clone.asearch_history("q", thread_id=7)  # type: ignore[arg-type]
             await clone.asearch_similar([1], 0)  # type: ignore[arg-type]
-    assert [one.thread_id for one in services.requests] == ["7", "0"]
+    assert [request.thread_id for request in services.requests] == ["7", "0"]
 
 
 @pytest.mark.parametrize("name", ["search_history", "search_similar"])
@@ -226,12 +226,12 @@ def test_the_saver_searches_as_the_clients_do(name: str) -> None:
     assert signature(getattr(TuskPointSaver, name)).parameters == parameters
     assert signature(getattr(TuskPointSaver, f"a{name}")).parameters == parameters
     reported = inspect.getdoc(getattr(TuskPointSaver, name)) or ""
-    assert [one for one in [*parameters][1:] if f"    {one}: " not in reported] == []
+    assert [name for name in [*parameters][1:] if f"    {name}: " not in reported] == []
 
 
 def test_results_can_be_copied_and_pickled() -> None:
-    one = SearchResult("t", "", "1", "s", "c", {"a": 1}, 0.5, "vector")
-    results = SearchResults([one], mode="vector", metric="l2", unindexed=1)
+    result = SearchResult("t", "", "1", "s", "c", {"a": 1}, 0.5, "vector")
+    results = SearchResults([result], mode="vector", metric="l2", unindexed=1)
     for again in (copy.copy(results), copy.deepcopy(results), pickle.loads(pickle.dumps(results))):  # noqa: S301
         assert again == results
         assert (again.mode, again.metric, again.unindexed) == ("vector", "l2", 1)

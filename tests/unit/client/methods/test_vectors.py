@@ -129,8 +129,8 @@ def made() -> Checkpoint:
     }
 
 
-def at(**others: Any) -> RunnableConfig:
-    return {"configurable": {"thread_id": "t", "checkpoint_ns": "", **others}}
+def at(**entries: Any) -> RunnableConfig:
+    return {"configurable": {"thread_id": "t", "checkpoint_ns": "", **entries}}
 
 
 @pytest.fixture(params=["sync", "async"])

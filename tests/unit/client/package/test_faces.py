@@ -29,7 +29,7 @@ SERVICES = [
     "SnapshotService",
     "ThreadService",
 ]
-METHODS = [one for one in vars(methods).values() if isinstance(one, Method)]
+METHODS = [method for method in vars(methods).values() if isinstance(method, Method)]
 
 
 def members(kind: type) -> dict[str, Callable[..., Any]]:
@@ -70,9 +70,9 @@ def test_the_saver_takes_the_same_positions(ours: str, savers: str) -> None:
 def positions(method: Callable[..., Any]) -> list[tuple[str, object]]:
     """Return the parameters that may be given by position, with their defaults."""
     return [
-        (one.name, one.default)
-        for one in signature(method).parameters.values()
-        if one.kind is one.POSITIONAL_OR_KEYWORD
+        (parameter.name, parameter.default)
+        for parameter in signature(method).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
 
 

@@ -47,12 +47,12 @@ def test_allowed_types_come_back_as_objects() -> None:
     plan = Plan(steps=[Step("dig", [Colour.RED])], dueDate=date(2026, 1, 2), note={1})  # type: ignore[call-arg]
     value = {"plan": plan, "at": Place(1, 2), "level": Level.HIGH, Colour.RED: {Level.HIGH}}
 
-    found = again(value, serde)
+    actual = again(value, serde)
 
-    assert found == value
-    assert isinstance(found["plan"].steps[0], Step)
-    assert type(found["at"]) is Place
-    assert type(found["level"]) is Level
+    assert actual == value
+    assert isinstance(actual["plan"].steps[0], Step)
+    assert type(actual["at"]) is Place
+    assert type(actual["level"]) is Level
     assert form(Step("dig"), serde) == python(
         "tests.unit.client.portable.kit.Step", value={"name": "dig", "colours": []}
     )
@@ -62,12 +62,12 @@ def test_types_that_are_not_allowed_here_are_kept_as_records() -> None:
     writer = PortableSerializer(types=TYPES)
     kind, data = writer.dumps_typed({"plan": Plan(steps=[])})
 
-    found = SERDE.loads_typed((kind, data))
+    records = SERDE.loads_typed((kind, data))
 
-    assert type(found["plan"]) is Record
-    assert found["plan"]["value"] == {"steps": [], "due": None}
-    assert SERDE.dumps_typed(found) == (kind, data)
-    assert writer.loads_typed(SERDE.dumps_typed(found)) == {"plan": Plan(steps=[])}
+    assert type(records["plan"]) is Record
+    assert records["plan"]["value"] == {"steps": [], "due": None}
+    assert SERDE.dumps_typed(records) == (kind, data)
+    assert writer.loads_typed(SERDE.dumps_typed(records)) == {"plan": Plan(steps=[])}
 
 
 def test_only_classes_that_can_be_taken_apart_can_be_allowed() -> None:
@@ -116,11 +116,11 @@ def test_objects_written_by_another_language_are_validated() -> None:
     ids=json.dumps,
 )  # fmt: skip
 def test_forms_that_are_not_known_are_kept_as_they_are(shape: dict[str, Any]) -> None:
-    found = read({"held": [shape]})["held"][0]
-    assert type(found) is Record
-    assert found == shape
-    assert form([found]) == [shape]
-    assert form(HumanMessage("", additional_kwargs={"a": found}))["kwargs"][
+    record = read({"held": [shape]})["held"][0]
+    assert type(record) is Record
+    assert record == shape
+    assert form([record]) == [shape]
+    assert form(HumanMessage("", additional_kwargs={"a": record}))["kwargs"][
         "additional_kwargs"
     ] == {"a": shape}
     assert "antigravity" not in sys.modules
@@ -149,9 +149,9 @@ def test_forms_that_are_not_known_are_kept_as_they_are(shape: dict[str, Any]) ->
     ],
 )  # fmt: skip
 def test_values_written_by_javascript_are_read(shape: Any, value: Any) -> None:
-    found = read(shape)
-    assert found == value
-    assert type(found) is type(value)
+    actual = read(shape)
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_messages_of_javascript_may_leave_fields_out() -> None:
             "usage_metadata": {"total_tokens": 3},
         },
     }
-    found = read(shape)
-    assert type(found) is AIMessage
-    assert found.tool_calls == [{"name": "dig", "args": {}, "id": None}]
-    assert found.usage_metadata == {"total_tokens": 3}
-    assert again(found) == found
+    message = read(shape)
+    assert type(message) is AIMessage
+    assert message.tool_calls == [{"name": "dig", "args": {}, "id": None}]
+    assert message.usage_metadata == {"total_tokens": 3}
+    assert again(message) == message
 
 
 def test_a_moment_that_another_language_moved_keeps_its_instant() -> None:
@@ -289,9 +289,9 @@ def test_messages_of_every_class_have_a_form() -> None:
         for name in messages.__all__
         if isinstance(kind := getattr(messages, name), type) and issubclass(kind, BaseMessage)
     } - {BaseMessage, messages.BaseMessageChunk}
-    given = {"content": "", "role": "mate", "name": "n", "tool_call_id": "1", "id": "i"}
+    texts = {"content": "", "role": "mate", "name": "n", "tool_call_id": "1", "id": "i"}
     for kind in kinds:
-        fields = {name: given[name] for name in given if name in kind.model_fields}
-        found = again(kind(**fields))
-        assert type(found) is kind
-        assert found == kind(**fields)
+        fields = {name: texts[name] for name in texts if name in kind.model_fields}
+        message = again(kind(**fields))
+        assert type(message) is kind
+        assert message == kind(**fields)

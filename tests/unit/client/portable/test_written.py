@@ -77,9 +77,9 @@ def test_every_value_comes_back_equal(value: Any) -> None:
     ids=repr,
 )  # fmt: skip
 def test_rarer_values_come_back_too(value: Any) -> None:
-    found = again(value)
-    assert plain(found, exact=True) == plain(value, exact=True)
-    assert type(found) is type(value)
+    actual = again(value)
+    assert plain(actual, exact=True) == plain(value, exact=True)
+    assert type(actual) is type(value)
 
 
 def test_tuples_become_lists_except_where_they_are_hashed() -> None:
@@ -90,21 +90,21 @@ def test_an_exception_keeps_its_name_and_its_message() -> None:
     class Broken(RuntimeError):
         pass
 
-    found = again([Broken("no tusks"), KeyError("a"), PortableError("no", "TypeError")])
+    errors = again([Broken("no tusks"), KeyError("a"), PortableError("no", "TypeError")])
 
-    assert found == [
+    assert errors == [
         PortableError("no tusks", "Broken"),
         PortableError("'a'", "KeyError"),
         PortableError("no", "TypeError"),
     ]
-    assert str(found[0]) == "Broken: no tusks"
-    assert again(found) == found
+    assert str(errors[0]) == "Broken: no tusks"
+    assert again(errors) == errors
 
 
 def test_equal_sets_are_equal_bytes() -> None:
-    one, other = {0, 8}, {8, 0}
-    assert [*one] != [*other]
-    assert SERDE.dumps_typed(one) == SERDE.dumps_typed(other)
+    first, second = {0, 8}, {8, 0}
+    assert [*first] != [*second]
+    assert SERDE.dumps_typed(first) == SERDE.dumps_typed(second)
 
 
 # --- the form ------------------------------------------------------------------------------

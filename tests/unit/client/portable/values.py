@@ -131,7 +131,7 @@ def _larger(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.dictionaries(KEYS, values, max_size=3).map(Map),
         st.builds(deque, st.lists(values, max_size=3), st.none() | st.integers(3, 5)),
         LOOK_ALIKES,
-        LOOK_ALIKES.map(lambda found: {"__lc_escaped__": found}),
+        LOOK_ALIKES.map(lambda value: {"__lc_escaped__": value}),
         st.sets(HASHABLES, max_size=3),
         st.frozensets(HASHABLES, max_size=3),
         st.builds(Send, TEXTS, values),

@@ -45,14 +45,16 @@ class Expected:
         else:  # nothing says that an incarnation began of which nothing is stored
             assert manifest.ended is (self.incarnation > 1)
         assert manifest.deleted_through == self.deleted_through
-        found = {key: (one.record.seq, one.record.segment) for key, one in manifest.entries.items()}
-        assert found == self.entries
+        entries = {
+            key: (entry.record.seq, entry.record.segment) for key, entry in manifest.entries.items()
+        }
+        assert entries == self.entries
         for key, entry in manifest.entries.items():
-            assert [one.segment for one in entry.writes] == self.writes.get(key, [])
-        gaps = {(one.checkpoint_ns, one.checkpoint_id): one.reason for one in manifest.gaps}
+            assert [write.segment for write in entry.writes] == self.writes.get(key, [])
+        gaps = {(gap.checkpoint_ns, gap.checkpoint_id): gap.reason for gap in manifest.gaps}
         assert gaps == self.gaps
-        assert {one.segment for one in manifest.pins} == self.pins
-        places = {sha256: one.location.blob_id for sha256, one in manifest.members.items()}
+        assert {pin.segment for pin in manifest.pins} == self.pins
+        places = {sha256: member.location.blob_id for sha256, member in manifest.members.items()}
         assert places == self.members
         assert (manifest.setting.agent_id if manifest.setting else "") == self.agent
 
@@ -125,8 +127,10 @@ class Log:
     def fill(self, key: Key) -> None:
         """Fill a gap: with the number that the gap had, in a later run."""
         self.flush()
-        gaps = [one for run in self.runs for one in run if isinstance(one, GapRecord)]
-        gap = [one for one in gaps if (one.checkpoint_ns, one.checkpoint_id) == key][-1:]
+        gaps = [record for run in self.runs for record in run if isinstance(record, GapRecord)]
+        gap = [record for record in gaps if (record.checkpoint_ns, record.checkpoint_id) == key][
+            -1:
+        ]
         if gap and self.expected.gaps.pop(key, ""):
             self._other.append(GapRecord(*self._place(gap[0].seq), "", *key))
 
@@ -143,10 +147,10 @@ class Log:
             return
         sha256 = min(self.expected.members)
         record = next(
-            one
+            record
             for run in reversed(self.runs)
-            for one in run
-            if isinstance(one, MemberRecord) and one.location.sha256 == sha256
+            for record in run
+            if isinstance(record, MemberRecord) and record.location.sha256 == sha256
         )
         blob = f"blob {next(self._numbers)}"
         self._other.append(MemberRecord(*self._place(record.seq), _at(sha256, blob)))

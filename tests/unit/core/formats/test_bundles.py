@@ -52,16 +52,16 @@ class Rows:
     def __init__(self) -> None:
         self.values: dict[bytes, Value] = {}
 
-    def named(self, found: Value) -> bytes:
-        digest = value_digest(found)
-        self.values[digest] = found
+    def named(self, value: Value) -> bytes:
+        digest = value_digest(value)
+        self.values[digest] = value
         return digest
 
     def channel(self, draw: st.DrawFn) -> Channel:
-        found, name, version = draw(st.one_of(st.none(), values)), draw(names), draw(versions)
-        if found is None:
+        value, name, version = draw(st.one_of(st.none(), values)), draw(names), draw(versions)
+        if value is None:
             return Channel(name, version, None)
-        return Channel(name, version, self.named(found), len(found.data))
+        return Channel(name, version, self.named(value), len(value.data))
 
     def history(self, draw: st.DrawFn) -> DeltaChannel:
         seed, seeded = None, draw(st.one_of(st.none(), values))
@@ -74,19 +74,19 @@ class Rows:
             tuple(
                 DeltaWrite(
                     *(draw(texts), draw(names), draw(st.integers(-4, 99))),
-                    *(self.named(one), one.type, len(one.data)),
+                    *(self.named(value), value.type, len(value.data)),
                 )
-                for one in since
+                for value in since
             ),
         )
 
     def writes(self, draw: st.DrawFn, ns: str, checkpoint_id: str) -> Iterator[SegmentWrite]:
         slots = draw(st.lists(st.tuples(names, st.integers(-4, 99)), max_size=3, unique=True))
         for task_id, idx in slots:
-            found = draw(values)
+            value = draw(values)
             yield SegmentWrite(
-                *(ns, checkpoint_id, 0, task_id, idx, draw(texts), draw(names), found.type),
-                *(value_digest(found), len(found.data), 0, found.data),
+                *(ns, checkpoint_id, 0, task_id, idx, draw(texts), draw(names), value.type),
+                *(value_digest(value), len(value.data), 0, value.data),
             )
 
 
@@ -104,32 +104,34 @@ def closures(draw: st.DrawFn) -> Closure:
                 *(ns, checkpoint_id, 0, draw(texts)),
                 state=encode_state(
                     frame.SerializeToString(deterministic=True),
-                    {one.name: one for one in kept}.values(),
+                    {channel.name: channel for channel in kept}.values(),
                 ),
                 metadata=json.dumps({"step": draw(st.integers())}).encode(),
                 created_us=draw(st.integers(0, 2**51)),
                 label=draw(texts),
                 summary=draw(texts),
-                delta_base=encode_delta_base({one.name: one for one in since}.values()),
+                delta_base=encode_delta_base({channel.name: channel for channel in since}.values()),
                 lineage=Lineage(draw(texts), draw(texts), draw(texts)),
             )
         )
         writes += rows.writes(draw, ns, checkpoint_id)
-    found = Segment(
+    segment = Segment(
         *("t", 0, 0, 0, 0),
         tuple(checkpoints),
         tuple(writes),
         tuple(
-            SegmentValue(digest, one.type, len(one.data), 0, one.data)
-            for digest, one in sorted(rows.values.items(), key=lambda item: item[0])
+            SegmentValue(digest, value.type, len(value.data), 0, value.data)
+            for digest, value in sorted(rows.values.items(), key=lambda item: item[0])
         ),
         handoff=draw(st.sampled_from(places)),
     )
-    return Closure(CheckpointKey("t", *(found.handoff or ("", ""))), found)
+    return Closure(CheckpointKey("t", *(segment.handoff or ("", ""))), segment)
 
 
 def simple(*kept: SegmentValue) -> Closure:
-    channels = [Channel(str(number), 1, one.digest, one.size) for number, one in enumerate(kept)]
+    channels = [
+        Channel(str(number), 1, value.digest, value.size) for number, value in enumerate(kept)
+    ]
     row = SegmentCheckpoint("", "c1", 0, "", encode_state(b"", channels), b"{}", 1)
     return Closure(
         CheckpointKey("t", "", "c1"),
@@ -194,8 +196,8 @@ def test_values_in_a_bundle_may_be_patches() -> None:
         checkpoints=(checkpoint("c1", 0, state=channel_state(PATCHED.digest, PATCHED.size)),),
         values=(PATCHED, PLAIN),
     )
-    found = decode_bundle(encode_segment(made), "b").segment.values
-    whole = {one.digest: (one.type, one.size, one.encoding, one.data) for one in found}
+    values = decode_bundle(encode_segment(made), "b").segment.values
+    whole = {value.digest: (value.type, value.size, value.encoding, value.data) for value in values}
     assert whole[PATCHED.digest] == (OTHER.type, len(OTHER.data), 0, OTHER.data)
 
 
@@ -285,8 +287,8 @@ def framed(**fields: object) -> Segment:
     return one(state=frame.SerializeToString())
 
 
-def based(*found: DeltaChannel) -> Segment:
-    return one(delta_base=encode_delta_base(found))
+def based(*channels: DeltaChannel) -> Segment:
+    return one(delta_base=encode_delta_base(channels))
 
 
 def test_values_within_the_limits_of_a_save_pass() -> None:

@@ -78,7 +78,7 @@ def test_the_order_of_records_decides_only_between_equals(
         places[same] = places.get(same, -1) + 1
         numbered.append((places[same], record))
     shuffler.shuffle(numbered)
-    numbered.sort(key=lambda one: one[0])  # of equals the older one stays before the later one
+    numbered.sort(key=lambda pair: pair[0])  # of equals the older one stays before the later one
     assert fold("t", [record for _, record in numbered]) == expected
 
 
@@ -92,7 +92,7 @@ def test_records_merged_in_any_way_fold_to_the_same(log: Log, data: st.DataObjec
         last = data.draw(st.integers(first + 1, len(runs) - 1))
         merged = live(joined(runs[first : last + 1]))
         if first == 0:
-            merged = [one for one in merged if not one.passing]
+            merged = [record for record in merged if not record.passing]
         runs[first : last + 1] = [merged]
         assert fold("t", joined(runs)) == expected
 
@@ -113,7 +113,7 @@ def checkpoint(seq: int, segment: object, **changes: object) -> CheckpointRecord
 
 def stored(segment: object, blob_id: str, *needs: object) -> MemberRecord:
     location = BlobLocation(sha(segment), 1, blob_id, "")
-    return MemberRecord("t", 1, 1, 1, location, needs=tuple(sha(one) for one in needs))
+    return MemberRecord("t", 1, 1, 1, location, needs=tuple(sha(need) for need in needs))
 
 
 def folded(*records: Record) -> Manifest:

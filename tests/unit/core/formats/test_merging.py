@@ -65,48 +65,48 @@ def change(log: Log, chance: random.Random) -> None:
 async def test_manifests_stay_what_was_flushed_however_runs_are_merged(seed: int) -> None:
     chance = random.Random(seed)
     logs = [Log(f"t{number}") for number in range(6)]
-    taken = [0] * len(logs)
+    run_counts = [0] * len(logs)
     tenant = Tenant()
     unfinished = 0
     for number in range(250):
         flushed: list[Record] = []
         for place in chance.sample(range(len(logs)), chance.randint(0, 3)):
             log = logs[place]
-            while len(log.runs) == taken[place]:
+            while len(log.runs) == run_counts[place]:
                 change(log, chance)
                 log.flush()
             # A thread that flushed more than once meanwhile stores that with the next flushes.
-            flushed += log.runs[taken[place]]
-            taken[place] += 1
+            flushed += log.runs[run_counts[place]]
+            run_counts[place] += 1
         await tenant.flush(flushed)
         unfinished += bool(tenant.runs.merges)
         if number % 25 == 0:
-            await compare(tenant, logs, taken)
+            await compare(tenant, logs, run_counts)
     for place, log in enumerate(logs):
-        for run in log.runs[taken[place] :]:
+        for run in log.runs[run_counts[place] :]:
             await tenant.flush(run)
     await compare(tenant, logs, [len(log.runs) for log in logs])
     for log in logs:
-        found = await read_thread(tenant.runs, log.thread_id, tenant.members.fetch)
-        log.expected.matches(fold(log.thread_id, found))
+        records = await read_thread(tenant.runs, log.thread_id, tenant.members.fetch)
+        log.expected.matches(fold(log.thread_id, records))
     assert unfinished > 50
     assert len(tenant.runs.levels) > 2
 
 
-async def compare(tenant: Tenant, logs: list[Log], taken: list[int]) -> None:
+async def compare(tenant: Tenant, logs: list[Log], run_counts: list[int]) -> None:
     """Compare what is read with what was flushed, thread by thread and side by side."""
     together = {
-        thread_id: fold(thread_id, found)
-        async for thread_id, found in read_threads(tenant.runs, tenant.members.fetch)
+        thread_id: fold(thread_id, records)
+        async for thread_id, records in read_threads(tenant.runs, tenant.members.fetch)
     }
-    for log, flushed in zip(logs, taken, strict=True):
-        expected = fold(log.thread_id, [one for run in log.runs[:flushed] for one in run])
-        found = await read_thread(tenant.runs, log.thread_id, tenant.members.fetch)
-        assert fold(log.thread_id, found) == expected
+    for log, flushed in zip(logs, run_counts, strict=True):
+        expected = fold(log.thread_id, [record for run in log.runs[:flushed] for record in run])
+        records = await read_thread(tenant.runs, log.thread_id, tenant.members.fetch)
+        assert fold(log.thread_id, records) == expected
         if log.thread_id in together:
             assert together[log.thread_id] == expected
         else:
-            assert not found
+            assert not records
 
 
 def live_runs(tenant: Tenant) -> int:
@@ -124,7 +124,7 @@ async def test_live_runs_and_rewritten_bytes_are_bounded_over_hundreds_of_flushe
     for number in range(flushes):
         many = burst if number % 100 < 8 else 1
         records: list[Record] = [
-            saved(f"t{chance.randrange(400):03}", number * 100 + one) for one in range(many)
+            saved(f"t{chance.randrange(400):03}", number * 100 + index) for index in range(many)
         ]
         await tenant.flush(records)
         size = tenant.runs.levels[0][-1].plain_bytes
@@ -139,8 +139,8 @@ async def test_live_runs_and_rewritten_bytes_are_bounded_over_hundreds_of_flushe
     assert levels <= 4  # they would be 5 after 8 ** 4 flushes
     assert live_runs(tenant) <= 2 * FAN_OUT * levels
     assert rewritten <= levels * written
-    found = [one async for one in read_threads(tenant.runs, tenant.members.fetch)]
-    assert sum(len(records) for _, records in found) == sum(
+    threads = [thread async for thread in read_threads(tenant.runs, tenant.members.fetch)]
+    assert sum(len(records) for _, records in threads) == sum(
         burst if number % 100 < 8 else 1 for number in range(flushes)
     )
 
@@ -274,7 +274,7 @@ async def test_nothing_is_left_of_ended_threads_and_the_others_say_the_same() ->
     members = tenant.members
     before = {name: records async for name, records in read_threads(tenant.runs, members.fetch)}
     ended = {
-        name: EndRecord(name, max(one.incarnation for one in before[name]), 1, 9999, "")
+        name: EndRecord(name, max(record.incarnation for record in before[name]), 1, 9999, "")
         for name in ("t05", "t39", "often", "u3")
     }
     old = [ref.location.sha256 for ref in tenant.runs.oldest_first()]
@@ -286,7 +286,7 @@ async def test_nothing_is_left_of_ended_threads_and_the_others_say_the_same() ->
     after = {name: records async for name, records in read_threads(runs, members.fetch)}
     for name, records in before.items():
         if name in ended:
-            assert all(isinstance(one, EndRecord) for one in after.get(name, ()))
+            assert all(isinstance(record, EndRecord) for record in after.get(name, ()))
         else:
             assert after[name] == records
     kept = {

@@ -142,7 +142,7 @@ def test_a_stored_manifest_has_its_records_and_settles_them() -> None:
     document = json.loads(data)
     assert document["kind"] == "manifest"
     assert document["tenant"] == 'ten"records":[]ant'
-    assert [one["kind"] for one in document["records"]] == ["member", "checkpoint"]
+    assert [record["kind"] for record in document["records"]] == ["member", "checkpoint"]
     read = decode_manifest(data, "b")
     assert read.entries[("", "c9")].record == KEPT
     assert read.members[sha("m")].location.blob_id == "b"

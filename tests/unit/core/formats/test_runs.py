@@ -132,17 +132,19 @@ async def test_any_records_come_back_in_order(chosen: list[Record]) -> None:
     if ref is None:
         assert not chosen
         return
-    found = await read(settled_ref(ref, "put 0"), members)
+    actual = await read(settled_ref(ref, "put 0"), members)
     in_quilt = [
-        replace(one, location=replace(one.location, blob_id=one.location.blob_id or "put 0"))
-        if isinstance(one, MemberRecord)
-        else one
-        for one in chosen
+        replace(
+            record, location=replace(record.location, blob_id=record.location.blob_id or "put 0")
+        )
+        if isinstance(record, MemberRecord)
+        else record
+        for record in chosen
     ]
-    assert sorted(line_of(one).stored for one in found) == sorted(
-        line_of(one).stored for one in in_quilt
+    assert sorted(line_of(record).stored for record in actual) == sorted(
+        line_of(record).stored for record in in_quilt
     )
-    positions = [position(one) for one in found]
+    positions = [position(record) for record in actual]
     assert positions == sorted(positions)
 
 
@@ -184,9 +186,9 @@ def test_the_end_of_an_incarnation_comes_first_in_its_thread() -> None:
 async def test_a_member_in_this_quilt_is_in_the_blob_of_the_run() -> None:
     member = MemberRecord("t", 1, 1, 1, BlobLocation(sha("m"), 3, "", "x"))
     ref, members = stored_run(member)
-    [found] = await read(ref, members)
-    assert isinstance(found, MemberRecord)
-    assert found.location.blob_id == "put 0"
+    [record] = await read(ref, members)
+    assert isinstance(record, MemberRecord)
+    assert record.location.blob_id == "put 0"
 
 
 # --- what is refused -------------------------------------------------------------------
@@ -302,4 +304,4 @@ def test_pages_have_about_the_size_of_their_bound() -> None:
     sizes = [sum(len(line.stored) for line in page_lines(data, page, "b")) for page in pages]
     assert len(pages) > 3
     assert all(runs.PAGE_BYTES * 0.9 < size < runs.PAGE_BYTES * 1.1 for size in sizes[:-1])
-    assert all(one.last < other.first for one, other in itertools.pairwise(pages))
+    assert all(page.last < next_page.first for page, next_page in itertools.pairwise(pages))

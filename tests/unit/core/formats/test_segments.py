@@ -68,17 +68,17 @@ deltas = st.builds(
 
 @st.composite
 def segments(draw: st.DrawFn) -> Segment:
-    values = draw(st.lists(names.map(value), max_size=4, unique_by=lambda one: one.digest))
-    elsewhere = [sha(one) for one in draw(st.lists(names, max_size=4, unique=True))]
-    known = [one.digest for one in values] + elsewhere
+    values = draw(st.lists(names.map(value), max_size=4, unique_by=lambda value: value.digest))
+    elsewhere = [sha(name) for name in draw(st.lists(names, max_size=4, unique=True))]
+    known = [value.digest for value in values] + elsewhere
     digests = st.lists(st.sampled_from(known), max_size=4) if known else st.just([])
     ids = draw(st.lists(names, max_size=4, unique=True))
-    bases = [draw(st.lists(deltas, max_size=2, unique_by=lambda one: one.name)) for _ in ids]
+    bases = [draw(st.lists(deltas, max_size=2, unique_by=lambda delta: delta.name)) for _ in ids]
     patches = [
         value(f"patch {number}", encoding=2, keyframe=digest)
         for number, digest in enumerate(draw(digests))
     ]
-    needed = elsewhere + [one for base in bases for delta in base for one in delta.digests]
+    needed = elsewhere + [digest for base in bases for delta in base for digest in delta.digests]
     return Segment(
         thread_id=draw(names),
         incarnation=draw(numbers),
@@ -268,12 +268,12 @@ def test_contradictions_are_refused(made: Segment, problem: str) -> None:
 
 
 def test_more_members_than_four_are_neither_written_nor_read() -> None:
-    others = tuple(member(place(number), [sha(number)]) for number in range(MAX_MEMBERS + 1))
+    members = tuple(member(place(number), [sha(number)]) for number in range(MAX_MEMBERS + 1))
     with pytest.raises(ValueError, match="names 5 others"):
-        encode_segment(segment(members=others))
+        encode_segment(segment(members=members))
     message = segment_pb2.ThreadSegment(thread_id="t")
-    for other in others:
-        message.members.add(digests=b"".join(other.prefixes)).location.sha256 = sha("x")
+    for named_member in members:
+        message.members.add(digests=b"".join(named_member.prefixes)).location.sha256 = sha("x")
     with pytest.raises(Refusal, match="more than 4 members"):
         decode_segment(stored(message.SerializeToString()), "b")
 
@@ -286,7 +286,7 @@ def test_a_write_is_never_stored_as_a_patch() -> None:
 def test_a_needed_value_is_found_in_the_segment_or_in_the_member_that_holds_it() -> None:
     made = segment()
     needed = digests_of(made.checkpoints[0], "b")
-    assert needed == {one.digest for one in made.values} | {sha("far")}
+    assert needed == {value.digest for value in made.values} | {sha("far")}
 
 
 def test_a_bundle_holds_its_checkpoint_and_needs_no_other() -> None:
@@ -301,7 +301,7 @@ def test_a_bundle_holds_its_checkpoint_and_needs_no_other() -> None:
 
 
 @untimed
-@given(st.lists(deltas, max_size=3, unique_by=lambda one: one.name).map(tuple))
+@given(st.lists(deltas, max_size=3, unique_by=lambda delta: delta.name).map(tuple))
 def test_a_delta_base_comes_back(channels: tuple[DeltaChannel, ...]) -> None:
     assert decode_delta_base(encode_delta_base(channels), "b") == channels
 

@@ -111,7 +111,7 @@ def test_a_value_whose_text_is_too_large_shows_its_size(value: Value) -> None:
 def test_json_for_which_there_is_no_room_is_not_parsed(
     monkeypatch: pytest.MonkeyPatch, left: int, text: bytes
 ) -> None:
-    def parse(*given: object, **named: object) -> None:
+    def parse(*arguments: object, **named: object) -> None:
         raise AssertionError("parsed")
 
     monkeypatch.setattr(json, "loads", parse)
@@ -266,13 +266,13 @@ def written(name: str, value: Value) -> Write:
 
 
 def test_a_checkpoint_keeps_everything_but_its_values() -> None:
-    value, asked = Value("msgpack", packed({1: 2})), Value("msgpack", packed(["go?"]))
+    value, question = Value("msgpack", packed({1: 2})), Value("msgpack", packed(["go?"]))
     frame = checkpoint_pb2.CheckpointState(schema_version=4, ts="now")
     frame.extras["more"].CopyFrom(value_pb2.Value(type="msgpack", data=packed(b"x")))
     loaded = Checkpoint(
         entry(),
         State(frame.SerializeToString(), (channel("full", value), channel("empty", None))),
-        (written("__interrupt__", asked),),
+        (written("__interrupt__", question),),
     )
     shown = checkpoint_view(loaded)
     assert shown.entry == loaded.entry

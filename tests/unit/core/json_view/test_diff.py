@@ -40,12 +40,12 @@ def side(values: Mapping[str, Any]) -> Side:
 
 def compared(before: Any, after: Any, most: int = 1000) -> list[tuple[Any, ...]]:
     """Return (kind, path, before, after) of the changes between two values of a channel."""
-    found = diff(side({"c": before}), side({"c": after}), most)
-    assert not found.truncated
-    return changes_of(found)
+    difference = diff(side({"c": before}), side({"c": after}), most)
+    assert not difference.truncated
+    return changes_of(difference)
 
 
-def changes_of(found: Diff) -> list[tuple[Any, ...]]:
+def changes_of(difference: Diff) -> list[tuple[Any, ...]]:
     return [
         (
             change.kind,
@@ -53,7 +53,7 @@ def changes_of(found: Diff) -> list[tuple[Any, ...]]:
             json.loads(change.before) if change.before is not None else None,
             json.loads(change.after) if change.after is not None else None,
         )
-        for change in found.changes
+        for change in difference.changes
     ]
 
 
@@ -61,12 +61,12 @@ def changes_of(found: Diff) -> list[tuple[Any, ...]]:
 
 
 def test_channels_come_by_name() -> None:
-    found = diff(
+    difference = diff(
         side({"z": 1, "gone": [1], "same": {"a": 1}, "b": None}),
         side({"new": "x", "same": {"a": 1}, "z": 2, "b": False}),
         10,
     )
-    assert [dataclasses.astuple(change) for change in found.changes] == [
+    assert [dataclasses.astuple(change) for change in difference.changes] == [
         (CHANGED, "b", "", "null", "false"),
         (REMOVED, "gone", "", "[1]", None),
         (ADDED, "new", "", None, '"x"'),
@@ -89,8 +89,8 @@ def test_equal_digests_are_not_looked_into() -> None:
 def test_another_encoding_of_the_same_is_no_change() -> None:
     thing = {"a": [1, 2.5, {"$b": None}], "c": {}}
     packed = Value("msgpack", ormsgpack.packb({"c": {}, "a": thing["a"]}))
-    found = diff(Side([stored("c", as_json(thing))], {}), Side([stored("c", packed)], {}), 10)
-    assert found == Diff((), truncated=False)
+    difference = diff(Side([stored("c", as_json(thing))], {}), Side([stored("c", packed)], {}), 10)
+    assert difference == Diff((), truncated=False)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_another_encoding_of_the_same_is_no_change() -> None:
     ids=["opaque", "too deep", "malformed"],
 )
 def test_values_that_the_view_leaves_out_differ_as_a_whole(before: Value, after: Value) -> None:
-    found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    ((kind, path, first, second),) = changes_of(found)
+    difference = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
+    ((kind, path, first, second),) = changes_of(difference)
     assert (kind, path) == (CHANGED, "")
     assert first == second
 
@@ -150,11 +150,11 @@ def extension(name: str, fields: Any) -> Value:
 
 def test_extensions_of_one_type_are_compared_inside() -> None:
     before, after = extension("N", {"a": 1, "b": 2}), extension("N", {"a": 1, "b": 3})
-    found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    assert changes_of(found) == [(CHANGED, "/b", 2, 3)]
+    difference = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
+    assert changes_of(difference) == [(CHANGED, "/b", 2, 3)]
     other = extension("O", {"a": 1, "b": 2})
-    found = diff(Side([stored("c", before)], {}), Side([stored("c", other)], {}), 10)
-    assert changes_of(found) == [
+    difference = diff(Side([stored("c", before)], {}), Side([stored("c", other)], {}), 10)
+    assert changes_of(difference) == [
         (CHANGED, "", {"$type": "m.N", "a": 1, "b": 2}, {"$type": "m.O", "a": 1, "b": 2})
     ]
 
@@ -162,8 +162,8 @@ def test_extensions_of_one_type_are_compared_inside() -> None:
 def test_a_map_with_odd_keys_is_compared_whole() -> None:
     before = Value("msgpack", ormsgpack.packb({1: 1, 2: 2}, option=ormsgpack.OPT_NON_STR_KEYS))
     after = Value("msgpack", ormsgpack.packb({1: 1, 2: 3}, option=ormsgpack.OPT_NON_STR_KEYS))
-    found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    assert changes_of(found) == [
+    difference = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
+    assert changes_of(difference) == [
         (CHANGED, "", {"$map": [[1, 1], [2, 2]]}, {"$map": [[1, 1], [2, 3]]})
     ]
 
@@ -237,8 +237,8 @@ def test_no_more_changes_than_asked_are_returned() -> None:
 
 def test_texts_are_cut_between_characters() -> None:
     text = "é" * MAX_TEXT
-    found = diff(side({"c": text}), side({}), 1)
-    before = found.changes[0].before
+    difference = diff(side({"c": text}), side({}), 1)
+    before = difference.changes[0].before
     assert before is not None
     # One byte of quotation, then whole characters of two bytes.
     assert before == '"' + "é" * ((MAX_TEXT - 1) // 2)
@@ -246,23 +246,26 @@ def test_texts_are_cut_between_characters() -> None:
 
 def test_a_long_value_is_compared_whole() -> None:
     long = ["x" * MAX_WALKED]
-    found = diff(side({"c": [*long, 1]}), side({"c": [*long, 2]}), 10)
-    assert [(change.kind, change.path) for change in found.changes] == [(CHANGED, "")]
-    found = diff(side({"c": {"b": long, "a": 1}}), side({"c": {"a": 1, "b": long}}), 10)
-    assert found == Diff((), truncated=False)
+    difference = diff(side({"c": [*long, 1]}), side({"c": [*long, 2]}), 10)
+    assert [(change.kind, change.path) for change in difference.changes] == [(CHANGED, "")]
+    difference = diff(side({"c": {"b": long, "a": 1}}), side({"c": {"a": 1, "b": long}}), 10)
+    assert difference == Diff((), truncated=False)
 
 
 def test_values_too_large_for_one_checkpoint_are_compared_whole() -> None:
     size = MAX_CHECKPOINT_TEXT // 18
     names = [f"{number:02}" for number in range(10)]
-    found = diff(
+    difference = diff(
         side({name: {"x": "x" * size, "n": 1} for name in names}),
         side({name: {"x": "x" * size, "n": 2} for name in names}),
         100,
     )
-    assert [change.channel for change in found.changes] == names
-    assert found.changes[0].before == json.dumps({"x": "x" * size, "n": 1}).replace(" ", "")[:4096]
-    assert json.loads(found.changes[-1].after or "")["$problem"] == "too_large"
+    assert [change.channel for change in difference.changes] == names
+    assert (
+        difference.changes[0].before
+        == json.dumps({"x": "x" * size, "n": 1}).replace(" ", "")[:4096]
+    )
+    assert json.loads(difference.changes[-1].after or "")["$problem"] == "too_large"
 
 
 def test_an_answer_is_bounded_however_many_changes_were_asked(
@@ -270,8 +273,8 @@ def test_an_answer_is_bounded_however_many_changes_were_asked(
 ) -> None:
     monkeypatch.setattr(differences, "_MAX_ANSWER", 20_000)
     before = side({f"c{number}": "x" * 5000 for number in range(10)})
-    found = diff(before, side({}), 1000)
-    assert (len(found.changes), found.truncated) == (4, True)
+    difference = diff(before, side({}), 1000)
+    assert (len(difference.changes), difference.truncated) == (4, True)
 
 
 def test_a_path_is_spelled_only_where_something_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,8 +309,8 @@ def history(seed: Any, *writes: Any) -> DeltaHistory:
     return DeltaHistory("d", stored("d", as_json(seed)) if seed is not None else None, made)
 
 
-def rebuilt(found: DeltaHistory) -> Side:
-    return Side([stored("d", None)], {"d": found})
+def rebuilt(history: DeltaHistory) -> Side:
+    return Side([stored("d", None)], {"d": history})
 
 
 def test_delta_channels_are_compared_by_seed_and_writes() -> None:

@@ -236,9 +236,9 @@ def test_messages_and_interrupts_show_their_fields() -> None:
     message = view_of([HumanMessage("hello", id="1")])[0]
     assert message["$type"] == "langchain_core.messages.human.HumanMessage"
     assert (message["content"], message["type"], message["id"]) == ("hello", "human", "1")
-    asked = view_of(Interrupt(value={"question": "go?"}, id="i"))
-    assert asked["$type"] == "langgraph.types.Interrupt"
-    assert (asked["value"], asked["id"]) == ({"question": "go?"}, "i")
+    interrupt = view_of(Interrupt(value={"question": "go?"}, id="i"))
+    assert interrupt["$type"] == "langgraph.types.Interrupt"
+    assert (interrupt["value"], interrupt["id"]) == ({"question": "go?"}, "i")
 
 
 def test_an_array_of_numpy_shows_its_shape_and_bytes() -> None:

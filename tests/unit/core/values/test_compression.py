@@ -66,8 +66,8 @@ def test_threads_pack_side_by_side() -> None:
     values = [TEXT[number : number + 20_000] for number in range(200)]
     with ThreadPoolExecutor(4) as threads:
         packed = list(threads.map(compress, values))
-    for value, one in zip(values, packed, strict=True):
-        assert unpack(one.encoding, one.data, len(value), None, MAX) == value
+    for value, packed_value in zip(values, packed, strict=True):
+        assert unpack(packed_value.encoding, packed_value.data, len(value), None, MAX) == value
 
 
 def test_sizes_are_checked_before_anything_is_unpacked() -> None:

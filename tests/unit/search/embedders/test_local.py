@@ -77,10 +77,10 @@ async def test_several_may_embed_at_once_and_no_loop_is_blocked(embedder: LocalE
 @NEEDS_MODEL
 async def test_the_model_finds_what_is_meant() -> None:
     embedder = LocalEmbedder(CACHE)
-    asked, bread, ferry = as_array(
+    question, bread, ferry = as_array(
         await embedder.embed(["Why was the loaf so flat?", "The dough did not rise.", "A ferry."])
     )
-    assert asked @ bread > asked @ ferry
+    assert question @ bread > question @ ferry
     await embedder.close()
 
 

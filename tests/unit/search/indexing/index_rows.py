@@ -54,19 +54,21 @@ class Rows(IndexRows):
         self.takes += 1
         await self.report()
         self.before_take(())
-        some = tuple(self.waiting[:limit])
+        batch = tuple(self.waiting[:limit])
         advances = tuple(
             Advance(
                 thread,
                 TENANT,
                 f"t{thread}",
                 self.watermarks.get(thread, 0),
-                through := max(one.seq for one in some if one.thread == thread),
+                through := max(
+                    checkpoint.seq for checkpoint in batch if checkpoint.thread == thread
+                ),
                 through,
             )
-            for thread in {one.thread: None for one in some}
+            for thread in {checkpoint.thread: None for checkpoint in batch}
         )
-        return Stretch(some, advances, complete=len(some) == len(self.waiting))
+        return Stretch(batch, advances, complete=len(batch) == len(self.waiting))
 
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
         """Store all or nothing."""
@@ -77,14 +79,21 @@ class Rows(IndexRows):
             self.batches.append(len(made))
         for advance in stretch.advances:
             self.watermarks[advance.thread] = advance.through
-        self.waiting = [one for one in self.waiting if one.seq > self.watermarks.get(one.thread, 0)]
+        self.waiting = [
+            checkpoint
+            for checkpoint in self.waiting
+            if checkpoint.seq > self.watermarks.get(checkpoint.thread, 0)
+        ]
         await self.report()
         return len(made)
 
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the greatest that waits of each thread."""
-        mine = [one for one in self.waiting if one.tenant == tenant]
-        return {one.thread: one.seq for one in sorted(mine, key=lambda one: one.seq)}
+        mine = [checkpoint for checkpoint in self.waiting if checkpoint.tenant == tenant]
+        return {
+            checkpoint.thread: checkpoint.seq
+            for checkpoint in sorted(mine, key=lambda checkpoint: checkpoint.seq)
+        }
 
     def is_damaged(self, thread: int, seq: int) -> bool:
         """Return that no thread is."""
@@ -92,12 +101,12 @@ class Rows(IndexRows):
 
     async def backlog(self) -> list[IndexBacklog]:
         """Count what waits."""
-        tenants = {one.tenant: None for one in self.waiting}
+        tenants = {checkpoint.tenant: None for checkpoint in self.waiting}
         return [
             IndexBacklog(
                 tenant,
-                sum(one.tenant == tenant for one in self.waiting),
-                min(one.seq for one in self.waiting if one.tenant == tenant),
+                sum(checkpoint.tenant == tenant for checkpoint in self.waiting),
+                min(checkpoint.seq for checkpoint in self.waiting if checkpoint.tenant == tenant),
             )
             for tenant in tenants
         ]

@@ -91,8 +91,8 @@ class Kit:
 def refusing(*texts: str, retry_after_s: float | None = None) -> Callable[[Sequence[str]], None]:
     """Fail if one of some texts is to be embedded; without texts, always."""
 
-    def before(asked: Sequence[str]) -> None:
-        if not texts or set(texts) & set(asked):
+    def before(batch: Sequence[str]) -> None:
+        if not texts or set(texts) & set(batch):
             raise EmbedderError("no", retry_after_s)
 
     return before
@@ -267,7 +267,7 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
         kit.add(11)
         embedding.wake()
         await kit.until_embedded(3, 4, 5, 6, 8, 9, 10, 11)
-        asked = [call for call in kit.embedder.calls if call != [PROBE]]
+        calls = [call for call in kit.embedder.calls if call != [PROBE]]
         while kit.seconds < 3 * embedding_module.REFUSED_RETRY_S:
             kit.seconds += embedding_module.REFUSED_RETRY_S
             embedding.wake()
@@ -276,7 +276,7 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
         kit.seconds += embedding_module.REFUSED_RETRY_S
         embedding.wake()
         await kit.until_embedded(*range(1, 12))
-        assert asked != kit.embedder.calls
+        assert calls != kit.embedder.calls
     reported = [record.getMessage() for record in caplog.records]
     assert [text for text in reported if "refuses" in text] == [
         f"the embedder refuses the text of document {number}; search by meaning does not find its "

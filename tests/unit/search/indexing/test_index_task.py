@@ -100,7 +100,7 @@ def refusing(*numbers: int, error: Exception | None = None) -> Callable[[Sequenc
     """Fail whenever one of some checkpoints is to be stored."""
 
     def before_store(documents: Sequence[Document]) -> None:
-        if {one.number for one in documents} & set(numbers):
+        if {document.number for document in documents} & set(numbers):
             raise error or ValueError("it cannot be stored")
 
     return before_store
@@ -156,9 +156,9 @@ async def test_a_search_waits_only_for_changes_logged_before_it() -> None:
     kit.rows.before_store = work
     async with kit.running(PATIENT, hold=True) as task:
         await asyncio.wait_for(kit.paused.wait(), 30)
-        asked = [one.number for one in kit.rows.waiting if one.thread == 1]
+        numbers = [checkpoint.number for checkpoint in kit.rows.waiting if checkpoint.thread == 1]
         assert await asyncio.gather(*(task.catch_up(TENANT) for _ in range(5))) == [0] * 5
-        assert set(asked) <= set(indexed(kit.rows))
+        assert set(numbers) <= set(indexed(kit.rows))
         await asyncio.wait_for(kit.paused.wait(), 30)
         assert kit.rows.waiting
     assert kit.pauses.count(3.0) >= 1
@@ -169,9 +169,9 @@ async def test_a_batch_that_ends_while_a_search_asks_how_far_the_logs_are_counts
     now = kit.rows.now
 
     async def late(tenant: str) -> dict[int, int]:
-        found = await now(tenant)
+        seqs = await now(tenant)
         await kit.rows.until(lambda: not kit.rows.waiting)
-        return found
+        return seqs
 
     release = asyncio.Event()
     take = kit.rows.take
@@ -310,7 +310,7 @@ async def test_a_state_that_cannot_be_made_searchable_is_found_by_its_summary(
     kit = kit_of(1, 2)
     async with kit.running():
         await kit.rows.until(lambda: not kit.rows.waiting)
-    assert [(one.body, one.truncated) for one in kit.rows.stored] == [("", True)] * 2
+    assert [(document.body, document.truncated) for document in kit.rows.stored] == [("", True)] * 2
     reported = [
         record.getMessage() for record in caplog.records if record.name == indexing.__name__
     ]
@@ -333,7 +333,7 @@ async def test_a_document_records_whether_text_was_left_out() -> None:
     )
     async with kit.running():
         await kit.rows.until(lambda: not kit.rows.waiting)
-    assert [one.truncated for one in kit.rows.stored] == [False, True, True, False]
+    assert [document.truncated for document in kit.rows.stored] == [False, True, True, False]
 
 
 async def test_stopping_finishes_the_batch_under_way_and_leaves_the_rest() -> None:
@@ -387,12 +387,12 @@ async def test_the_backlog_is_measured() -> None:
 
         kit.rows.before_store = work
         await asyncio.wait_for(kit.paused.wait(), 30)
-        readings = {one.tenant: one for one in task.backlog.values()}
+        readings = {backlog.tenant: backlog for backlog in task.backlog.values()}
         assert readings[TENANT].checkpoints == 100 - BATCH
         assert readings[TENANT].since_us == BATCH + 1
         assert readings["other"].checkpoints == 10
         assert await task.catch_up(TENANT) == await task.catch_up("other") == 0
-        assert {one.checkpoints for one in task.backlog.values()} == {0}
+        assert {backlog.checkpoints for backlog in task.backlog.values()} == {0}
     data = reader.get_metrics_data()
     assert data is not None
     points = {

@@ -35,46 +35,46 @@ def test_a_short_value_is_not_changed(kind: Any) -> None:
 @KINDS
 def test_an_array_keeps_its_last_items(kind: Any) -> None:
     items = [f"item {number}" for number in range(1000)]
-    found = kept(kind(items), 500)
-    assert 30 < len(found) < 60
-    assert found == items[-len(found) :]
+    part = kept(kind(items), 500)
+    assert 30 < len(part) < 60
+    assert part == items[-len(part) :]
 
 
 @KINDS
 def test_a_text_keeps_its_end(kind: Any) -> None:
     text = " ".join(f"wörd {number}" for number in range(1000))
-    found = kept(kind(text), 500)
-    assert 300 < len(found.encode()) <= 500
-    assert text.endswith(found)
+    part = kept(kind(text), 500)
+    assert 300 < len(part.encode()) <= 500
+    assert text.endswith(part)
 
 
 @KINDS
 def test_the_last_item_is_shortened_if_it_alone_is_too_long(kind: Any) -> None:
     text = " ".join(f"word {number}" for number in range(1000))
-    [found] = kept(kind(["first", text]), 500)
-    assert text.endswith(found)
+    [part] = kept(kind(["first", text]), 500)
+    assert text.endswith(part)
 
 
 @KINDS
 def test_an_object_keeps_its_members_each_shortened(kind: Any) -> None:
     thing = {"title": "A tusk", "log": ["line"] * 1000, "notes": "word " * 1000, "done": True}
-    found = kept(kind(thing), 1000)
-    assert list(found) == list(thing)
-    assert (found["title"], found["done"]) == ("A tusk", True)
-    assert len(found["log"]) > 40
-    assert len(found["notes"]) > 150
+    part = kept(kind(thing), 1000)
+    assert list(part) == list(thing)
+    assert (part["title"], part["done"]) == ("A tusk", True)
+    assert len(part["log"]) > 40
+    assert len(part["notes"]) > 150
 
 
 def test_messages_of_langchain_stay_messages() -> None:
     messages = [HumanMessage(f"Question {number}", id=f"h-{number}") for number in range(100)]
     last = AIMessage("word " * 2000, id="a-1")
-    found = kept(stored([*messages, last]), 2000)
-    assert [one["$type"].rpartition(".")[2] for one in found] == ["AIMessage"]
-    assert found[0]["content"].endswith("word word ")
-    assert found[0]["id"] == "a-1"
-    found = kept(stored([last, *messages]), 2000)
-    assert found[-1]["content"] == "Question 99"
-    assert len(found) > 3
+    kept_messages = kept(stored([*messages, last]), 2000)
+    assert [message["$type"].rpartition(".")[2] for message in kept_messages] == ["AIMessage"]
+    assert kept_messages[0]["content"].endswith("word word ")
+    assert kept_messages[0]["id"] == "a-1"
+    kept_messages = kept(stored([last, *messages]), 2000)
+    assert kept_messages[-1]["content"] == "Question 99"
+    assert len(kept_messages) > 3
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_no_bytes_make_it_fail(value: Value, maximum: int) -> None:
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 300))
 def test_no_share_is_more_than_is_wanted_or_there(sizes: list[int], room: int) -> None:
-    found = shares(sizes, room)
-    assert all(0 <= share <= size for share, size in zip(found, sizes, strict=True))
-    assert sum(found) <= room
+    allotted = shares(sizes, room)
+    assert all(0 <= share <= size for share, size in zip(allotted, sizes, strict=True))
+    assert sum(allotted) <= room
     if sum(sizes) <= room:
-        assert found == sizes
+        assert allotted == sizes
 
 
 def test_values_of_one_type_are_joined() -> None:

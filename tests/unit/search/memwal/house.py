@@ -267,9 +267,11 @@ class House:
         """Save checkpoints with summaries, indexed, and say so to the delivery."""
         with self.disk.engine.begin() as connection:
             first = connection.execute(select(func.count()).select_from(memories)).scalar_one() + 1
-            rows = [_rows(tenant, *one) for one in enumerate(summaries, first)]
+            rows = [
+                _rows(tenant, *numbered_summary) for numbered_summary in enumerate(summaries, first)
+            ]
             for table in _EMPTY if rows else ():
-                connection.execute(insert(table), [_EMPTY[table] | one[table] for one in rows])
+                connection.execute(insert(table), [_EMPTY[table] | row[table] for row in rows])
         self.delivery.wake()
 
     async def until(self, seconds: float) -> None:
@@ -280,10 +282,10 @@ class House:
 
     def at(self) -> dict[str, Row]:
         """Return the memories by their summaries."""
-        found = self.disk.ask("SELECT text, state, unsure, attempts FROM search_memories")
+        rows = self.disk.ask("SELECT text, state, unsure, attempts FROM search_memories")
         return {
             summary_of(text): Row(MemoryState(state), bool(unsure), attempts)
-            for text, state, unsure, attempts in found
+            for text, state, unsure, attempts in rows
         }
 
     def states(self) -> Counter[MemoryState]:
@@ -318,7 +320,7 @@ def _nothing(kind: object) -> object:
 
 # Values of the columns that a test does not set: empty, 0 or false.
 _EMPTY: dict[Table, dict[str, object]] = {
-    table: {one.name: _nothing(one.type) for one in table.columns if not one.nullable}
+    table: {column.name: _nothing(column.type) for column in table.columns if not column.nullable}
     for table in (threads, checkpoints, documents, memories)
 }
 

@@ -36,9 +36,9 @@ class OneMemory(MemoryRows):
         return [self._memory()]
 
     async def note(self, progress: Sequence[Memory]) -> None:
-        [one] = progress
-        assert one.state is not MemoryState.REFUSED
-        self.state, self.due_us, self.job_id = one.state, one.due_us, one.job_id
+        [memory] = progress
+        assert memory.state is not MemoryState.REFUSED
+        self.state, self.due_us, self.job_id = memory.state, memory.due_us, memory.job_id
 
     async def underway(self, limit: int) -> list[Memory]:
         del limit

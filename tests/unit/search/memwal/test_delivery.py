@@ -40,10 +40,10 @@ async def test_one_memory_is_sent_under_its_key_and_asked_for_until_it_can_be_re
     await house.until(600)
     text = memory_text("one", pointer_of("default", "", "one"))
     namespace = "tuskpoint"
-    sent, *asked = house.relayer.calls
+    sent, *polls = house.relayer.calls
     assert sent == Call(sent.at, "remember", namespace, ("one",), key_of(namespace, text), 5)
     assert sent.at == pytest.approx(GATHER_S)
-    assert [call.at for call in asked] == pytest.approx([20, 40], abs=0.1)
+    assert [call.at for call in polls] == pytest.approx([20, 40], abs=0.1)
     assert house.points == 5 + 1 + 1
     assert house.at() == {"one": Row(DELIVERED, False, 0)}
     assert house.health.healthy
@@ -82,8 +82,8 @@ async def test_a_job_is_asked_for_after_as_long_as_it_ran_already() -> None:
     house.relayer.job_s = 1500
     house.remember("one")
     await house.until(HOUR_S)
-    sent, *asked = house.relayer.calls
-    pauses = [later.at - call.at for call, later in zip([sent, *asked], asked, strict=False)]
+    sent, *polls = house.relayer.calls
+    pauses = [later.at - call.at for call, later in zip([sent, *polls], polls, strict=False)]
     # Each may be five seconds longer, so that jobs are asked for together.
     assert [pause // 30 * 30 for pause in pauses[2:]] == [30, 60, 150, 300, 300, 300, 300]
     assert house.at()["one"].state is DELIVERED

@@ -282,7 +282,7 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
         await it.warm()
         it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         assert str(await it.problem()) == "no what"
-        asked = len(it.relayer.asked)
+        call_count = len(it.relayer.asked)
         began = it.loop.time()
         for _ in range(3):
             problem = await it.problem()
@@ -290,12 +290,12 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
             assert problem.retry_after_s is not None
             assert problem.retry_after_s > 0
         assert it.loop.time() == began
-        assert len(it.relayer.asked) == asked
+        assert len(it.relayer.asked) == call_count
         assert (it.health.healthy, it.health.last_error) == (False, "no what")
 
         it.relayer.answer = nothing
         await asyncio.sleep(SETTINGS.first_retry_s + 0.1)
-        assert [query for _, query, _ in it.relayer.asked[asked:]] == ["checkpoint"]
+        assert [query for _, query, _ in it.relayer.asked[call_count:]] == ["checkpoint"]
         assert (it.health.healthy, it.health.last_error) == (True, "")
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
 
@@ -340,9 +340,9 @@ async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
         it.relayer.answer = fails(RelayerTrouble.LIMITED, 1800.0)
         assert (await it.problem()).trouble is RelayerTrouble.LIMITED
         it.relayer.answer = nothing
-        asked = len(it.relayer.asked)
+        call_count = len(it.relayer.asked)
         await asyncio.sleep(1799)
-        assert len(it.relayer.asked) == asked
+        assert len(it.relayer.asked) == call_count
         assert it.budget.wait_delivery(1) > 0
         problem = await it.problem()
         assert problem.trouble is RelayerTrouble.LIMITED
