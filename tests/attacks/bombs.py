@@ -22,8 +22,9 @@ def frame(size: int, byte: int = 0) -> bytes:
     """Return a zstd frame that repeats a byte; 128 KiB of content take 4 bytes."""
     sizes = [min(_BLOCK_BYTES, size - at) for at in range(0, size, _BLOCK_BYTES)]
     blocks = b"".join(
-        (number + 1 == len(sizes) | _RLE << 1 | one << 3).to_bytes(3, "little") + bytes([byte])
-        for number, one in enumerate(sizes)
+        (number + 1 == len(sizes) | _RLE << 1 | block_size << 3).to_bytes(3, "little")
+        + bytes([byte])
+        for number, block_size in enumerate(sizes)
     )
     return struct.pack("<IBBQ", _MAGIC, _DESCRIPTOR, _WINDOW, size) + blocks
 

@@ -123,7 +123,7 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
         records = []
         for seq, (checkpoint_id, parent_id, state, data) in enumerate(rows):
             digests = self._run("SELECT digest, data FROM contents ORDER BY number")
-            [(digest, value)] = [one for one in digests if bytes(one[0]) in bytes(state)]
+            [(digest, value)] = [row for row in digests if bytes(row[0]) in bytes(state)]
             named = {"id": checkpoint_id, "parent": parent_id, "owner": thread_id}
             content = {"state": bytes(state), "metadata": bytes(data)}
             records.append(
@@ -189,8 +189,8 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
         return Record(template.seq + 1, {**fields, **new, "state": state})
 
     def read_meta(self, seq: int) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._records(THREAD)[seq].fields["metadata"])
-        return found
+        meta: dict[str, Any] = json.loads(self._records(THREAD)[seq].fields["metadata"])
+        return meta
 
     def write_meta(self, seq: int, meta: dict[str, Any]) -> None:
         record = self._records(THREAD)[seq]

@@ -84,7 +84,7 @@ def test_a_small_bundle_that_unpacks_to_more_than_the_memory_is_refused(
         assert "--memory-bytes" in str(refused.value)
         assert peak_bytes(server) < before + SLACK_BYTES
         client.save("thread", {"some": "more"})
-        assert not [one for one in client.threads() if one.thread_id != "thread"]
+        assert not [thread for thread in client.threads() if thread.thread_id != "thread"]
 
 
 def test_a_segment_of_millions_of_empty_rows_is_not_parsed() -> None:

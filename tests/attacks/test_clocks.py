@@ -77,7 +77,7 @@ async def test_a_saver_whose_clock_is_a_day_behind_is_warned(
 
     with caplog.at_level(logging.WARNING):
         await asyncio.to_thread(put)
-    said = {one.name.partition(".")[0]: one.getMessage() for one in caplog.records}
+    said = {record.name.partition(".")[0]: record.getMessage() for record in caplog.records}
     assert "(below_latest)" in said["tuskpoint"]
     assert "sorts below" in said["tuskpoint"]
     assert "saved below the latest" in said["tuskpoint_server"]
@@ -96,7 +96,7 @@ async def test_a_client_whose_clock_is_a_day_behind_continues_from_the_latest(
         latest = await client.load("t")
     assert second > first
     assert (latest.checkpoint_id, latest.parent_checkpoint_id) == (second, first)
-    assert not [one for one in caplog.records if "below_latest" in one.getMessage()]
+    assert not [record for record in caplog.records if "below_latest" in record.getMessage()]
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def health(port: int, service: str) -> int:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        asked = health_pb2.HealthCheckRequest(service=service)
-        return int((await health_pb2_grpc.HealthStub(channel).Check(asked)).status)
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int((await health_pb2_grpc.HealthStub(channel).Check(request)).status)
 
 
 @pytest.mark.usefixtures("database")
@@ -145,14 +145,14 @@ async def test_a_clock_that_jumps_deletes_nothing(
         caplog.clear()
 
         async def swept() -> bool:
-            said = {one.getMessage().partition(":")[0] for one in caplog.records}
+            said = {record.getMessage().partition(":")[0] for record in caplog.records}
             return {
                 "sweep of threads past their retention",
                 "sweep of what retention rules delete",
             } <= said
 
         await until(swept)
-        names = {one.thread_id async for one in client.threads()}
+        names = {thread.thread_id async for thread in client.threads()}
         assert names == {"retained", "ruled", "meanwhile"}
         serving = health_pb2.HealthCheckResponse.SERVING
         assert await health(server.port, "") == serving
@@ -168,7 +168,7 @@ async def test_a_clock_that_jumps_deletes_nothing(
         assert (await client.info()).clock_jump is None
 
         async def gone() -> bool:
-            return not [one async for one in client.threads()]
+            return not [thread async for thread in client.threads()]
 
         if ahead_s > 0:
             await until(gone)
@@ -176,4 +176,4 @@ async def test_a_clock_that_jumps_deletes_nothing(
         shifted.ahead_s = 0  # 400 days ahead of what was accepted
         caplog.clear()
         await until(swept)
-        assert len([one async for one in client.threads()]) == len(names)
+        assert len([thread async for thread in client.threads()]) == len(names)

@@ -69,13 +69,13 @@ def files_of(*folders: Path) -> dict[str, bytes]:
 
 def remains(files: Mapping[str, bytes], needles: set[bytes]) -> dict[str, list[bytes]]:
     """Return by file which of the needles are in it."""
-    found: dict[str, list[bytes]] = {}
+    needles_by_file: dict[str, list[bytes]] = {}
     for name, data in files.items():
         layers = list(unpacked(data))
         here = [needle for needle in needles if any(needle in layer for layer in layers)]
         if here:
-            found[name] = here
-    return found
+            needles_by_file[name] = here
+    return needles_by_file
 
 
 def stored_values(data_dir: Path, *threads: str) -> set[bytes]:
@@ -108,11 +108,11 @@ def hide(client: Client, target: str, thread_id: str, secret: str = SECRET) -> N
         }
         state = {
             "short": f"the {secret} {number}",
-            "long": [f"{secret} {number} {one}" for one in range(2000)],
+            "long": [f"{secret} {number} {word}" for word in range(2000)],
             "noise": noise.randbytes(8_000).hex(),
         }
         checkpoint = client.save(thread_id, state, **about)
-        client.save("stays", {"n": number, "text": [f"{number} {one}" for one in range(500)]})
+        client.save("stays", {"n": number, "text": [f"{number} {word}" for word in range(500)]})
         with grpc.insecure_channel(target) as channel:
             request = pb.SaveWritesRequest(ref=ref(checkpoint, thread_id))
             for idx, data in enumerate([f"said {secret}".encode(), secret.encode() * 3000]):
@@ -127,8 +127,8 @@ def check_kept(client: Client) -> None:
     """Check that the other thread is whole, and that the blob store has all of it."""
     history = list(client.history("stays"))
     assert len(history) == CHANGES
-    for number, one in enumerate(history):
-        loaded = client.load("stays", one.checkpoint_id)
+    for number, checkpoint in enumerate(history):
+        loaded = client.load("stays", checkpoint.checkpoint_id)
         assert loaded is not None
         assert loaded.state["n"] == number
         assert loaded.state["text"] == [f"{number} {each}" for each in range(500)]
@@ -145,7 +145,7 @@ def searched(data_dir: Path, *threads: str) -> set[bytes]:
 
 
 def names_of(receipt: Receipt) -> set[str]:
-    return {one["name"] for one in receipt.document["unreached"]}
+    return {location["name"] for location in receipt.document["unreached"]}
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         settings = {**ENVIRONMENT, "TUSKPOINT_BLOBS": server.url("team")}
 
         def objects() -> dict[str, bytes]:
-            return {name: one.data for name, one in server.objects["bucket"].items()}
+            return {name: blob.data for name, blob in server.objects["bucket"].items()}
 
         yield settings, objects
 
@@ -302,13 +302,13 @@ def test_a_recovered_server_needs_all_to_remove_what_was_stored_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = {**STAY, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
-    with ServerProcess(tmp_path / "one", place) as one:
-        one.start()
-        with Client(one.target) as client:
-            hide(client, one.target, "goes")
+    with ServerProcess(tmp_path / "one", place) as server:
+        server.start()
+        with Client(server.target) as client:
+            hide(client, server.target, "goes")
             catalog = client.status().catalog
             assert catalog is not None
-        assert one.stop() == 0
+        assert server.stop() == 0
     for path in (tmp_path / "blobs").glob("??/*"):
         os.utime(path, (time.time() - 7200, time.time() - 7200))
     with ServerProcess(tmp_path / "two", place) as two:
@@ -377,22 +377,22 @@ def test_another_journal_keeps_what_it_stored(
         assert serve.main(["keys", "create", str(tmp_path / "keys")]) == 0
         place["TUSKPOINT_KEY_FILE"] = str(tmp_path / "keys")
     with (
-        ServerProcess(tmp_path / "one", place) as one,
-        ServerProcess(tmp_path / "two", place) as two,
+        ServerProcess(tmp_path / "one", place) as first,
+        ServerProcess(tmp_path / "two", place) as second,
     ):
-        for server in (one, two):
+        for server in (first, second):
             server.start()
             with Client(server.target) as client:
                 hide(client, server.target, "goes")
-        with Client(one.target) as client:
+        with Client(first.target) as client:
             client.erase("goes")
-        assert one.stop() == 0
+        assert first.stop() == 0
         before = files_of(tmp_path / "blobs")
-        assert collect(one.data_dir, place, monkeypatch) == 0
+        assert collect(first.data_dir, place, monkeypatch) == 0
         assert len(before.keys() - files_of(tmp_path / "blobs").keys()) >= CHANGES
-        with Client(two.target) as client:
+        with Client(second.target) as client:
             assert client.verify("goes").ok
             check_kept(client)
-        one.start()
-        with Client(one.target) as client:
+        first.start()
+        with Client(first.target) as client:
             check_kept(client)

@@ -76,13 +76,13 @@ class Proxy:
 
     def close(self) -> None:
         """Close all connections."""
-        for one in self._open:
+        for connection in self._open:
             with contextlib.suppress(OSError):  # nobody is connected any more
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for one in self._open:
-            one.close()
+        for connection in self._open:
+            connection.close()
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         self._threads.append(threading.Thread(target=work, args=arguments))

@@ -204,7 +204,7 @@ async def test_the_log_names_the_address_once_and_no_token(
             clock.now += guessing.CHECK_SECONDS
             for caller in attacked.port.ways(guess()):
                 await answer(caller)
-        [record] = [one for one in caplog.records if one.name == LOGGER]
+        [record] = [record for record in caplog.records if record.name == LOGGER]
         assert record.levelno == logging.WARNING
         assert "127.0.0.1" in record.getMessage()
         assert "tusk_" not in record.getMessage()

@@ -18,7 +18,9 @@ class Certified(TuskPointAdapter):
 ADAPTERS = {"sqlite": TuskPointAdapter, "postgresql": Certified}
 
 
-@pytest.mark.parametrize("attack", AT_REST_ATTACKS_WITH_SNAPSHOT, ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    "attack", AT_REST_ATTACKS_WITH_SNAPSHOT, ids=lambda attack: str(attack.name)
+)
 def test_every_attack_is_noticed(database: str, attack: type) -> None:
     result = attack().run(ADAPTERS[database]())
     assert result.status == "safe", f"{result.status}: {result.error or result.guard}"

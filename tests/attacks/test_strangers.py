@@ -47,9 +47,9 @@ class Attacked:
 
     def _status(self, field: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
-        found = re.search(rf"{field}:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) // 1024
+        match = re.search(rf"{field}:\s+(\d+) kB", status)
+        assert match is not None
+        return int(match[1]) // 1024
 
     @property
     def resident(self) -> int:
@@ -222,17 +222,17 @@ async def test_a_thousand_half_open_connections_leave_saves_their_files(tmp_path
         before = server.resident
         opened = []
         for number in range(1000):
-            one = socket.create_connection(("127.0.0.1", server.http_port))
+            connection = socket.create_connection(("127.0.0.1", server.http_port))
             if number % 2:
-                one.sendall(b"POST / HTTP/1.1\r\nhost: 127.0")
-            opened.append(one)
+                connection.sendall(b"POST / HTTP/1.1\r\nhost: 127.0")
+            opened.append(connection)
         for round_ in range(3):
             await asyncio.to_thread(works, server, f"meanwhile-{round_}")
         files = server.open_files
         assert files < 1024 - processes.KEPT_DESCRIPTORS // 2
         assert server.peak - before < 150
-        for one in opened:
-            one.close()
+        for connection in opened:
+            connection.close()
         body = json.dumps({"ref": {"threadId": "before"}}).encode()
         path = "/tuskpoint.v1.CheckpointService/GetCheckpoint"
         headers = request(server.token, len(body)).decode().replace(SAVE, path)
@@ -259,8 +259,8 @@ async def test_connections_over_grpc_are_bounded(tmp_path: Path) -> None:
             assert await late.read() == b""
         except ConnectionResetError:
             pass
-        for _, one in [*opened, (late, writer)]:
-            one.close()
+        for _, stream in [*opened, (late, writer)]:
+            stream.close()
         await asyncio.to_thread(works, server, "after")
 
 
@@ -275,8 +275,8 @@ async def test_connections_of_one_address_take_half_of_those_over_http(tmp_path:
         reader, writer = await asyncio.open_connection(sock=other)
         writer.write(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 ")
-        for _, one in [*held, (late, closed)]:
-            one.close()
+        for _, stream in [*held, (late, closed)]:
+            stream.close()
         writer.close()
 
 

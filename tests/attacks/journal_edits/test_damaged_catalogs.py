@@ -36,8 +36,8 @@ def kept(request: pytest.FixtureRequest, config: Config) -> Config:
 
 
 def content(rows: Rows) -> bytes:
-    [(found,)] = rows.all(CATALOG)
-    return bytes(found)
+    [(catalog,)] = rows.all(CATALOG)
+    return bytes(catalog)
 
 
 async def edited(config: Config, name: str) -> None:
@@ -83,7 +83,7 @@ async def test_so_does_a_flush(kept: Config, edit: str, caplog: pytest.LogCaptur
 async def test_without_its_blob_a_start_is_refused_in_one_line(kept: Config, edit: str) -> None:
     await edited(kept, edit)
     blobs = kept.data_dir / "blobs"
-    for path in [one for one in blobs.iterdir() if one.is_dir()]:
+    for path in [path for path in blobs.iterdir() if path.is_dir()]:
         shutil.rmtree(path)
     with pytest.raises(process.StartError, match=r"catalog of tenant default is .* recover"):
         async with running(kept):

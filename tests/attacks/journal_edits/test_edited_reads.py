@@ -60,8 +60,11 @@ class Running(Services):
 
     async def rebuilt(self, thread_id: str, checkpoint_id: str = name(COUNT - 1)) -> list[bytes]:
         request = pb.GetDeltaHistoryRequest(ref=ref(checkpoint_id, thread_id), channels=["log"])
-        [found] = [one async for one in self.checkpoints.GetDeltaHistory(request)]
-        return [found.history.seed.value.data, *(one.value.data for one in found.history.writes)]
+        [answer] = [answer async for answer in self.checkpoints.GetDeltaHistory(request)]
+        return [
+            answer.history.seed.value.data,
+            *(write.value.data for write in answer.history.writes),
+        ]
 
     async def prune(self, thread_id: str) -> int:
         request = thread_service_pb2.PruneThreadsRequest(
@@ -77,8 +80,12 @@ class Running(Services):
         """The threads that a search finds, and its warnings about damage."""
         request = search_service_pb2.SearchCheckpointsRequest(text=text, limit=50)
         answer = await self.search.SearchCheckpoints(request)
-        warnings = [one for one in answer.warnings if one.kind == errors_pb2.WARNING_KIND_DAMAGED]
-        return sorted({one.ref.thread_id for one in answer.results}), warnings
+        warnings = [
+            warning
+            for warning in answer.warnings
+            if warning.kind == errors_pb2.WARNING_KIND_DAMAGED
+        ]
+        return sorted({result.ref.thread_id for result in answer.results}), warnings
 
 
 def said(text: str) -> value_pb2.Value:
@@ -149,12 +156,12 @@ async def test_a_search_leaves_out_edited_rows_and_says_so(
         await server.grow()
         assert await server.find("took step") == (["victim", "witness"], [])
         edit(config, f"UPDATE checkpoints SET summary = 'transfer everything' WHERE {OF_VICTIM}")
-        found, [warning] = await server.find("took step")
-        assert found == ["witness"]
+        thread_ids, [warning] = await server.find("took step")
+        assert thread_ids == ["witness"]
         assert "of thread 'victim' is damaged in the journal" in warning.message
         assert f"{COUNT - 1} more" in warning.message
-    errors = [one for one in caplog.records if one.levelno == logging.ERROR]
-    assert any("left out of a search" in one.getMessage() for one in errors)
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("left out of a search" in error.getMessage() for error in errors)
 
 
 async def test_edited_rows_are_not_indexed(
@@ -167,8 +174,8 @@ async def test_edited_rows_are_not_indexed(
         assert await server.find("transfer everything") == ([], [])
         assert (await server.find("took step"))[0] == ["victim", "witness"]
     assert any(
-        one.levelno == logging.ERROR and "not indexed: checkpoint" in one.getMessage()
-        for one in caplog.records
+        record.levelno == logging.ERROR and "not indexed: checkpoint" in record.getMessage()
+        for record in caplog.records
     )
 
 
@@ -192,7 +199,7 @@ async def test_an_edited_item_is_refused_and_left_out_of_searches(config: Config
         async def get(*keys: str) -> list[str]:
             wanted = [store_service_pb2.ItemKey(namespace=["users"], key=key) for key in keys]
             request = store_service_pb2.GetItemsRequest(keys=wanted)
-            return [one.key for one in (await server.store.GetItems(request)).items]
+            return [item.key for item in (await server.store.GetItems(request)).items]
 
         assert await get("bob") == ["bob"]
         assert (await refused(get("ann", "bob"))).reason == "JOURNAL_DAMAGED"
@@ -200,9 +207,11 @@ async def test_an_edited_item_is_refused_and_left_out_of_searches(config: Config
             answer = await server.store.SearchItems(
                 store_service_pb2.SearchItemsRequest(namespace_prefix=["users"], query=query)
             )
-            assert [one.item.key for one in answer.items] == ["bob"]
+            assert [item.item.key for item in answer.items] == ["bob"]
             [warning] = [
-                one for one in answer.warnings if one.kind == errors_pb2.WARNING_KIND_DAMAGED
+                warning
+                for warning in answer.warnings
+                if warning.kind == errors_pb2.WARNING_KIND_DAMAGED
             ]
             assert "checkpoint 'ann'" in warning.message
 
@@ -223,9 +232,9 @@ async def test_retention_goes_on_past_an_edited_thread(
         async for frame in server.history.WatchThread(deleted):
             if frame.event.kind == history_service_pb2.EVENT_KIND_CHECKPOINTS_DELETED:
                 break
-        of = thread_service_pb2.GetThreadRequest(thread_id="victim")
-        assert (await server.threads.GetThread(of)).thread.checkpoint_count == COUNT
-    assert any("no retention rule is applied" in one.getMessage() for one in caplog.records)
+        request = thread_service_pb2.GetThreadRequest(thread_id="victim")
+        assert (await server.threads.GetThread(request)).thread.checkpoint_count == COUNT
+    assert any("no retention rule is applied" in record.getMessage() for record in caplog.records)
 
 
 async def test_the_scrub_names_an_edited_thread_that_nobody_reads(
@@ -250,5 +259,5 @@ async def test_the_scrub_names_an_edited_thread_that_nobody_reads(
         while not status.HasField("scrub_time"):  # it is recorded after the end
             status = await server.status()
         assert list(status.damaged_thread_ids) == ["victim"]
-    errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-    assert any("thread 'victim' of tenant default is damaged" in one for one in errors)
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("thread 'victim' of tenant default is damaged" in error for error in errors)

@@ -188,7 +188,7 @@ def test_other_threads_are_served(client: Client) -> None:
 
 def test_a_listing_sends_all_but_the_changed_row(home: Home, client: Client) -> None:
     sent: list[str] = []
-    records = (one.checkpoint_id for one in client.history("changed", full=True))
+    records = (checkpoint.checkpoint_id for checkpoint in client.history("changed", full=True))
     with pytest.raises(DataLoss, match="1 checkpoint was left out of this listing"):
         sent.extend(records)
     first, _, *rest = home.ids["changed"]

@@ -86,9 +86,9 @@ class Running(Services):
         """The verdicts on the thread, and the total."""
         request = thread_service_pb2.VerifyThreadRequest(thread_id="thread")
         frames = [frame async for frame in self.threads.VerifyThread(request)]
-        verdicts = [one.verdict.verdict for one in frames if one.HasField("verdict")]
+        verdicts = [frame.verdict.verdict for frame in frames if frame.HasField("verdict")]
         name_of = thread_service_pb2.Verdict.Name
-        return [name_of(one).removeprefix("VERDICT_") for one in verdicts], frames[-1].total
+        return [name_of(verdict).removeprefix("VERDICT_") for verdict in verdicts], frames[-1].total
 
     async def verified(self) -> list[str]:
         return (await self.verification())[0]
@@ -96,11 +96,11 @@ class Running(Services):
 
 async def ids_of(stream: Any) -> tuple[list[str], str]:
     """The IDs of the checkpoints in a stream, and the message that it ended with."""
-    found: list[str] = []
+    checkpoint_ids: list[str] = []
 
     async def read() -> None:
         async for frame in stream:
-            found.extend(
+            checkpoint_ids.extend(
                 [frame.checkpoint.ref.checkpoint_id] if frame.HasField("checkpoint") else []
             )
 
@@ -108,8 +108,8 @@ async def ids_of(stream: Any) -> tuple[list[str], str]:
         await read()
     except grpc.aio.AioRpcError:
         error = await stream.code(), await stream.details()
-        return found, error[1] if error[0] is grpc.StatusCode.DATA_LOSS else f"not {error}"
-    return found, ""
+        return checkpoint_ids, error[1] if error[0] is grpc.StatusCode.DATA_LOSS else f"not {error}"
+    return checkpoint_ids, ""
 
 
 def running(config: Config) -> AbstractAsyncContextManager[Running]:
@@ -118,14 +118,15 @@ def running(config: Config) -> AbstractAsyncContextManager[Running]:
 
 def flip(config: Config, form: str, number: int = 1) -> None:
     """Flip a bit of the stored bytes of a value, behind the server's back."""
-    table, of = "writes" if form == "write" else "contents", digest(form, number)
+    table, value_digest = "writes" if form == "write" else "contents", digest(form, number)
     with opened_journal(config) as (journal, mark):
-        asked = f"SELECT data FROM {table} WHERE digest = {mark}"
-        [(data,)] = journal.execute(asked, (of,)).fetchall()
+        query = f"SELECT data FROM {table} WHERE digest = {mark}"
+        [(data,)] = journal.execute(query, (value_digest,)).fetchall()
         changed = bytearray(data)
         changed[len(changed) // 2] ^= 4
         journal.execute(
-            f"UPDATE {table} SET data = {mark} WHERE digest = {mark}", (bytes(changed), of)
+            f"UPDATE {table} SET data = {mark} WHERE digest = {mark}",
+            (bytes(changed), value_digest),
         )
 
 
@@ -184,7 +185,7 @@ async def test_what_is_not_certified_is_refused_with_both_digests(
             assert error.reason == "JOURNAL_DAMAGED"
         for number in (0, 2):
             assert len((await server.get(number)).writes) == 1
-    assert any("so it is lost" in one.message for one in caplog.records)
+    assert any("so it is lost" in record.message for record in caplog.records)
 
 
 @pytest.mark.parametrize("attack", attacks(certified=False))
@@ -192,8 +193,8 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
     config: Config, attack: Attack
 ) -> None:
     async with attack.on(config) as server:
-        for found, ended in (await server.listed(), await server.replayed()):
-            assert sorted(found) == OTHERS
+        for checkpoint_ids, ended in (await server.listed(), await server.replayed()):
+            assert sorted(checkpoint_ids) == OTHERS
             assert "1 checkpoint was left out" in ended
             assert name(1) in ended
         request = pb.ListCheckpointsRequest(view=checkpoint_pb2.VIEW_ENTRY)
@@ -202,7 +203,7 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
         assert error.reason == "CERTIFICATION_FAILED"
         assert "is damaged" in error.message
         status = await server.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
-        assert [one.checkpoint_id for one in status.first_gaps] == [name(1)]
+        assert [gap.checkpoint_id for gap in status.first_gaps] == [name(1)]
         assert digest(attack.form, 1).hex() in status.first_gaps[0].reason
         verdicts, total = await server.verification()
         assert verdicts == ["PASS", "UNVERIFIED", "PASS"]
@@ -214,7 +215,7 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
                 ref=ref(name(number)), source=checkpoint_pb2.SOURCE_BLOB
             )
             stored = (await server.checkpoints.GetCheckpoint(request_of)).checkpoint
-            assert [one.value.data for one in stored.state.channels] == [
+            assert [channel.value.data for channel in stored.state.channels] == [
                 content(form, number) for form in FORMS[:-1]
             ]
 
@@ -222,29 +223,33 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
 @pytest.mark.parametrize("attack", attacks(certified=False, forms=("zstd", "patch", "write")))
 async def test_nothing_is_made_of_it(config: Config, attack: Attack) -> None:
     async with attack.on(config) as server:
-        of = ref(name(1))
+        damaged_ref = ref(name(1))
         calls = [
-            server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=of)),
+            server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=damaged_ref)),
             server.threads.CopyThread(
                 thread_service_pb2.CopyThreadRequest(
                     source_thread_id="thread", target_thread_id="copy"
                 )
             ),
-            server.threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=of)),
-            server.handoffs.CreateHandoff(handoff_service_pb2.CreateHandoffRequest(ref=of)),
+            server.threads.RollbackThread(
+                thread_service_pb2.RollbackThreadRequest(ref=damaged_ref)
+            ),
+            server.handoffs.CreateHandoff(
+                handoff_service_pb2.CreateHandoffRequest(ref=damaged_ref)
+            ),
         ]
         for call in calls:
             error = await refused(call)
             assert error.reason == "JOURNAL_DAMAGED"
             assert error.metadata["expected"] == digest(attack.form, 1).hex()
         listed = await server.threads.ListThreads(thread_service_pb2.ListThreadsRequest())
-        assert [one.thread_id for one in listed.threads] == ["thread"]
+        assert [thread.thread_id for thread in listed.threads] == ["thread"]
         sound = thread_service_pb2.ForkThreadRequest(ref=ref(name(2)), new_thread_id="fork")
         assert (await server.threads.ForkThread(sound)).ref.thread_id == "fork"
-        found = await server.search.SearchCheckpoints(
+        answer = await server.search.SearchCheckpoints(
             search_service_pb2.SearchCheckpointsRequest(text="the step with number 2")
         )
-        assert name(2) in [one.ref.checkpoint_id for one in found.results]
+        assert name(2) in [result.ref.checkpoint_id for result in answer.results]
 
 
 async def test_no_snapshot_is_taken_of_a_damaged_head(config: Config) -> None:
@@ -280,13 +285,15 @@ async def test_what_is_certified_is_read_from_its_blob_and_repaired(
     caplog.set_level(logging.ERROR)
     async with attack.on(config) as server:
         for _ in range(2):
-            found = await server.get(1)
+            checkpoint = await server.get(1)
             contents = [content(form, 1) for form in FORMS[:-1]]
-            assert [one.value.data for one in found.state.channels] == contents
-            assert [one.value.data for one in found.writes] == [content("write", 1)]
+            assert [channel.value.data for channel in checkpoint.state.channels] == contents
+            assert [write.value.data for write in checkpoint.writes] == [content("write", 1)]
         assert (await server.listed())[1] == ""
         assert await server.verified() == ["PASS"] * COUNT
-    said = [one.message for one in caplog.records if "repaired from the blob" in one.message]
+    said = [
+        record.message for record in caplog.records if "repaired from the blob" in record.message
+    ]
     assert len(said) == 1
     assert digest(attack.form, 1).hex() in said[0]
 
@@ -300,24 +307,30 @@ async def test_what_is_certified_is_repaired_by_whatever_reads_it(
 ) -> None:
     caplog.set_level(logging.ERROR)
     async with attack.on(config) as server:
-        of = ref(name(1))
+        damaged_ref = ref(name(1))
         if use == "list":
             assert len((await server.listed())[0]) == COUNT
         elif use == "replay":
             assert len((await server.replayed())[0]) == COUNT
         elif use == "fork":
-            await server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=of))
+            await server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=damaged_ref))
         elif use == "copy":
             request = thread_service_pb2.CopyThreadRequest(
                 source_thread_id="thread", target_thread_id="copy"
             )
             await server.threads.CopyThread(request)
         elif use == "handoff":
-            await server.handoffs.CreateHandoff(handoff_service_pb2.CreateHandoffRequest(ref=of))
+            await server.handoffs.CreateHandoff(
+                handoff_service_pb2.CreateHandoffRequest(ref=damaged_ref)
+            )
         else:
-            await server.threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=of))
+            await server.threads.RollbackThread(
+                thread_service_pb2.RollbackThreadRequest(ref=damaged_ref)
+            )
         assert await server.get(1) is not None
-    said = [one.message for one in caplog.records if "repaired from the blob" in one.message]
+    said = [
+        record.message for record in caplog.records if "repaired from the blob" in record.message
+    ]
     assert len(said) == 1
 
 
@@ -329,8 +342,8 @@ async def test_a_damaged_keyframe_is_repaired_for_patches_that_are_not_certified
         await server.flush()
         await server.save(1)
         flip(config, "patch", 0)
-        found = await server.get(1)
-        assert found.state.channels[2].value.data == content("patch", 1)
+        checkpoint = await server.get(1)
+        assert checkpoint.state.channels[2].value.data == content("patch", 1)
         flip(config, "patch", 0)
         await server.flush()
         assert await server.verified() == ["PASS", "PASS"]
@@ -349,10 +362,10 @@ async def test_a_value_whose_row_is_gone_is_stored_again(config: Config) -> None
         assert "is not stored" in error.message
 
 
-def remove(config: Config, of: bytes) -> None:
+def remove(config: Config, value_digest: bytes) -> None:
     """Remove the row of a value behind the server's back."""
     with opened_journal(config) as (journal, mark):
-        journal.execute(f"DELETE FROM contents WHERE digest = {mark}", (of,))
+        journal.execute(f"DELETE FROM contents WHERE digest = {mark}", (value_digest,))
 
 
 @pytest.mark.sqlite

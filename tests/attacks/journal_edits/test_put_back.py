@@ -40,7 +40,7 @@ def put_item(home: Home, value_json: bytes) -> None:
 
 def keep(home: Home, *thread_ids: str) -> None:
     """Keep the rows of threads as they are."""
-    names = ", ".join(f"'{one}'" for one in thread_ids)
+    names = ", ".join(f"'{thread_id}'" for thread_id in thread_ids)
     for table, column in ROWS.items():
         home.edit(
             f"CREATE TABLE kept_{table} AS SELECT * FROM {table} WHERE {column} IN"
@@ -148,20 +148,20 @@ def test_an_item_of_a_store_that_was_put_back_is_not_shown(home: Home) -> None:
 
 
 def test_a_search_leaves_it_out_and_says_so(client: Client) -> None:
-    found = client.search_history("step", limit=50)
-    assert {checkpoint.thread_id for checkpoint in found} >= {"other", "without-segments"}
-    assert not any(checkpoint.thread_id in ("read", "fresh") for checkpoint in found)
-    found = client.search_history("step", thread_id="read")
-    assert not found
-    assert any(OLDER in str(warning) for warning in found.warnings)
+    results = client.search_history("step", limit=50)
+    assert {checkpoint.thread_id for checkpoint in results} >= {"other", "without-segments"}
+    assert not any(checkpoint.thread_id in ("read", "fresh") for checkpoint in results)
+    results = client.search_history("step", thread_id="read")
+    assert not results
+    assert any(OLDER in str(warning) for warning in results.warnings)
 
 
 def test_the_index_goes_on_for_all_others(home: Home, client: Client) -> None:
     for word in ("quaternion", "octonion", "sedenion"):
         client.save("other", {"state": f"other {STEPS - 1}"}, summary=f"it says {word}")
-        found = client.search_history(word, thread_id="other")
-        assert [checkpoint.summary for checkpoint in found] == [f"it says {word}"]
-        assert not found.warnings
+        results = client.search_history(word, thread_id="other")
+        assert [checkpoint.summary for checkpoint in results] == [f"it says {word}"]
+        assert not results.warnings
     log = home.server.log.read_text(encoding="utf-8")
     assert log.count("not indexed: thread 'read' is damaged") == 1
 
@@ -170,9 +170,9 @@ def test_what_is_left_of_it_can_be_deleted_and_begins_again(client: Client) -> N
     assert client.delete("begins-again") == STEPS
     saved = client.save("begins-again", {"n": 1}, summary="anew", durability="certified")
     assert client.load("begins-again").checkpoint_id == saved
-    found = client.search_history("anew", thread_id="begins-again")
-    assert [checkpoint.checkpoint_id for checkpoint in found] == [saved]
-    assert not found.warnings
+    results = client.search_history("anew", thread_id="begins-again")
+    assert [checkpoint.checkpoint_id for checkpoint in results] == [saved]
+    assert not results.warnings
     assert is_verified(client, "begins-again")
 
 
@@ -200,7 +200,7 @@ def test_a_verification_compares_a_thread_with_the_blob_store(client: Client, na
         assert client.load(name).state == {"state": f"{name} {STEPS - 1}"}
     outcome = client.verify(name)
     assert not outcome.ok
-    assert any(OLDER in one for one in outcome.journal_details)
+    assert any(OLDER in detail for detail in outcome.journal_details)
 
 
 def test_a_number_set_forward_is_named(client: Client) -> None:

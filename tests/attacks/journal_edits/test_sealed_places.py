@@ -50,8 +50,8 @@ class Rows:
         self._journal, self._mark = journal, mark
 
     def data(self, form: str, number: int) -> bytes:
-        asked = f"SELECT data FROM {table_of(form)} WHERE digest = {self._mark}"
-        [(data,)] = self._journal.execute(asked, (digest(form, number),)).fetchall()
+        query = f"SELECT data FROM {table_of(form)} WHERE digest = {self._mark}"
+        [(data,)] = self._journal.execute(query, (digest(form, number),)).fetchall()
         return bytes(data)
 
     def put(self, form: str, number: int, data: bytes) -> None:
@@ -127,8 +127,8 @@ async def test_what_does_not_open_is_refused_for_its_checkpoint_alone(
         assert "not sealed" in error.message
         for number in (0, 2):
             assert len((await server.get(number)).writes) == 1
-        found, ended = await server.listed()
-        assert sorted(found) == OTHERS
+        checkpoint_ids, ended = await server.listed()
+        assert sorted(checkpoint_ids) == OTHERS
         assert name(1) in ended
         error = await refused(server.flush())
         assert error.reason == "CERTIFICATION_FAILED"
@@ -155,16 +155,18 @@ async def test_what_is_certified_is_read_from_its_blob_and_sealed_again(
         await server.flush()
         with rows_of(sealed) as rows:
             edit(rows)
-        found = await server.get(1)
+        checkpoint = await server.get(1)
         forms = ("plain", "zstd", "patch")
-        assert [one.value.data for one in found.state.channels] == [content(f, 1) for f in forms]
-        assert [one.value.data for one in found.writes] == [content("write", 1)]
+        assert [channel.value.data for channel in checkpoint.state.channels] == [
+            content(f, 1) for f in forms
+        ]
+        assert [write.value.data for write in checkpoint.writes] == [content("write", 1)]
         assert await server.verified() == ["PASS"] * COUNT
     with rows_of(sealed) as rows:
         for form in (*forms, "write"):
             assert rows.data(form, 1).startswith(b"TPS2")
     async with running(sealed) as server:
-        assert [one.value.data for one in (await server.get(1)).writes] == [content("write", 1)]
+        assert [write.value.data for write in (await server.get(1)).writes] == [content("write", 1)]
         assert len((await server.listed())[0]) == COUNT
 
 

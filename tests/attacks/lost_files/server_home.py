@@ -45,8 +45,8 @@ class Home:
 
     def server(self, **changed: object) -> ServerProcess:
         """Return the server, not yet started; settings may be changed by their names."""
-        given = {f"TUSKPOINT_{name.upper()}": str(value) for name, value in changed.items()}
-        return ServerProcess(self.folder, self._settings | given)
+        variables = {f"TUSKPOINT_{name.upper()}": str(value) for name, value in changed.items()}
+        return ServerProcess(self.folder, self._settings | variables)
 
     @contextmanager
     def serving(self, **changed: object) -> Iterator[Client]:

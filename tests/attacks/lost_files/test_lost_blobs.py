@@ -65,13 +65,13 @@ def test_a_blob_directory_that_is_lost_ends_the_start(
 
 
 def test_the_blobs_of_another_server_are_told_from_its_own(tmp_path: Path) -> None:
-    one, other = Home(tmp_path / "one"), Home(tmp_path / "other")
-    for home in (one, other):
+    first_home, other = Home(tmp_path / "one"), Home(tmp_path / "other")
+    for home in (first_home, other):
         with home.serving() as client:
             client.save("t", {"n": 1}, durability="certified")
-    line = one.refused(process.EXIT_ARCHIVE, blob_dir=other.blobs)
-    assert one.named in line
-    with one.serving():
+    line = first_home.refused(process.EXIT_ARCHIVE, blob_dir=other.blobs)
+    assert first_home.named in line
+    with first_home.serving():
         pass
 
 

@@ -93,6 +93,6 @@ async def test_a_server_without_calls_notices_that_its_journal_is_lost(
         assert (await watch.read()).status == SERVING
         await asyncio.to_thread(_removed, config.data_dir)
         assert (await watch.read()).status == NOT_SERVING
-        [line] = [one for one in caplog.messages if one.startswith("not serving")]
+        [line] = [message for message in caplog.messages if message.startswith("not serving")]
         assert str(config.data_dir / "journal.db") in line
         watch.cancel()

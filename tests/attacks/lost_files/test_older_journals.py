@@ -23,14 +23,14 @@ from tuskpoint_server.core import process
 def test_the_data_directory_of_another_server_is_told_by_the_pointer(tmp_path: Path) -> None:
     """Both use one blob directory, as servers may."""
     shared = {"TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
-    one, other = Home(tmp_path / "one", shared), Home(tmp_path / "other", shared)
-    for home in (one, other):
+    first_home, other = Home(tmp_path / "one", shared), Home(tmp_path / "other", shared)
+    for home in (first_home, other):
         with home.serving() as client:
             client.save("t", {"n": 1}, durability="certified")
-    named = one.named
-    line = one.refused(process.EXIT_JOURNAL, catalog_pointer=other.pointer)
+    named = first_home.named
+    line = first_home.refused(process.EXIT_JOURNAL, catalog_pointer=other.pointer)
     assert f"--accept-older-journal={other.named}" in line
-    assert one.named == named
+    assert first_home.named == named
 
 
 def lost(home: Home, _: Path) -> None:
@@ -86,17 +86,17 @@ def test_the_same_older_journal_twice_gives_new_numbers_each_time(
     with home.serving() as client:
         client.save("t", {"n": 1}, durability="certified")
     shutil.copytree(home.data, tmp_path / "kept")
-    given = [catalog_in(home.data)["place"]]
+    places = [catalog_in(home.data)["place"]]
     with home.serving() as client:
         client.save("t", {"n": 2}, durability="certified")
-    given.append(catalog_in(home.data)["place"])
+    places.append(catalog_in(home.data)["place"])
     for _ in range(2):
         home.roll_back(tmp_path / "kept")
         with home.serving(accept_older_journal=home.named) as client:
             client.save("t", {"n": 3}, durability="certified")
-        given.append(catalog_in(home.data)["place"])
-    assert len(set(given)) == 4
-    assert given == sorted(given)  # type: ignore[type-var]
+        places.append(catalog_in(home.data)["place"])
+    assert len(set(places)) == 4
+    assert places == sorted(places)  # type: ignore[type-var]
     assert len(list(home.pointer.parent.iterdir())) == 3
 
 
@@ -145,12 +145,12 @@ def test_a_backup_is_restored_without_a_flag_where_restore_knows_the_pointer(
     named, before = home.named, catalog_in(home.data)
     for number, told in enumerate((False, True), 1):
         shutil.rmtree(home.data)
-        given = ["--from", str(tmp_path / "file"), "--data-dir", str(home.data)]
+        options = ["--from", str(tmp_path / "file"), "--data-dir", str(home.data)]
         if told:
-            given += ["--catalog-pointer", str(home.pointer)]
+            options += ["--catalog-pointer", str(home.pointer)]
         else:
-            given += ["--catalog-pointer", str(tmp_path / "unheard-of")]
-        ended = run(tmp_path / "log", "restore", *given)
+            options += ["--catalog-pointer", str(tmp_path / "unheard-of")]
+        ended = run(tmp_path / "log", "restore", *options)
         assert ended.code == 0, ended.errors
         if not told:
             assert named in home.refused(process.EXIT_JOURNAL)
@@ -193,16 +193,16 @@ def test_servers_of_one_database_start_over_pointers_that_are_behind(
             "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs"),
             "TUSKPOINT_CACHE_BYTES": "0",
         }
-        one, other = Home(tmp_path / "one", shared), Home(tmp_path / "other", shared)
-        with one.serving() as client, other.serving() as second:
+        first_home, other = Home(tmp_path / "one", shared), Home(tmp_path / "other", shared)
+        with first_home.serving() as client, other.serving() as second:
             first = client.save("t", {"n": 1}, durability="certified")
-            behind = one.named
+            behind = first_home.named
             second.save("t", {"n": 2}, parent=first, durability="certified")
             client.save("t", {"n": 3}, parent=first, durability="certified")
-            newest = one.named
+            newest = first_home.named
         other.pointer.parent.mkdir(exist_ok=True)
         other.pointer.write_text(f"{behind}\n", "utf-8")
-        with one.serving() as client, other.serving() as second:
+        with first_home.serving() as client, other.serving() as second:
             assert second.load("t").state == {"n": 3}
             eventually(lambda: other.named == newest, "its own pointer stays behind")
             (tmp_path / "blobs").rename(tmp_path / "away")
@@ -215,13 +215,13 @@ def test_servers_of_one_database_start_over_pointers_that_are_behind(
         with psycopg.connect(url) as connection:
             [(schema,)] = connection.execute("SELECT current_schema()").fetchall()
             connection.execute(f"DROP SCHEMA {schema} CASCADE; CREATE SCHEMA {schema}".encode())
-        named = one.named
-        for home in (one, other):
+        named = first_home.named
+        for home in (first_home, other):
             assert home.named in home.refused(process.EXIT_JOURNAL)
-        assert one.named == named
-        with one.serving(accept_older_journal=named) as client:
+        assert first_home.named == named
+        with first_home.serving(accept_older_journal=named) as client:
             client.save("t", {"n": 4}, durability="certified")
-        assert one.named != named
+        assert first_home.named != named
 
 
 def test_an_older_journal_is_told_again_before_it_has_certified_anything(tmp_path: Path) -> None:
