@@ -53,7 +53,7 @@ class Face:
 
     async def list(self, *arguments: Any, **named: Any) -> list[CheckpointTuple]:
         if self.kind == "async":
-            return [found async for found in self.saver.alist(*arguments, **named)]
+            return [checkpoint async for checkpoint in self.saver.alist(*arguments, **named)]
         return await asyncio.to_thread(lambda: [*self.saver.list(*arguments, **named)])
 
     async def history(self, config: Any, channels: Any) -> Any:

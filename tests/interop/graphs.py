@@ -117,11 +117,11 @@ class Run:
         self.durability = durability
         self.config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
 
-    async def invoke(self, given: Any, config: RunnableConfig | None = None) -> Any:
+    async def invoke(self, turn: Any, config: RunnableConfig | None = None) -> Any:
         config = config or self.config
         if self.kind == "async":
-            return await self.graph.ainvoke(given, config, durability=self.durability)
-        return await asyncio.to_thread(self.graph.invoke, given, config, durability=self.durability)
+            return await self.graph.ainvoke(turn, config, durability=self.durability)
+        return await asyncio.to_thread(self.graph.invoke, turn, config, durability=self.durability)
 
     async def update(self, config: RunnableConfig, values: Any, as_node: str | None = None) -> Any:
         if self.kind == "async":
@@ -136,7 +136,9 @@ class Run:
 
     async def history(self, **options: Any) -> list[Any]:
         if self.kind == "async":
-            return [one async for one in self.graph.aget_state_history(self.config, **options)]
+            return [
+                snapshot async for snapshot in self.graph.aget_state_history(self.config, **options)
+            ]
         return await asyncio.to_thread(
             lambda: [*self.graph.get_state_history(self.config, **options)]
         )
@@ -154,7 +156,7 @@ def story(snapshot: Any) -> Any:
             (
                 task.name,
                 str(task.error),
-                str([one.value for one in task.interrupts]),
+                str([interrupt.value for interrupt in task.interrupts]),
                 str(task.result),
             )
             for task in snapshot.tasks

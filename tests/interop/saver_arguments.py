@@ -23,7 +23,7 @@ def at(
 def made(
     values: Mapping[str, Any] | None = None,
     versions: Mapping[str, Any] | None = None,
-    **others: Any,
+    **fields: Any,
 ) -> Checkpoint:
     """Return a checkpoint with a fresh ID; every value has version 1 unless `versions` is given."""
     values = dict(values or {})
@@ -36,12 +36,12 @@ def made(
         "versions_seen": {},
         "updated_channels": None,
     }
-    return Checkpoint(**{**checkpoint, **others})  # type: ignore[typeddict-item]
+    return Checkpoint(**{**checkpoint, **fields})  # type: ignore[typeddict-item]
 
 
-def metadata(step: int = 0, **others: Any) -> Any:
+def metadata(step: int = 0, **fields: Any) -> Any:
     """Return metadata of a step of the loop."""
-    return {"source": "loop", "step": step, "parents": {}, **others}
+    return {"source": "loop", "step": step, "parents": {}, **fields}
 
 
 def id_of(config: RunnableConfig) -> str:

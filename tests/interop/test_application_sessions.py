@@ -49,7 +49,7 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
         ApplicationSession(client, session_id=thread_id, threads=[thread_id]) as session,
     ):
         poet(server_target).invoke({"log": [QUESTION]}, config)
-        asked = session.input_handled(thread_id, QUESTION)
+        checkpoint_id = session.input_handled(thread_id, QUESTION)
 
     with (
         Client(server_target) as client,
@@ -57,10 +57,10 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
     ):
         restored = session.restore_latest()
         assert restored is not None
-        assert restored.threads[thread_id].checkpoint_id == asked
+        assert restored.threads[thread_id].checkpoint_id == checkpoint_id
         assert client.thread(thread_id).state == "interrupted"
-        [found] = client.list(thread_id, label=input_label(QUESTION))
-        fork = client.fork(thread_id, found.checkpoint_id)
+        [record] = client.list(thread_id, label=input_label(QUESTION))
+        fork = client.fork(thread_id, record.checkpoint_id)
 
         agent = poet(server_target)
         expected = [QUESTION, "drafted", "answer: yes", "wrote after 3"]

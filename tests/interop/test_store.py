@@ -32,7 +32,7 @@ NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
 KEYS = st.sampled_from(["k", "l", "a/b", "🔑", "."])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON = st.recursive(
-    SCALARS.filter(lambda one: one not in (float("inf"), float("-inf"))),
+    SCALARS.filter(lambda number: number not in (float("inf"), float("-inf"))),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
@@ -99,8 +99,10 @@ def under(root: str, operation: Any) -> Any:
     if isinstance(operation, ListNamespacesOp):
         own = MatchCondition("prefix", (root,))
         patterns = [
-            one._replace(path=(root, *one.path)) if one.match_type == "prefix" else one
-            for one in operation.match_conditions or ()
+            condition._replace(path=(root, *condition.path))
+            if condition.match_type == "prefix"
+            else condition
+            for condition in operation.match_conditions or ()
         ]
         depth = operation.max_depth and operation.max_depth + 1
         return operation._replace(match_conditions=(own, *patterns), max_depth=depth)
@@ -111,7 +113,7 @@ def shown(result: Any) -> Any:
     """Return a result without times, items of a search in any order: LangGraph names none."""
     if isinstance(result, Item):
         return (result.namespace, result.key, repr(result.value))
-    if isinstance(result, list) and all(isinstance(one, Item) for one in result):
+    if isinstance(result, list) and all(isinstance(item, Item) for item in result):
         return sorted(map(shown, result))
     return result
 
@@ -124,7 +126,7 @@ def test_every_answer_is_that_of_the_measure(
 ) -> None:
     root, measure = f"model {uuid.uuid4()}", InMemoryStore()
     for batch in batches:
-        operations = [under(root, one) for one in batch]
+        operations = [under(root, operation) for operation in batch]
         if is_async:
             ours = asyncio.run(once(store, operations))
         else:
@@ -137,11 +139,11 @@ def test_every_answer_is_that_of_the_measure(
 def measured(measure: InMemoryStore, operations: list[Any]) -> list[Any]:
     """Return what the measure answers, which lists namespaces without items, too."""
     results = []
-    for one in operations:
+    for operation in operations:
         for namespace in [named for named, items in measure._data.items() if not items]:
             del measure._data[namespace]
-        results.append(None if isinstance(one, PutOp) else measure.batch([one])[0])
-    measure.batch([one for one in operations if isinstance(one, PutOp)])
+        results.append(None if isinstance(operation, PutOp) else measure.batch([operation])[0])
+    measure.batch([operation for operation in operations if isinstance(operation, PutOp)])
     return results
 
 
@@ -155,7 +157,7 @@ def test_pages_of_a_search_are_the_whole_in_order(store: TuskPointStore, root: s
     whole = store.search((root,), limit=100)
     assert whole[0].key == "k"
     assert len(whole) == 26
-    pages = [one for n in range(0, 30, 7) for one in store.search((root,), limit=7, offset=n)]
+    pages = [item for n in range(0, 30, 7) for item in store.search((root,), limit=7, offset=n)]
     assert pages == whole
     assert len(store.search((root,))) == 10
     assert store.search((root,), limit=0) == []
@@ -168,9 +170,11 @@ def test_values_of_many_megabytes_are_found_whole(store: TuskPointStore, root: s
     text = "x" * 1_000_000
     for number in range(8):
         store.put((root,), str(number), {"n": number, "text": text})
-    assert [one.value["n"] for one in store.search((root,), limit=8)] == [*range(7, -1, -1)]
-    found = store.batch([GetOp((root,), str(number)) for number in range(9)])
-    assert [one and one.value["n"] for one in found if one is None or isinstance(one, Item)] == [
+    assert [item.value["n"] for item in store.search((root,), limit=8)] == [*range(7, -1, -1)]
+    items = store.batch([GetOp((root,), str(number)) for number in range(9)])
+    assert [
+        item and item.value["n"] for item in items if item is None or isinstance(item, Item)
+    ] == [
         *range(8),
         None,
     ]
@@ -200,8 +204,8 @@ async def test_items_expire_by_minutes_and_reads_put_that_off(
     await own.aput((root,), "soon", {}, ttl=0.02)
     records = await own._async_client.search_items((root,))
     lasting = {
-        one.key: one.expires and round((one.expires - one.updated).total_seconds(), 3)
-        for one in records
+        record.key: record.expires and round((record.expires - record.updated).total_seconds(), 3)
+        for record in records
     }
     assert lasting == {"default": 3600, "never": None, "soon": 1.2}
 
@@ -214,7 +218,7 @@ async def test_items_expire_by_minutes_and_reads_put_that_off(
         await asyncio.sleep(0.4)
         assert await own.aget((root,), "soon") is not None
     await asyncio.wait_for(gone(), 30)
-    assert {one.key for one in await own.asearch((root,))} == {"default", "never"}
+    assert {item.key for item in await own.asearch((root,))} == {"default", "never"}
 
 
 @pytest.mark.parametrize(
@@ -254,12 +258,12 @@ def remembering(is_async: bool) -> StateGraph[Any, Any, Any, Any]:
     def node(state: State, *, store: BaseStore) -> dict[str, Any]:
         number = len(store.search((state["said"],)))
         store.put((state["said"],), str(number), {"heard": number})
-        return {"known": [one.key for one in store.search((state["said"],))]}
+        return {"known": [item.key for item in store.search((state["said"],))]}
 
     async def anode(state: State, *, store: BaseStore) -> dict[str, Any]:
         number = len(await store.asearch((state["said"],)))
         await store.aput((state["said"],), str(number), {"heard": number})
-        return {"known": [one.key for one in await store.asearch((state["said"],))]}
+        return {"known": [item.key for item in await store.asearch((state["said"],))]}
 
     graph = StateGraph(State)
     graph.add_node("node", anode if is_async else node)
@@ -280,4 +284,4 @@ async def test_a_graph_remembers_over_threads(
             states.append(await graph.ainvoke({"said": root}, config))
         else:
             states.append(await asyncio.to_thread(graph.invoke, {"said": root}, config))
-    assert [one["known"] for one in states] == [["0"], ["1", "0"], ["2", "1", "0"]]
+    assert [state["known"] for state in states] == [["0"], ["1", "0"], ["2", "1", "0"]]

@@ -51,7 +51,7 @@ async def test_parallel_nodes(
     for saver in savers:
         run = Run(parallel_graph(saver), kind, durability, thread_id)
         results = [await run.invoke({"topic": topic, "log": ["in"]}) for topic in ("a", "b")]
-        stories.append((results, [story(one) for one in await run.history()]))
+        stories.append((results, [story(snapshot) for snapshot in await run.history()]))
     assert stories[1] == stories[0]
     assert len(stories[1][1]) == (2 if durability == "exit" else 10)
 
@@ -64,13 +64,13 @@ async def test_interrupts_in_a_subgraph(
         run = Run(interrupted_graph(saver), kind, durability, thread_id)
         reported: list[Any] = []
         turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
-        for given in turns:
-            result = await run.invoke(given)
-            interrupts = [one.value for one in result.pop("__interrupt__", ())]
+        for turn in turns:
+            result = await run.invoke(turn)
+            interrupts = [interrupt.value for interrupt in result.pop("__interrupt__", ())]
             state = await run.state(subgraphs=True)
             reported.append((result, interrupts, story(state)))
             reported.append([story(task.state) for task in state.tasks if task.state])
-        stories.append((reported, [story(one) for one in await run.history()]))
+        stories.append((reported, [story(snapshot) for snapshot in await run.history()]))
     assert stories[1] == stories[0]
     assert [interrupts for _, interrupts, _ in stories[1][0][::2]] == [
         [{"question": "one?"}],
@@ -84,12 +84,14 @@ async def test_time_travel_forks_a_thread(savers: list[Any], kind: str, thread_i
     for saver in savers:
         run = Run(parallel_graph(saver), kind, "sync", thread_id)
         await run.invoke({"topic": "a", "log": []})
-        planned = next(one for one in await run.history() if "dig" in one.next)
+        planned = next(snapshot for snapshot in await run.history() if "dig" in snapshot.next)
         replayed = await run.invoke(None, planned.config)
         changed = await run.update(planned.config, {"topic": "changed", "log": ["fork"]}, "plan")
         forked = await run.invoke(None, changed)
         old = await run.state(planned.config)
-        stories.append((replayed, forked, story(old), [story(one) for one in await run.history()]))
+        stories.append(
+            (replayed, forked, story(old), [story(snapshot) for snapshot in await run.history()])
+        )
     assert stories[1] == stories[0]
     assert stories[1][2]["values"]["topic"] == "a"
     assert "dig changed 1" in stories[1][1]["log"]
@@ -104,7 +106,7 @@ async def test_interrupted_threads_can_be_replayed_and_updated(
         await run.invoke({"log": ["in"]})
         await run.update(run.config, {"log": ["from outside"]})
         await run.invoke(Command(resume="yes"))
-        waiting = next(one for one in await run.history() if "child" in one.next)
+        waiting = next(snapshot for snapshot in await run.history() if "child" in snapshot.next)
         again = await run.invoke(None, waiting.config)
         again.pop("__interrupt__", None)
         copied = await run.update(waiting.config, None, "__copy__")
@@ -112,8 +114,8 @@ async def test_interrupted_threads_can_be_replayed_and_updated(
             (
                 again,
                 story(await run.state(copied)),
-                [story(one) for one in await run.history(limit=4)],
-                [story(one) for one in await run.history(filter={"source": "update"})],
+                [story(snapshot) for snapshot in await run.history(limit=4)],
+                [story(snapshot) for snapshot in await run.history(filter={"source": "update"})],
             )
         )
     assert stories[1] == stories[0]
@@ -128,7 +130,7 @@ async def test_delta_channels(
         results = [await run.invoke({"items": [f"run {number}"]}) for number in range(4)]
         await run.update(run.config, {"items": ["from outside"]}, "echo")
         results.append(await run.invoke({"items": Overwrite(["reset"])}))
-        stories.append((results, [story(one) for one in await run.history()]))
+        stories.append((results, [story(snapshot) for snapshot in await run.history()]))
     assert stories[1] == stories[0]
     assert stories[1][0][3]["rare"] == [4, 8, 12, 16, 20][: len(stories[1][0][3]["rare"])]
 
@@ -141,7 +143,7 @@ async def test_delta_channels_fork(savers: list[Any], kind: str, thread_id: str)
         middle = (await run.history())[3]
         forked = await run.update(middle.config, {"items": ["fork"]}, "turn")
         result = await run.invoke(None, forked)
-        history = [story(one) for one in await run.history()]
+        history = [story(snapshot) for snapshot in await run.history()]
         stories.append((result, story(await run.state(middle.config)), history))
     assert stories[1] == stories[0]
 
@@ -157,7 +159,7 @@ async def test_delta_channels_survive_pruning_and_copying(
     await saver.acopy_thread(thread_id, f"{thread_id} copy")
     await saver.aprune([thread_id])
 
-    assert len([one async for one in saver.alist(config)]) == 1
+    assert len([checkpoint async for checkpoint in saver.alist(config)]) == 1
     copied: RunnableConfig = {"configurable": {"thread_id": f"{thread_id} copy"}}
     for thread in (config, copied):
         assert (await graph.aget_state(thread)).values == before.values
@@ -183,7 +185,7 @@ async def test_every_checkpoint_has_a_summary(
     await parallel_graph(saver).ainvoke(
         {"topic": "a", "log": []}, {"configurable": {"thread_id": thread_id}}
     )
-    summaries = [one.summary for one in entries(server_target, thread_id)]
+    summaries = [entry.summary for entry in entries(server_target, thread_id)]
     assert summaries[::-1] == [
         "step -1: input received",
         "step 0: step finished; changed log, topic; next plan",
@@ -201,11 +203,11 @@ async def test_threads_with_integer_versions_go_on_with_integers(
             return 1 if current is None else current + 1
 
     async with Counting(server_target) as began, TuskPointSaver(server_target) as goes_on:
-        given = {"topic": "a", "log": []}
-        await Run(parallel_graph(began), kind, "sync", thread_id).invoke(given)
+        turn = {"topic": "a", "log": []}
+        await Run(parallel_graph(began), kind, "sync", thread_id).invoke(turn)
         run = Run(parallel_graph(goes_on), kind, "sync", thread_id)
-        await run.invoke(given)
-        log = (await run.invoke(given))["log"]
+        await run.invoke(turn)
+        log = (await run.invoke(turn))["log"]
         assert log.count("plan") == 3
         assert log[-1] == "26 notes"
         loaded = await goes_on.aget_tuple(run.config)
@@ -219,9 +221,9 @@ async def test_fenced_and_certified_runs(
     async with TuskPointSaver(server_target, fence=True, durability="certified") as saver:
         run = Run(interrupted_graph(saver), kind, durability, thread_id)
         turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
-        results = [await run.invoke(given) for given in turns]
+        results = [await run.invoke(turn) for turn in turns]
     assert results[-1]["log"][-1] == "after"
-    stored = [one.durability for one in entries(server_target, thread_id)]
+    stored = [entry.durability for entry in entries(server_target, thread_id)]
     assert stored
     assert set(stored) == {DURABILITY_CERTIFIED}
 
@@ -230,9 +232,9 @@ def entries(target: str, thread_id: str) -> list[Checkpoint]:
     """Return what the server knows of a thread's checkpoints, newest first."""
     calls = SyncCalls(Options.of(target))
     request = ListCheckpointsRequest(thread_id=thread_id, view=VIEW_ENTRY)
-    found = [*calls.list_checkpoints(request)]
+    checkpoints = [*calls.list_checkpoints(request)]
     calls.close()
-    return found
+    return checkpoints
 
 
 STRICT = """

@@ -62,18 +62,20 @@ async def test_an_interrupted_graph_goes_on(tmp_path: Path, thread_id: str) -> N
     turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
     measure = Run(interrupted_graph(InMemorySaver()), "async", "async", thread_id)
     lives = Lives(tmp_path)
-    for given in turns:
-        expected = await measure.invoke(given)
+    for turn in turns:
+        expected = await measure.invoke(turn)
         async with lives.saver() as saver:
             run = Run(interrupted_graph(saver), "async", "async", thread_id)
-            result = await run.invoke(given)
+            result = await run.invoke(turn)
         for answer in (expected, result):
-            answer["__interrupt__"] = [one.value for one in answer.pop("__interrupt__", ())]
+            answer["__interrupt__"] = [
+                interrupt.value for interrupt in answer.pop("__interrupt__", ())
+            ]
         assert result == expected
     async with lives.saver() as saver:
         run = Run(interrupted_graph(saver), "async", "async", thread_id)
-        assert [story(one) for one in await run.history()] == [
-            story(one) for one in await measure.history()
+        assert [story(snapshot) for snapshot in await run.history()] == [
+            story(snapshot) for snapshot in await measure.history()
         ]
 
 
@@ -97,4 +99,4 @@ async def test_a_pruned_graph_with_delta_channels_goes_on(tmp_path: Path, thread
             assert before["rare"]["writes"], (
                 "no value is stored: what pruned ancestors left rebuilds it"
             )
-            assert len([one async for one in saver.alist(run.config)]) == 1
+            assert len([checkpoint async for checkpoint in saver.alist(run.config)]) == 1

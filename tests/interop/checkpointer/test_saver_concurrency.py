@@ -54,10 +54,10 @@ def test_many_threads_share_a_saver(server_target: str, thread_id: str) -> None:
     with TuskPointSaver(server_target) as saver, ThreadPoolExecutor(16) as pool:
         saved = dict(zip(names, pool.map(lambda name: run_thread(saver, name), names), strict=True))
         for name in names:
-            found = [*saver.list(at(name))]
-            assert [id_of(one.config) for one in found] == saved[name]
-            assert [one.checkpoint["channel_values"]["x"] for one in found] == [4, 3, 2, 1, 0]
-            assert [one.pending_writes for one in found] == [
+            entries = [*saver.list(at(name))]
+            assert [id_of(entry.config) for entry in entries] == saved[name]
+            assert [entry.checkpoint["channel_values"]["x"] for entry in entries] == [4, 3, 2, 1, 0]
+            assert [entry.pending_writes for entry in entries] == [
                 [("task", "x", step)] for step in (4, 3, 2, 1, 0)
             ]
 
@@ -66,7 +66,7 @@ async def test_many_coroutines_share_a_saver(saver: TuskPointSaver, thread_id: s
     names = [f"{thread_id} {number}" for number in range(32)]
     saved = await asyncio.gather(*(arun_thread(saver, name) for name in names))
     for name, expected in zip(names, saved, strict=True):
-        assert [id_of(one.config) async for one in saver.alist(at(name))] == expected
+        assert [id_of(checkpoint.config) async for checkpoint in saver.alist(at(name))] == expected
 
 
 async def test_many_writers_of_one_thread_lose_nothing(
@@ -77,10 +77,10 @@ async def test_many_writers_of_one_thread_lose_nothing(
         *(saver.aput(root, made({"x": n}), metadata(1), {"x": 1}) for n in range(24)),
         *(saver.aput_writes(root, [("x", n)], f"task {n:02}") for n in range(24)),
     )
-    found = [one async for one in saver.alist(at(thread_id))]
-    values = [one.checkpoint["channel_values"]["x"] for one in found[:-1]]
+    checkpoints = [checkpoint async for checkpoint in saver.alist(at(thread_id))]
+    values = [checkpoint.checkpoint["channel_values"]["x"] for checkpoint in checkpoints[:-1]]
     assert sorted(values) == [*range(24)]
-    assert [value for _, _, value in found[-1].pending_writes or ()] == [*range(24)]
+    assert [value for _, _, value in checkpoints[-1].pending_writes or ()] == [*range(24)]
 
 
 def test_event_loops_one_after_another(server_target: str, thread_id: str) -> None:
@@ -107,7 +107,7 @@ def test_event_loops_at_once(server_target: str, thread_id: str) -> None:
     with ThreadPoolExecutor(len(names)) as pool:
         saved = [*pool.map(loop, names)]
     for name, expected in zip(names, saved, strict=True):
-        assert [id_of(one.config) for one in saver.list(at(name))] == expected
+        assert [id_of(checkpoint.config) for checkpoint in saver.list(at(name))] == expected
     asyncio.run(saver.aclose())
 
 
@@ -120,7 +120,7 @@ async def test_sync_methods_work_where_a_loop_is_running(
 async def test_sync_and_async_methods_see_the_same(saver: TuskPointSaver, thread_id: str) -> None:
     config = saver.put(at(thread_id), made({"x": 1}), metadata(), {"x": 1})
     assert await saver.aget_tuple(config) == saver.get_tuple(config)
-    assert [one async for one in saver.alist(config)] == [*saver.list(config)]
+    assert [checkpoint async for checkpoint in saver.alist(config)] == [*saver.list(config)]
 
 
 async def test_copies_share_the_connection(server_target: str, thread_id: str) -> None:

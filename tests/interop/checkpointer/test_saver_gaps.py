@@ -56,7 +56,7 @@ async def test_a_deleted_thread_is_not_resurrected(face: Face, thread_id: str) -
     assert await face.get_tuple(at(thread_id)) is None
 
     again = await face.put(at(thread_id), made({"x": 3}), metadata(), {"x": 1})
-    assert [found.config for found in await face.list(at(thread_id))] == [again]
+    assert [checkpoint.config for checkpoint in await face.list(at(thread_id))] == [again]
     assert (await face.get_tuple(again)).pending_writes == []
 
 
@@ -76,9 +76,9 @@ async def test_versions_keep_their_type(face: Face, thread_id: str, version: Any
     checkpoint = made({"x": 1}, {"x": version}, versions_seen={"node": {"x": version}, "idle": {}})
     config = await face.put(at(thread_id), checkpoint, metadata(), {"x": version})
     loaded = (await face.get_tuple(config)).checkpoint
-    for found in (loaded["channel_versions"], loaded["versions_seen"]["node"]):
-        assert found == {"x": version}
-        assert type(found["x"]) is type(version)
+    for versions in (loaded["channel_versions"], loaded["versions_seen"]["node"]):
+        assert versions == {"x": version}
+        assert type(versions["x"]) is type(version)
     assert loaded["versions_seen"]["idle"] == {}
 
 
@@ -87,7 +87,7 @@ async def test_versions_of_a_thread_do_not_change_their_type(face: Face, thread_
     for other in ("2", 2.0):
         with pytest.raises(InvalidRequest, match="x has integer versions"):
             await face.put(root, made({"x": 2}, {"x": other}), metadata(1), {"x": other})
-    assert [found.config for found in await face.list(at(thread_id))] == [root]
+    assert [checkpoint.config for checkpoint in await face.list(at(thread_id))] == [root]
 
 
 async def test_forks_with_integer_versions_do_not_overwrite_each_other(
@@ -115,9 +115,9 @@ async def test_values_come_back_as_they_were(face: Face, thread_id: str, value: 
     config = await face.put(at(thread_id), made({"x": value}), metadata(), {"x": 1})
     await face.put_writes(config, [("x", value)], "task")
     loaded = await face.get_tuple(config)
-    for found in (loaded.checkpoint["channel_values"]["x"], loaded.pending_writes[0][2]):
-        assert found == value
-        assert type(found) is type(value)
+    for loaded_value in (loaded.checkpoint["channel_values"]["x"], loaded.pending_writes[0][2]):
+        assert loaded_value == value
+        assert type(loaded_value) is type(value)
 
 
 async def test_empty_is_not_none(face: Face, thread_id: str) -> None:
@@ -200,7 +200,7 @@ async def test_legacy_sends_are_found_with_the_parent(face: Face, thread_id: str
     child = await face.put(root, made({"x": 1}, {"x": 3}, v=1), metadata(1), {"x": 3})
     modern = await face.put(root, made({"x": 1}, {"x": 3}), metadata(1), {"x": 3})
 
-    listed = {id_of(found.config): found for found in await face.list(at(thread_id))}
+    listed = {id_of(checkpoint.config): checkpoint for checkpoint in await face.list(at(thread_id))}
     for loaded in (await face.get_tuple(child), listed[id_of(child)]):
         assert loaded.checkpoint["channel_values"] == {"x": 1, TASKS: sends}
         assert loaded.checkpoint["channel_versions"] == {"x": 3, TASKS: 3}
@@ -237,7 +237,7 @@ async def test_numbers_as_thread_ids_are_text(face: Face) -> None:
     saved = await face.put(at(number), made({"x": 1}), metadata(), {"x": 1})
     assert saved["configurable"]["thread_id"] == str(number)
     assert (await face.get_tuple(at(number))).config == saved
-    assert [found.config for found in await face.list(at(number))] == [saved]
+    assert [checkpoint.config for checkpoint in await face.list(at(number))] == [saved]
     await face.delete_thread(number)
     assert await face.get_tuple(at(str(number))) is None
 
@@ -255,8 +255,8 @@ async def test_metadata_includes_that_of_langgraph(face: Face, thread_id: str) -
     config: Any = at(thread_id)
     config["metadata"] = {"run_id": "run\x00 1", "step": 99, "list": [1], "langgraph_node": "n"}
     config["configurable"] |= {"user": "u1", "__hidden": "no", "score": 0.5, "nothing": None}
-    given = metadata(3, pair=(1, 2), nested={"deep": [None]}, writes={"x": 1})
-    saved = await face.put(config, made(), given, {})
+    meta = metadata(3, pair=(1, 2), nested={"deep": [None]}, writes={"x": 1})
+    saved = await face.put(config, made(), meta, {})
     assert (await face.get_tuple(saved)).metadata == {
         "source": "loop",
         "step": 3,

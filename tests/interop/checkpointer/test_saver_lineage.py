@@ -81,13 +81,13 @@ class Run:
 
     async def head(self) -> str:
         """Return the ID of the latest checkpoint."""
-        found = await self.face.get_tuple(self.config)
-        return str(found.config["configurable"]["checkpoint_id"])
+        checkpoint = await self.face.get_tuple(self.config)
+        return str(checkpoint.config["configurable"]["checkpoint_id"])
 
     async def questions(self) -> list[Any]:
         """Return what the thread waits for."""
         state = await self.graph.aget_state(self.config)
-        return [one.value for one in state.interrupts]
+        return [interrupt.value for interrupt in state.interrupts]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def asking(face: Face, thread_id: str) -> Run:
     """A thread that planned and waits for an answer."""
     run = Run(face, thread_id)
     result = await run({"log": ["begun"]})
-    assert [one.value for one in result["__interrupt__"]] == [{"question": "go on?"}]
+    assert [interrupt.value for interrupt in result["__interrupt__"]] == [{"question": "go on?"}]
     return run
 
 
@@ -182,7 +182,7 @@ async def test_a_rolled_back_thread_asks_again(face: Face, asking: Run, thread_i
         "rolled_back_from": f"{thread_id}:{before}",
     }
     again = await asking(None)
-    assert [one.value for one in again["__interrupt__"]] == [{"question": "go on?"}]
+    assert [interrupt.value for interrupt in again["__interrupt__"]] == [{"question": "go on?"}]
     assert (await asking(Command(resume="stop")))["log"][-2:] == ["answer: stop", "written"]
 
 
@@ -211,7 +211,7 @@ async def test_a_diff_reads_values_that_langgraph_saved(
     await asking(Command(resume="go"))
     diff = await face.diff(thread_id, before)
     assert not diff["truncated"]
-    reported = {(one["channel"], one["path"]): one for one in diff["changes"]}
+    reported = {(change["channel"], change["path"]): change for change in diff["changes"]}
     assert reported["log", "/2"]["kind"] == "added"
     assert reported["log", "/2"]["to_json"] == '"begun"'
     other = (await face.fork(thread_id, before))["new_thread_id"]
@@ -224,13 +224,13 @@ async def test_a_replay_is_the_listing_from_its_other_end(
 ) -> None:
     await asking(Command(resume="go"))
     if face.kind == "async":
-        replayed = [one async for one in face.saver.areplay(thread_id)]
+        replayed = [checkpoint async for checkpoint in face.saver.areplay(thread_id)]
     else:
         replayed = await asyncio.to_thread(lambda: [*face.saver.replay(thread_id)])
     listed = await face.list({"configurable": {"thread_id": thread_id}})
 
-    def place(one: Any) -> tuple[str, str]:
-        named = one.config["configurable"]
+    def place(checkpoint: Any) -> tuple[str, str]:
+        named = checkpoint.config["configurable"]
         return named["checkpoint_id"], named["checkpoint_ns"]
 
     assert len(replayed) > 4
@@ -246,8 +246,8 @@ async def test_an_open_interrupt_is_read_without_langgraph(
 
     record = await asyncio.to_thread(read)
     assert record.state["log"] == ["begun", "planned"]
-    (asked,) = [one.value for one in record.writes if one.channel == "__interrupt__"]
-    assert "go on?" in json.dumps(asked)
+    (question,) = [write.value for write in record.writes if write.channel == "__interrupt__"]
+    assert "go on?" in json.dumps(question)
 
 
 async def test_threads_and_their_loops_share_a_saver(saver: TuskPointSaver, thread_id: str) -> None:

@@ -45,7 +45,7 @@ class Twins:
         self._versions = itertools.count(1)
 
     def put(self, parent: int, ns: str, changes: dict[str, Any], flag: bool) -> None:
-        family = [one for one in self.saved if one[0]["configurable"]["checkpoint_ns"] == ns]
+        family = [entry for entry in self.saved if entry[0]["configurable"]["checkpoint_ns"] == ns]
         if family:
             config, values, versions = family[parent % len(family)]
         else:
@@ -56,9 +56,9 @@ class Twins:
         values = {name: value for name, value in values.items() if value != "removed"}
         versions = {**versions, **changed}
         checkpoint = made(values, versions, versions_seen={"node": versions})
-        given = metadata(len(self.saved), flag=flag)
-        theirs = self.measure.put(config, checkpoint, given, changed)
-        assert self.ours.put(config, checkpoint, given, changed) == theirs
+        meta = metadata(len(self.saved), flag=flag)
+        theirs = self.measure.put(config, checkpoint, meta, changed)
+        assert self.ours.put(config, checkpoint, meta, changed) == theirs
         self.saved.append((theirs, values, versions))
 
     def writes(self, target: int, writes: list[tuple[str, Any]], task: str, path: str) -> None:
@@ -72,8 +72,8 @@ class Twins:
             yield getattr(saver, method)(*arguments, **named)
 
 
-def newest_first(found: list[CheckpointTuple]) -> list[CheckpointTuple]:
-    return sorted(found, key=lambda one: id_of(one.config), reverse=True)
+def newest_first(checkpoints: list[CheckpointTuple]) -> list[CheckpointTuple]:
+    return sorted(checkpoints, key=lambda checkpoint: id_of(checkpoint.config), reverse=True)
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ async def test_listing_without_a_thread_spans_threads(face: Face) -> None:
         saved.append(await face.put(config, made(), metadata(number, mark=mark), {}))
     newest_first = [id_of(config) for config in reversed(saved)]
 
-    def ids(found: list[Any]) -> list[str]:
-        return [id_of(one.config) for one in found]
+    def ids(checkpoints: list[Any]) -> list[str]:
+        return [id_of(checkpoint.config) for checkpoint in checkpoints]
 
     wanted = {"mark": mark}
     assert ids(await face.list(None, filter=wanted)) == newest_first
@@ -45,8 +45,8 @@ async def test_listing_by_namespace(face: Face, thread_id: str) -> None:
         await face.put(at(thread_id, ns), made(), metadata(), {})
 
     async def spaces(checkpoint_ns: str | None) -> list[str]:
-        found = await face.list(at(thread_id, checkpoint_ns))
-        return [one.config["configurable"]["checkpoint_ns"] for one in found]
+        checkpoints = await face.list(at(thread_id, checkpoint_ns))
+        return [checkpoint.config["configurable"]["checkpoint_ns"] for checkpoint in checkpoints]
 
     assert await spaces(None) == ["child:1|grandchild:2", "child:1", ""]
     assert await spaces("") == [""]
@@ -111,8 +111,8 @@ async def test_a_copy_has_everything_and_leaves_the_source(face: Face, thread_id
     target = f"{thread_id} copy"
     await face.copy_thread(thread_id, target)
 
-    def renamed(found: list[Any]) -> Any:
-        return json.loads(json.dumps(found, default=str).replace(target, thread_id))
+    def renamed(checkpoints: list[Any]) -> Any:
+        return json.loads(json.dumps(checkpoints, default=str).replace(target, thread_id))
 
     assert renamed(await face.list(at(target, None))) == renamed(source)
     await face.delete_thread(target)

@@ -112,7 +112,7 @@ STEPS: dict[str, Step] = {
 def interrupts_of(head: CheckpointTuple) -> list[Interrupt]:
     """Return what waits for an answer: a state names none whose task another language prepared."""
     writes = [value for _, channel, value in head.pending_writes or [] if channel == INTERRUPT]
-    return [one for interrupts in writes for one in interrupts]
+    return [interrupt for interrupts in writes for interrupt in interrupts]
 
 
 class Python:
@@ -132,11 +132,11 @@ class Python:
         values = state.values
         kinds = {type(version).__name__ for version in head.checkpoint["channel_versions"].values()}
         return {
-            "asked": [one.value for one in interrupts_of(head)],
+            "asked": [interrupt.value for interrupt in interrupts_of(head)],
             "next": sorted(state.next),
             "topic": values["topic"],
             "log": values["log"],
-            "messages": [[one.type, one.content] for one in values["messages"]],
+            "messages": [[message.type, message.content] for message in values["messages"]],
             "notes": values["notes"],
             "data": [*values["data"]],
             "tags": sorted(values["tags"]),
@@ -207,7 +207,7 @@ class PythonJoin:
                 for name in sorted(values)
                 if name.startswith("join:") or name == "branch:to:last"
             },
-            "failures": [[one.name, one.message] for _, name, one in writes if name == ERROR],
+            "failures": [[error.name, error.message] for _, name, error in writes if name == ERROR],
         }
 
 
@@ -274,11 +274,15 @@ def test_a_thread_of_python_goes_on_in_javascript_and_back(
     assert begun["next"] == ["dig", "dig", "dig"]
     assert js("state") == begun
 
-    asked = js("go")  # three sends that Python made, up to the question
-    assert asked["asked"] == [{"question": "publish?"}]
-    assert asked["log"] == ["in py", "plan in py", *(f"dig tusks {n} in js" for n in range(3))]
-    assert asked["notes"] == ["note of py", *(f"note on tusks {n}" for n in range(3))]
-    assert python("state") == asked
+    waiting_state = js("go")  # three sends that Python made, up to the question
+    assert waiting_state["asked"] == [{"question": "publish?"}]
+    assert waiting_state["log"] == [
+        "in py",
+        "plan in py",
+        *(f"dig tusks {n} in js" for n in range(3)),
+    ]
+    assert waiting_state["notes"] == ["note of py", *(f"note on tusks {n}" for n in range(3))]
+    assert python("state") == waiting_state
 
     ended = python("answer")  # the question of JavaScript
     assert ended["next"] == []
@@ -313,10 +317,14 @@ def test_a_thread_of_javascript_goes_on_in_python_and_back(
     assert begun["next"] == ["dig", "dig", "dig"]
     assert python("state") == begun
 
-    asked = python("go")  # three sends that JavaScript made
-    assert asked["asked"] == [{"question": "publish?"}]
-    assert asked["log"] == ["in js", "plan in js", *(f"dig tusks {n} in py" for n in range(3))]
-    assert js("state") == asked
+    waiting_state = python("go")  # three sends that JavaScript made
+    assert waiting_state["asked"] == [{"question": "publish?"}]
+    assert waiting_state["log"] == [
+        "in js",
+        "plan in js",
+        *(f"dig tusks {n} in py" for n in range(3)),
+    ]
+    assert js("state") == waiting_state
 
     ended = js("answer")  # the question of Python
     assert ended["log"][5:] == ["asked in js: yes from js", "write in js"]
@@ -340,16 +348,16 @@ def test_a_thread_of_javascript_goes_on_in_python_and_back(
 def test_branches_meet_and_failures_are_reported_in_the_other_language(
     joins: tuple[PythonJoin, JavaScript], first: str
 ) -> None:
-    one, other = joins if first == "python" else joins[::-1]
+    starter, other = joins if first == "python" else joins[::-1]
     here, there = ("py", "js") if first == "python" else ("js", "py")
 
-    begun = one("start")
+    begun = starter("start")
     assert begun["next"] == ["slower"]
     assert begun["log"] == [f"quick in {here}", f"slow in {here}"]
     assert begun["joins"] == {"branch:to:last": [None, False], "join:quick+slower:meet": ["quick"]}
     assert other("state") == begun
 
-    failed = one("fail")
+    failed = starter("fail")
     name = "ValueError" if first == "python" else "TypeError"
     assert failed["failures"] == [[name, "no tusks"]]
     assert other("state") == failed
@@ -358,7 +366,7 @@ def test_branches_meet_and_failures_are_reported_in_the_other_language(
     assert ended["next"] == []
     assert ended["failures"] == []
     assert ended["log"][2:] == [f"{node} in {there}" for node in ("slower", "meet", "last")]
-    assert one("state") == ended
+    assert starter("state") == ended
 
 
 def test_a_thread_can_be_switched_at_any_checkpoint(server_target: str, thread_id: str) -> None:
@@ -385,10 +393,15 @@ def test_a_checkpoint_that_is_saved_again_is_read_in_javascript(
         js("state")
 
     with TuskPointSaver(server_target, serde=PortableSerializer()) as saver:
-        found = saver.get_tuple(config)
-        assert found is not None
-        versions = found.checkpoint["channel_versions"]
-        saver.put(found.parent_config or config, found.checkpoint, found.metadata, versions)
+        checkpoint_tuple = saver.get_tuple(config)
+        assert checkpoint_tuple is not None
+        versions = checkpoint_tuple.checkpoint["channel_versions"]
+        saver.put(
+            checkpoint_tuple.parent_config or config,
+            checkpoint_tuple.checkpoint,
+            checkpoint_tuple.metadata,
+            versions,
+        )
 
     assert js("state") == python("state")
     assert js("state")["log"][-1] == "last in py"

@@ -87,8 +87,8 @@ def js() -> Iterator[LangGraphJs]:
 @example(HumanMessage("", additional_kwargs={"a": {1: HumanMessage("", id="b")}}))
 @example({"lg_name": "Send", "node": "dig", "args": 1, "more": 2})
 def test_every_value_comes_back_from_javascript(js: LangGraphJs, value: Any) -> None:
-    found, _ = js.again(value)
-    assert plain(found, exact=False) == plain(value, exact=False)
+    copy, _ = js.again(value)
+    assert plain(copy, exact=False) == plain(value, exact=False)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_messages_are_messages_in_javascript(js: LangGraphJs, message: BaseMessa
     message.additional_kwargs = {"raw": b"\x01", "when": date(2026, 1, 2), "seen": {1: {2}}}
     message.response_metadata = {"model_name": "m"}
 
-    found, shown = js.again([message])
+    copies, shown = js.again([message])
 
-    assert plain(found, exact=True) == plain([message], exact=True)
+    assert plain(copies, exact=True) == plain([message], exact=True)
     if not isinstance(message, ToolMessageChunk):
         assert shown.startswith(f"[ {type(message).__name__} ")
         assert "id: 'm-1'" in shown
@@ -170,9 +170,9 @@ def test_blocks_of_the_first_version_get_their_tool_calls_in_javascript(js: Lang
         tool_calls=[{"name": "dig", "args": {}, "id": "call-1"}],
         response_metadata={"output_version": "v1"},
     )
-    found, _ = js.again(message)
-    assert found.tool_calls == message.tool_calls
-    assert found.content == [
+    copy, _ = js.again(message)
+    assert copy.tool_calls == message.tool_calls
+    assert copy.content == [
         {"type": "text", "text": "digging"},
         {"type": "tool_call", "id": "call-1", "name": "dig", "args": {}},
     ]
@@ -276,27 +276,27 @@ def test_all_that_javascript_makes_is_expected(js: LangGraphJs) -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_python_reads_values_of_javascript(js: LangGraphJs, name: str) -> None:
-    found, _ = js.make(name)
-    assert plain(found, exact=True) == plain(MADE[name], exact=True)
+    value, _ = js.make(name)
+    assert plain(value, exact=True) == plain(MADE[name], exact=True)
 
 
 @pytest.mark.parametrize("name", INERT)
 def test_values_without_a_counterpart_in_python_go_back_unchanged(
     js: LangGraphJs, name: str
 ) -> None:
-    found, shown = js.make(name)
-    assert type(found) is Record
+    value, shown = js.make(name)
+    assert type(value) is Record
     if name != "prompt":  # JavaScript's own loading gives it another shape
-        assert js.again(found) == (found, shown)
+        assert js.again(value) == (value, shown)
 
 
 @pytest.mark.parametrize("name", ["set", "map", "regexp", "snapshot", "nested_bytes"])
 def test_javascripts_own_kinds_are_the_same_kinds_when_they_return(
     js: LangGraphJs, name: str
 ) -> None:
-    found, shown = js.make(name)
-    again, seen = js.again(found)
-    assert plain(again, exact=True) == plain(found, exact=True)
+    value, shown = js.make(name)
+    again, seen = js.again(value)
+    assert plain(again, exact=True) == plain(value, exact=True)
     assert seen.partition(" ")[0] == shown.partition(" ")[0]
 
 

@@ -16,12 +16,12 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     home = tmp_path_factory.mktemp("servers")
     settings = {"TUSKPOINT_BLOB_DIR": str(home / "blobs"), "TUSKPOINT_FLUSH_INTERVAL": "0.05"}
     with (
-        ServerProcess(home / "one", settings) as one,
-        ServerProcess(home / "two", settings) as two,
+        ServerProcess(home / "one", settings) as first,
+        ServerProcess(home / "two", settings) as second,
     ):
-        one.start()
-        two.start()
-        yield one.target, two.target
+        first.start()
+        second.start()
+        yield first.target, second.target
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def descend(request: pytest.FixtureRequest, two: Two) -> Descent:
 async def finished(request: pytest.FixtureRequest, two: Two, thread_id: str) -> Finished:
     build, turns = FINISHED[request.param]
     run = run_on(build(two.here), thread_id)
-    for given in turns:
-        await run.invoke(given)
+    for turn in turns:
+        await run.invoke(turn)
     assert not (await run.state()).next
     return Finished(build, run, thread_id, turns[0])

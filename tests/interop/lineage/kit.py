@@ -132,12 +132,12 @@ class Finished:
 
     async def turns(self) -> list[list[Any]]:
         """Return the snapshots of each run from its input to its end."""
-        found: list[list[Any]] = []
+        turns: list[list[Any]] = []
         for snapshot in reversed(await self.run.history()):
             if snapshot.metadata["source"] == "input":
-                found.append([])
-            found[-1].append(snapshot)
-        return found
+                turns.append([])
+            turns[-1].append(snapshot)
+        return turns
 
 
 def run_on(graph: Any, thread_id: str) -> Run:
@@ -145,7 +145,7 @@ def run_on(graph: Any, thread_id: str) -> Run:
 
 
 def interrupts(result: Any) -> list[Any]:
-    return sorted(str(one.value) for one in result.get("__interrupt__", ()))
+    return sorted(str(interrupt.value) for interrupt in result.get("__interrupt__", ()))
 
 
 async def whole(run: Run, config: RunnableConfig | None = None) -> Any:
@@ -156,19 +156,21 @@ async def whole(run: Run, config: RunnableConfig | None = None) -> Any:
 
 
 async def stories(run: Run) -> list[Any]:
-    return [story(one) for one in await run.history()]
+    return [story(snapshot) for snapshot in await run.history()]
 
 
 async def everything(run: Run) -> dict[tuple[str, str], str]:
     """Return all that loads of a thread, in every namespace."""
     saver: TuskPointSaver = run.graph.checkpointer
-    found = {}
-    async for one in saver.alist(at(run.config["configurable"]["thread_id"], None)):
-        place = (one.config["configurable"]["checkpoint_ns"], id_of(one.config))
-        loaded = await saver.aget_tuple(one.config)
-        log = await saver.aget_delta_channel_history(config=one.config, channels=["items", "rare"])
-        found[place] = repr((one, loaded, log))
-    return found
+    contents = {}
+    async for checkpoint in saver.alist(at(run.config["configurable"]["thread_id"], None)):
+        place = (checkpoint.config["configurable"]["checkpoint_ns"], id_of(checkpoint.config))
+        loaded = await saver.aget_tuple(checkpoint.config)
+        log = await saver.aget_delta_channel_history(
+            config=checkpoint.config, channels=["items", "rare"]
+        )
+        contents[place] = repr((checkpoint, loaded, log))
+    return contents
 
 
 # --- what is done on a thread ----------------------------------------------------------------
@@ -176,9 +178,9 @@ async def everything(run: Run) -> dict[tuple[str, str], str]:
 Step = Callable[[Run], Awaitable[Any]]
 
 
-def give(given: Any) -> Step:
+def give(turn: Any) -> Step:
     async def step(run: Run) -> Any:
-        result = await run.invoke(given)
+        result = await run.invoke(turn)
         return {**result, "__interrupt__": interrupts(result)}
 
     return step

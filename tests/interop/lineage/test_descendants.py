@@ -38,23 +38,23 @@ async def test_descendants_go_on_as_their_source(
     head = (await stories(source))[0]
     parent = (await Descent(two, "forked")(build, thread_id)).config["configurable"]["thread_id"]
     made = [await descend(build, thread_id), await descend(build, parent)]
-    for one in made:
-        state, *others = await whole(source)
-        assert await whole(one) == (descend.begun(state), *others)
-        assert await stories(one) == [descend.begun(head)]
+    for descendant in made:
+        state, *rest = await whole(source)
+        assert await whole(descendant) == (descend.begun(state), *rest)
+        assert await stories(descendant) == [descend.begun(head)]
     await two.here.adelete_thread(parent)
     for step in after:
         result = await step(source)
         state, *_ = await whole(source)
-        for one in made:
-            assert await step(one) == result
-            is_head = len(await stories(one)) == 1
-            assert (await whole(one))[0] == (descend.begun(state) if is_head else state)
+        for descendant in made:
+            assert await step(descendant) == result
+            is_head = len(await stories(descendant)) == 1
+            assert (await whole(descendant))[0] == (descend.begun(state) if is_head else state)
     expected = await stories(source)
-    for one in made:
-        found = await stories(one)
-        assert len(found) > len(after)
-        assert found == [*expected[: len(found) - 1], descend.begun(expected[len(found) - 1])]
+    for descendant in made:
+        actual = await stories(descendant)
+        assert len(actual) > len(after)
+        assert actual == [*expected[: len(actual) - 1], descend.begun(expected[len(actual) - 1])]
 
 
 async def test_every_checkpoint_leads_to_where_it_led(finished: Finished, descend: Descent) -> None:
@@ -100,7 +100,7 @@ async def test_a_fork_that_is_named_by_its_id_keeps_the_memory_of_subgraphs(
     """The subgraph ran after the parent of the fork, which LangGraph takes for its beginning."""
     source = run_on(memory_graph(two.here), thread_id)
     await source.invoke({"said": "a"})
-    [forked] = [one for one in await source.history() if one.next == ("after",)]
+    [forked] = [snapshot for snapshot in await source.history() if snapshot.next == ("after",)]
     made = await Descent(two, "forked")(memory_graph, thread_id, id_of(forked.config))
     there = at(made.config["configurable"]["thread_id"], "", id_of(forked.config))
     result = await made.graph.ainvoke({"said": "b"}, there)
@@ -110,15 +110,15 @@ async def test_a_fork_that_is_named_by_its_id_keeps_the_memory_of_subgraphs(
 async def test_finished_tasks_do_not_run_again(two: Two, descend: Descent, thread_id: str) -> None:
     source = run_on(asking_graph(two.here), thread_id)
     await source.invoke({"log": []})
-    asked = {one.value: one.id for one in (await source.state()).interrupts}
-    await source.invoke(Command(resume={asked["two?"]: "yes"}))
+    ids = {interrupt.value: interrupt.id for interrupt in (await source.state()).interrupts}
+    await source.invoke(Command(resume={ids["two?"]: "yes"}))
     ran: list[str] = []
     made = await descend(lambda saver: asking_graph(saver, ran), thread_id)
     state = await made.state()
-    assert [one.value for one in state.interrupts] == ["one?"]
-    assert [one.id for one in state.interrupts] == [asked["one?"]]
+    assert [interrupt.value for interrupt in state.interrupts] == ["one?"]
+    assert [interrupt.id for interrupt in state.interrupts] == [ids["one?"]]
     for run in (made, source):
-        result = await run.invoke(Command(resume={asked["one?"]: "no"}))
+        result = await run.invoke(Command(resume={ids["one?"]: "no"}))
         assert result["log"] == ["one: no", "two: yes", "worked", "3 before"]
     assert ran == ["one"]
 
@@ -131,11 +131,11 @@ def there_and_back(two: Two, thread_id: str) -> list[list[str]]:
     fork = two.there.fork(adoption["new_thread_id"], adoption["checkpoint_id"])
     config = at(fork["new_thread_id"])
     graph = asking_graph(two.there)
-    asked = graph.get_state(config).interrupts
-    end = graph.invoke(Command(resume={one.id: "yes" for one in asked}), config)
+    questions = graph.get_state(config).interrupts
+    end = graph.invoke(Command(resume={question.id: "yes" for question in questions}), config)
     two.there.rollback_to(fork["new_thread_id"], fork["checkpoint_id"])
     again = graph.invoke(None, config)
-    return [[one.value for one in asked], end["log"], interrupts(again)]
+    return [[question.value for question in questions], end["log"], interrupts(again)]
 
 
 async def test_sync_methods_do_the_same(two: Two, thread_id: str) -> None:

@@ -72,14 +72,16 @@ async def test_a_rollback_goes_on_as_langgraphs_own_copy(two: Two, finished: Fin
         rolled = run_on(finished.build(two.here), f"{name} rolled back")
         await finished.saver.acopy_thread(finished.thread_id, f"{name} rolled back")
         await finished.saver.arollback_to(f"{name} rolled back", id_of(snapshot.config))
-        for given in (None, finished.turn):
-            results = [await answered(run, await run.invoke(given)) for run in (rolled, copy)]
+        for turn in (None, finished.turn):
+            results = [await answered(run, await run.invoke(turn)) for run in (rolled, copy)]
             assert results[0] == results[1]
         for step in UPDATED.get(finished.build, []):
             assert await step(rolled) == await step(copy)
             states = [uncounted(story(await run.state())) for run in (rolled, copy)]
             assert states[0] == states[1]
-        reported = [[uncounted(one) for one in await stories(run)] for run in (rolled, copy)]
+        reported = [
+            [uncounted(snapshot) for snapshot in await stories(run)] for run in (rolled, copy)
+        ]
         assert reported[0] == reported[1]
 
 
@@ -88,13 +90,13 @@ async def test_interrupts_raise_and_tasks_run_again(two: Two, thread_id: str) ->
     run = run_on(asking_graph(two.here, ran), thread_id)
 
     async def answer(word: str) -> Any:
-        asked = (await run.state()).interrupts
-        return await run.invoke(Command(resume={one.id: word for one in asked}))
+        questions = (await run.state()).interrupts
+        return await run.invoke(Command(resume={question.id: word for question in questions}))
 
-    asked = await run.invoke({"log": []})
-    assert interrupts(asked) == ["one?", "two?"]
+    result = await run.invoke({"log": []})
+    assert interrupts(result) == ["one?", "two?"]
     assert (await answer("yes"))["log"] == ["one: yes", "two: yes", "worked", "3 before"]
-    (begun,) = [one for one in await run.history() if "works" in one.next]
+    (begun,) = [snapshot for snapshot in await run.history() if "works" in snapshot.next]
     for word in ("no", "perhaps"):
         await two.here.arollback_to(thread_id, id_of(begun.config))
         assert (await run.state()).interrupts == ()
@@ -123,8 +125,8 @@ async def notes(run: Run, said: str = "now") -> str:
 async def test_a_memory_goes_back_with_its_thread(two: Two, thread_id: str) -> None:
     run = await remembering(two, thread_id)
     history = await run.history()
-    ends = [one for one in reversed(history) if not one.next]
-    inputs = [one for one in reversed(history) if one.metadata["source"] == "input"]
+    ends = [snapshot for snapshot in reversed(history) if not snapshot.next]
+    inputs = [snapshot for snapshot in reversed(history) if snapshot.metadata["source"] == "input"]
     known = ["['a', 'now']", "['a', 'b', 'now']", "['a', 'b', 'c', 'now']"]
     for end, expected in zip(ends, known, strict=True):
         await two.here.arollback_to(thread_id, id_of(end.config))
@@ -151,9 +153,13 @@ async def run_again(run: Run, checkpoint_id: str) -> Any:
 async def test_a_memory_is_asked_again(two: Two, thread_id: str) -> None:
     run = run_on(memory_graph(two.here), thread_id)
     turns: list[Any] = [{"said": "a"}, {"said": "ask"}, Command(resume="b"), {"said": "c"}]
-    for given in turns:
-        await run.invoke(given)
-    asking = next(one for one in await run.history() if "keeper" in one.next and one.interrupts)
+    for turn in turns:
+        await run.invoke(turn)
+    asking = next(
+        snapshot
+        for snapshot in await run.history()
+        if "keeper" in snapshot.next and snapshot.interrupts
+    )
     for word in ("x", "y"):
         assert interrupts(await run_again(run, id_of(asking.config))) == ["what?"]
         result = await run.invoke(Command(resume=word))

@@ -56,14 +56,17 @@ def graph_of(saver: TuskPointSaver | bool | None, **nodes: Any) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-async def go_on(graph: Any, thread_id: str, given: Any = None) -> list[Any]:
-    result = await asyncio.to_thread(graph.invoke, given, at(thread_id))
+async def go_on(graph: Any, thread_id: str, turn: Any = None) -> list[Any]:
+    result = await asyncio.to_thread(graph.invoke, turn, at(thread_id))
     return sorted(result["log"], key=str)
 
 
 async def asked(client: Face, thread_id: str, **where: Any) -> dict[Any, OpenInterrupt]:
     """Return what a thread waits for, by what is asked."""
-    return {str(one.value): one for one in await client.call("interrupts", thread_id, **where)}
+    return {
+        str(open_interrupt.value): open_interrupt
+        for open_interrupt in await client.call("interrupts", thread_id, **where)
+    }
 
 
 @pytest.mark.parametrize("answer", ["yes", {"approved": True, "by": "é"}, [1, [2.5]], False, 0, ""])
@@ -110,17 +113,17 @@ class Watched:
     def __init__(self, client: Face, graph: Any, thread_id: str) -> None:
         self._client, self._graph, self._thread_id = client, graph, thread_id
 
-    async def run(self, given: Any = None) -> list[Any]:
+    async def run(self, turn: Any = None) -> list[Any]:
         """Go on; return what is asked then, which the service must know."""
-        await self._graph.ainvoke(given, at(self._thread_id))
+        await self._graph.ainvoke(turn, at(self._thread_id))
         state = await self._graph.aget_state(at(self._thread_id))
-        open_ = [one.value for task in state.tasks for one in task.interrupts]
+        open_ = [interrupt.value for task in state.tasks for interrupt in task.interrupts]
         assert await self.is_listed() is bool(open_)
         return sorted(open_)
 
     async def is_listed(self) -> bool:
-        found = await self._client.take("list_threads", 10_000, state="interrupted")
-        return self._thread_id in {one.thread_id for one in found}
+        threads = await self._client.take("list_threads", 10_000, state="interrupted")
+        return self._thread_id in {thread.thread_id for thread in threads}
 
     async def answer(self, value: Any, question: str | None = None) -> None:
         """Answer through the service."""
@@ -187,7 +190,9 @@ async def test_several_that_wait_are_answered_by_their_ids(
     assert waiting.keys() == {"left?", "right?"}
     with pytest.raises(PreconditionFailed, match="interrupt_id") as caught:
         await client.call("answer", thread_id, "x")
-    assert all(one.interrupt_id in caught.value.message for one in waiting.values())
+    assert all(
+        open_interrupt.interrupt_id in caught.value.message for open_interrupt in waiting.values()
+    )
     with pytest.raises(PreconditionFailed, match="'no such'"):
         await client.call("answer", thread_id, "x", interrupt_id="no such")
     # LangGraph refuses one answer for several too.
@@ -210,8 +215,10 @@ async def test_all_of_several_are_answered_before_the_graph_goes_on(
 ) -> None:
     graph = graph_of(blocking_saver, left=asking("left?", "and?"), right=asking("right?"))
     await go_on(graph, thread_id, {"log": []})
-    for question, one in (await asked(client, thread_id)).items():
-        await client.call("answer", thread_id, question[0], interrupt_id=one.interrupt_id)
+    for question, open_interrupt in (await asked(client, thread_id)).items():
+        await client.call(
+            "answer", thread_id, question[0], interrupt_id=open_interrupt.interrupt_id
+        )
     await go_on(graph, thread_id)
     assert [*await asked(client, thread_id)] == ["and?"]
     await client.call("answer", thread_id, {"n": 1})
@@ -232,9 +239,11 @@ async def test_interrupts_of_subgraphs_are_answered_at_the_root(
     await go_on(graph, thread_id, {"log": []})
     waiting = await asked(client, thread_id)
     assert waiting.keys() == {"a?", "b?", "beside?"}
-    for question, one in waiting.items():
-        await client.call("answer", thread_id, question[0], interrupt_id=one.interrupt_id)
-    answers = {str(one) for one in await go_on(graph, thread_id)}
+    for question, open_interrupt in waiting.items():
+        await client.call(
+            "answer", thread_id, question[0], interrupt_id=open_interrupt.interrupt_id
+        )
+    answers = {str(answer) for answer in await go_on(graph, thread_id)}
     assert answers == {"['a']", "['b']"}
 
 
@@ -261,15 +270,17 @@ async def test_tasks_of_functions_are_answered_too(
         return interrupt(question)
 
     @entrypoint(checkpointer=blocking_saver)
-    def work(given: str) -> Any:
+    def work(text: str) -> Any:
         both = [ask("one?"), ask("two?")]
-        return [one.result() for one in both]
+        return [future.result() for future in both]
 
     await asyncio.to_thread(work.invoke, "go", at(thread_id))
     waiting = await asked(client, thread_id)
     assert waiting.keys() == {"one?", "two?"}
-    for question, one in waiting.items():
-        await client.call("answer", thread_id, question[:-1], interrupt_id=one.interrupt_id)
+    for question, open_interrupt in waiting.items():
+        await client.call(
+            "answer", thread_id, question[:-1], interrupt_id=open_interrupt.interrupt_id
+        )
     assert await asyncio.to_thread(work.invoke, None, at(thread_id)) == ["one", "two"]
 
 
@@ -288,9 +299,9 @@ async def test_a_thread_without_an_interrupt_takes_no_answer(
     with pytest.raises(InvalidRequest, match="value"):
         await client.call("answer", thread_id, object())
     for name in ("answer", "interrupts"):
-        given = ["no such thread", "x"][: 2 if name == "answer" else 1]
+        arguments = ["no such thread", "x"][: 2 if name == "answer" else 1]
         with pytest.raises(NotFound):
-            await client.call(name, *given)
+            await client.call(name, *arguments)
     assert (await client.call("load", thread_id)).seq == before
 
 

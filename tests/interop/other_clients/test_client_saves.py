@@ -26,7 +26,7 @@ async def continued(run: Run) -> None:
     assert result["topic"] == "next"
     assert result["log"][:2] == ["saved", "asked"]
     assert len(result["log"]) > 2
-    steps = [one.metadata["step"] for one in await run.history()]
+    steps = [snapshot.metadata["step"] for snapshot in await run.history()]
     assert steps[: steps.index(-1) + 1] == list(range(steps[0], -2, -1))
 
 
@@ -76,7 +76,7 @@ async def test_the_metadata_of_a_client_is_kept(
     metadata = {"step": "drafting", "mine": [1]}
     async with AsyncClient(server_target) as client:
         await client.save(thread_id, SAVED, metadata=metadata)
-        found = await saver.aget_tuple({"configurable": {"thread_id": thread_id}})
-        assert found is not None
-        assert found.metadata == {"step": -1, "mine": [1]}
+        checkpoint = await saver.aget_tuple({"configurable": {"thread_id": thread_id}})
+        assert checkpoint is not None
+        assert checkpoint.metadata == {"step": -1, "mine": [1]}
         assert (await client.load(thread_id)).metadata == metadata

@@ -122,15 +122,15 @@ def viewed(checkpoints: CheckpointServiceStub, thread_id: str) -> checkpoint_pb2
 
 
 def listed(threads: ThreadServiceStub, state: Any) -> set[str]:
-    found: set[str] = set()
+    thread_ids: set[str] = set()
     token = ""
     while True:
         request = tpb.ListThreadsRequest(state=state, page_size=1000, page_token=token)
         page = threads.ListThreads(request)
-        found.update(thread.thread_id for thread in page.threads)
+        thread_ids.update(thread.thread_id for thread in page.threads)
         token = page.next_page_token
         if not token:
-            return found
+            return thread_ids
 
 
 def as_json(thing: Any) -> value_pb2.Value:
@@ -172,7 +172,7 @@ def test_delta_channels_are_shown_with_their_seeds_and_writes(
         if channel.HasField("value")
     }
     seed = shown["items"]["$seed"]["value"]
-    assert seed + [one for items in shown["items"]["$delta"] for one in items] == result["items"]
+    assert seed + [item for items in shown["items"]["$delta"] for item in items] == result["items"]
     assert shown["rare"] == {"$delta": [result["rare"]]}
     assert shown["round"] == 5
 
@@ -188,8 +188,8 @@ def test_an_interrupted_thread_is_found_and_answered_from_any_language(
 
     assert thread_id in listed(threads, INTERRUPTED)
     waiting = viewed(checkpoints, thread_id)
-    (asked,) = [write for write in waiting.writes if write.channel == "__interrupt__"]
-    (question,) = json.loads(asked.value.data)
+    (interrupt_write,) = [write for write in waiting.writes if write.channel == "__interrupt__"]
+    (question,) = json.loads(interrupt_write.value.data)
     assert question["$type"] == "langgraph.types.Interrupt"
     assert question["value"] == {"question": "go on?"}
 
@@ -215,15 +215,15 @@ def test_tasks_that_wait_side_by_side_are_each_answered(
     compiled.invoke({"log": []}, at(thread_id))
 
     waiting = viewed(checkpoints, thread_id)
-    asked = [write for write in waiting.writes if write.channel == "__interrupt__"]
-    assert len(asked) == 2
+    interrupt_writes = [write for write in waiting.writes if write.channel == "__interrupt__"]
+    assert len(interrupt_writes) == 2
     answers = [
         value_pb2.PendingWrite(
             task_id=write.task_id,
             channel="__resume__",
             value=as_json([f"{json.loads(write.value.data)[0]['value']}!", {"n": 2}]),
         )
-        for write in asked
+        for write in interrupt_writes
     ]
     checkpoints.SaveWrites(pb.SaveWritesRequest(ref=waiting.ref, writes=answers))
     assert sorted(compiled.invoke(None, at(thread_id))["log"], key=str) == [

@@ -73,8 +73,8 @@ class Player:
         name = step["rpc"].replace("/", ".")
         method = descriptor_pool.Default().FindMethodByName(f"tuskpoint.v1.{name}")
         request_class = message_factory.GetMessageClass(method.input_type)
-        given = step["requests"] if method.client_streaming else [step["request"]]
-        requests = [json_format.ParseDict(one, request_class()) for one in given]
+        messages = step["requests"] if method.client_streaming else [step["request"]]
+        requests = [json_format.ParseDict(message, request_class()) for message in messages]
         deadline_s = step["deadline_ms"] / 1000 if "deadline_ms" in step else 60.0
         try:
             return self._answers(method, requests, identity, deadline_s, step.get("take"))
@@ -166,17 +166,17 @@ class Player:
     def _do_list(self, client: Client, thread_id: str, limit: int | None = None) -> Json:
         return [
             {
-                "checkpoint_id": one.checkpoint_id,
-                "parent_id": one.parent_checkpoint_id,
-                "summary": one.summary,
+                "checkpoint_id": record.checkpoint_id,
+                "parent_id": record.parent_checkpoint_id,
+                "summary": record.summary,
             }
-            for one in client.list(thread_id, limit=limit)
+            for record in client.list(thread_id, limit=limit)
         ]
 
     def _do_replay(self, client: Client, thread_id: str) -> Json:
         return [
-            {"checkpoint_id": one.checkpoint_id, "state": one.state}
-            for one in client.replay(thread_id)
+            {"checkpoint_id": record.checkpoint_id, "state": record.state}
+            for record in client.replay(thread_id)
         ]
 
     def _do_watch(self, client: Client, thread_id: str, take: int, cursor: str = "") -> Json:
@@ -228,8 +228,12 @@ class Player:
         filter: dict[str, Any] | None = None,
     ) -> Json:
         return [
-            {"thread_id": one.thread_id, "checkpoint_id": one.checkpoint_id, "summary": one.summary}
-            for one in client.search_history(
+            {
+                "thread_id": record.thread_id,
+                "checkpoint_id": record.checkpoint_id,
+                "summary": record.summary,
+            }
+            for record in client.search_history(
                 query, limit, thread_id=thread_id, filter_metadata=filter
             )
         ]

@@ -23,16 +23,16 @@ def main(arguments: list[str]) -> int:
     """Play all scenarios; return the exit status."""
     try:
         scenarios, world = (Path(argument) for argument in arguments)
-        given = json.loads(scenarios.read_text(encoding="utf-8"))
+        document = json.loads(scenarios.read_text(encoding="utf-8"))
         player = Player(World.read(world))
-        if given["format"] != FORMAT:
-            raise ValueError(f"the format is {given['format']}, not {FORMAT}")
+        if document["format"] != FORMAT:
+            raise ValueError(f"the format is {document['format']}, not {FORMAT}")
     except (ValueError, TypeError, OSError, KeyError) as error:
         print(f"runner: {error}", file=sys.stderr)
         return 2
     failed = False
     try:
-        for scenario in given["scenarios"]:
+        for scenario in document["scenarios"]:
             outcome = play(player, scenario)
             failed = failed or not outcome["ok"]
             print(json.dumps(outcome), flush=True)

@@ -40,13 +40,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
 def connections(server: SecureServer) -> set[str]:
     """Return the addresses, as Linux writes them, that are connected to a server."""
     port, established = f"{int(server.target.rpartition(':')[2]):04X}", "01"
-    found = set()
+    addresses = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text("ascii").splitlines()[1:]:
             _, own, other, state, *_ = line.split()
             if other.endswith(f":{port}") and state == established:
-                found.add(own)
-    return found
+                addresses.add(own)
+    return addresses
 
 
 @pytest.fixture(scope="module")

@@ -59,10 +59,12 @@ def test_every_scenario_holds(
 ) -> None:
     command = built(client, directory)
     outcomes = play(command, world_of(client.name, server), SCENARIOS, directory)
-    problems = [f"{one['name']}: {one['problem']}" for one in outcomes if not one["ok"]]
+    problems = [
+        f"{outcome['name']}: {outcome['problem']}" for outcome in outcomes if not outcome["ok"]
+    ]
     assert not problems, "\n".join(problems)
     wanted = json.loads(SCENARIOS.read_text(encoding="utf-8"))["scenarios"]
-    assert [one["name"] for one in outcomes] == [scenario["name"] for scenario in wanted]
+    assert [outcome["name"] for outcome in outcomes] == [scenario["name"] for scenario in wanted]
 
 
 def test_a_run_is_handed_from_language_to_language(server: SecureServer, directory: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_thread_is_driven_by_every_language(
         state = {"kept": "écrire", "turn": turn}
         steps = saving(thread_id, state)
         channels = played(commands[name], name, server, directory, steps, "channels")
-        versions = {one["name"]: one["version"] for one in channels}
+        versions = {channel["name"]: channel["version"] for channel in channels}
         kept.append(versions["kept"])
         raised.append(versions["turn"])
     assert kept == [raised[0]] * len(names)
@@ -159,8 +161,8 @@ def played(
     """Let a client play steps, and return what they bound to a variable."""
     scenario = {"name": "a leg of the relay", "steps": steps, "export": [variable]}
     file = directory / "relay.json"
-    given = {"format": FORMAT, "scenarios": [scenario]}
-    file.write_text(json.dumps(given), encoding="utf-8")
+    document = {"format": FORMAT, "scenarios": [scenario]}
+    file.write_text(json.dumps(document), encoding="utf-8")
     (outcome,) = play(command, world_of(name, server), file, directory)
     assert outcome["ok"], f"{name}: {outcome['problem']}"
     return outcome["exports"][variable]

@@ -34,10 +34,10 @@ def fill(value: Json, variables: Mapping[str, Json]) -> Json:
         return [fill(item, variables) for item in value]
     if isinstance(value, dict):
         match value:
-            case {"$text": {"of": of, "times": times}}:
-                return fill(of, variables) * times
-            case {"$base64": {"of": of, "times": times}}:
-                return base64.b64encode(bytes.fromhex(of) * times).decode()
+            case {"$text": {"of": unit, "times": times}}:
+                return fill(unit, variables) * times
+            case {"$base64": {"of": unit, "times": times}}:
+                return base64.b64encode(bytes.fromhex(unit) * times).decode()
             case {"$json_base64": inner}:
                 text = json.dumps(fill(inner, variables), ensure_ascii=False, separators=(",", ":"))
                 return base64.b64encode(text.encode()).decode()
@@ -49,7 +49,7 @@ def _fill_text(text: str, variables: Mapping[str, Json]) -> Json:
     whole = _WHOLE.fullmatch(text)
     if whole is not None:
         return variables[whole[1]]
-    return _INSIDE.sub(lambda found: variables[found[1]] if found[1] else "$", text)
+    return _INSIDE.sub(lambda match: variables[match[1]] if match[1] else "$", text)
 
 
 def at(result: Json, path: str) -> Json:
