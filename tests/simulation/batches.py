@@ -52,8 +52,8 @@ def run_all(seeds: list[int], processes: int) -> Tally:
     forks.set_forkserver_preload(["tests.simulation.schedule"])
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=forks) as pool:
         running = [pool.submit(run_batch, batch) for batch in batches]
-        for one in concurrent.futures.as_completed(running):
-            tally = one.result()
+        for future in concurrent.futures.as_completed(running):
+            tally = future.result()
             total.counts += tally.counts
             total.steps += tally.steps
             total.fingerprint = tally.fingerprint

@@ -77,7 +77,7 @@ class Clients:
         except Refusal as refusal:
             if refusal.reason is not Reason.VALUES_MISSING:
                 raise
-        lacked = [name for name, one in sent.channels.items() if not one.encoded]
+        lacked = [name for name, channel in sent.channels.items() if not channel.encoded]
         filled = draft("", "", [self.channel(name, self.value()) for name in lacked])
         sent.channels |= filled.channels
         sent.contents |= filled.contents
@@ -182,13 +182,17 @@ class Clients:
             if story.known.keys() <= server.shadow.threads[name].rows.keys():
                 return 0  # the whole thread was refused
         known = story.known.items()
-        doomed = [place for place, one in known if one.run_id == run_id and place not in kept]
+        doomed = [
+            place
+            for place, checkpoint in known
+            if checkpoint.run_id == run_id and place not in kept
+        ]
         server.model.remove(name, doomed)
         return len(doomed)
 
     def _removed(self, edited: Mapping[str, Concern], removed: int, expected: int) -> None:
         """Compare a count; rows that were deleted or put back at rest may count or not."""
-        unclear = any(one.tainted for one in edited.values())
+        unclear = any(concern.tainted for concern in edited.values())
         if removed != expected and not unclear:
             self.problems.append(f"a removal says {removed}, not {expected}")
 
@@ -232,8 +236,10 @@ class Clients:
                 return
             bundle = await server.archive.standalone.store_bundle(TENANT, closure)
             location, parts, seq = bundle.location, bundle.parts, closure.seq
-        asked = request(TENANT, "", "CreateHandoff")
-        await server.handoffs.keep_handoff(asked, key, location, parts, b"", content_seq=seq)
+        create_request = request(TENANT, "", "CreateHandoff")
+        await server.handoffs.keep_handoff(
+            create_request, key, location, parts, b"", content_seq=seq
+        )
         if unchanged is None:
             self.handed_off.append((location, known))
 
@@ -279,8 +285,8 @@ class Clients:
                     TENANT, snapshot_id, rollback=rollback, request_id="", supplied=values
                 ),
             )
-            for one, (_, known) in zip(restored, made, strict=True):
-                self._derive(server, one.key.thread_id, known)
+            for saved, (_, known) in zip(restored, made, strict=True):
+                self._derive(server, saved.key.thread_id, known)
 
     async def delete_snapshot(self, server: Server) -> None:
         """Delete a snapshot."""
@@ -312,7 +318,7 @@ class Clients:
             self.problems.append(problem)
 
     def _some_snapshot(self, server: Server) -> str | None:
-        ids = sorted(name for of, name in self.captured if of == server.name)
+        ids = sorted(name for server_name, name in self.captured if server_name == server.name)
         return self.rng.choice(ids) if ids else None
 
     # --- the service's own work ----------------------------------------------------------
@@ -347,17 +353,21 @@ class Clients:
 
     async def compare(self, server: Server, key: CheckpointKey) -> None:
         """Load a checkpoint and compare every byte with what was sent."""
-        found = await server.load(key)
-        if found is None or found.state is None:
+        checkpoint = await server.load(key)
+        if checkpoint is None or checkpoint.state is None:
             story = server.model.stories.get(key.thread_id)
             is_known = story is not None and key.thread_id not in tainted(server)
             if story and is_known and (key.checkpoint_ns, key.checkpoint_id) in story.known:
                 self.problems.append(f"{key} was acknowledged and is gone")
             return
-        if not found.entry.certified and key.thread_id not in tainted(server):
-            server.compare_with_memory(key, found)
-        held = [(one.digest, one.value) for one in found.state.channels if one.digest is not None]
-        held += [(one.digest, one.value) for one in found.writes]
+        if not checkpoint.entry.certified and key.thread_id not in tainted(server):
+            server.compare_with_memory(key, checkpoint)
+        held = [
+            (channel.digest, channel.value)
+            for channel in checkpoint.state.channels
+            if channel.digest is not None
+        ]
+        held += [(write.digest, write.value) for write in checkpoint.writes]
         if any(value is None or self.values.get(digest, value) != value for digest, value in held):
             self.problems.append(f"{key} has other bytes than were sent")
 
@@ -366,14 +376,14 @@ class Clients:
     def heads(self, server: Server, name: str) -> dict[str, str]:
         """Return the latest checkpoint of each namespace."""
         story = server.model.stories.get(name)
-        found: dict[str, str] = {}
+        heads: dict[str, str] = {}
         for ns, checkpoint_id in story.known if story is not None else ():
-            found[ns] = max(checkpoint_id, found.get(ns, ""))
-        return found
+            heads[ns] = max(checkpoint_id, heads.get(ns, ""))
+        return heads
 
     def some_key(self, server: Server) -> CheckpointKey | None:
         """Return a checkpoint of a user's thread."""
-        users = [one for one in server.model.users() if not is_reserved(one[0])]
+        users = [user for user in server.model.users() if not is_reserved(user[0])]
         if not users:
             return None
         name, place = self.rng.choice(users)

@@ -34,10 +34,10 @@ def store_loses_what_was_read_back(patch: Patch) -> None:
     get_many = FaultyStore.get_many
 
     async def lossy(self: FaultyStore, locations: Sequence[BlobLocation]) -> list[bytes]:
-        found = await get_many(self, locations)
+        contents = await get_many(self, locations)
         if locations and len(self.vault.packs) % 3 == 0:
             self.vault.packs[locations[0].blob_id].pop(locations[0].sha256, None)
-        return found
+        return contents
 
     patch.setattr(FaultyStore, "get_many", lossy)
 
@@ -61,7 +61,7 @@ def resumed_pack_is_not_stored(patch: Patch) -> None:
     async def believe(self: PackRunner, pack: Pack) -> BlobLocation | None:
         if not pack.resumed:
             return await finish(self, pack)
-        places = [self._blobs.predict(one.sha256, len(one.data)) for one in pack.members]
+        places = [self._blobs.predict(member.sha256, len(member.data)) for member in pack.members]
         return await self._certify(pack, {place.sha256: place for place in places})
 
     patch.setattr(PackRunner, "finish", believe)
@@ -73,7 +73,7 @@ def waiters_are_forgotten(patch: Patch) -> None:
 
     def forget(self: TenantFlusher, *arguments: Any) -> None:
         failed(self, *arguments)
-        self._waiters = {one: None for one in self._waiters if one.wanted is None}
+        self._waiters = {waiter: None for waiter in self._waiters if waiter.wanted is None}
 
     patch.setattr(TenantFlusher, "_failed", forget)
 
@@ -83,12 +83,12 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
     move = certify.move
 
     def too_far(batch: UnitOfWork, tenant: str, moved: Sequence[Any]) -> None:
-        found = []
+        threads = []
         for thread in moved:
             log = batch.find(tenant, thread.thread_id)
             assert log is not None
-            found.append(thread._replace(through=log.row.seq))
-        move(batch, tenant, found)
+            threads.append(thread._replace(through=log.row.seq))
+        move(batch, tenant, threads)
 
     patch.setattr(certify, "move", too_far)
 

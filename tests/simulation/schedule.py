@@ -182,7 +182,7 @@ class World:
 
     async def _step(self) -> None:
         names = list(self.plan.weights)
-        name = self.rng.choices(names, [self.plan.weights[one] for one in names])[0]
+        name = self.rng.choices(names, [self.plan.weights[name] for name in names])[0]
         server = self.servers[0 if self.rng.random() < 0.7 else -1]
         self.outcome.steps[name] += 1
         self._note(name, server.name)
@@ -194,12 +194,14 @@ class World:
         elif name == "save_and_wait":
             saved = await self._call(self.clients.save, server)
             if saved is not None:
-                self._start_beside(self._call(lambda of: self.clients.wait(of, saved), server))
+                self._start_beside(
+                    self._call(lambda target: self.clients.wait(target, saved), server)
+                )
         else:
             await self._call(getattr(self.clients, name), server)
         await asyncio.sleep(self.rng.choice((0.0, 0.0, 0.1, 1.0, 5.0)))
-        for one in self.servers:
-            await self.check(one)
+        for peer in self.servers:
+            await self.check(peer)
 
     def _start_beside(self, call: Any) -> None:
         task: asyncio.Task[None] = self.loop.create_task(call)
@@ -223,21 +225,21 @@ class World:
 
     async def restart(self, server: Server | None = None) -> None:
         """Stop all servers and start them again."""
-        for one in self.servers:
-            await one.stop()
+        for peer in self.servers:
+            await peer.stop()
         await self._start()
 
     async def _edit_and_restart(self, server: Server) -> None:
         """Change something at rest while no server runs."""
-        for one in self.servers:
-            await one.stop()
+        for peer in self.servers:
+            await peer.stop()
         self.at_rest.change(server)
         await self._start()
 
     async def _roll_back(self, server: Server) -> None:
         """Put an older journal, or an empty one, in the place of the present one."""
-        for one in self.servers:
-            await one.stop()
+        for peer in self.servers:
+            await peer.stop()
         if self._beside:
             await asyncio.wait(self._beside, timeout=60.0)
         given_up = self.losses.put_back(server)
@@ -259,8 +261,8 @@ class World:
         origin = self.rng.choice(self.servers)
         known = checks.newest(origin)
         if known is not None and not self.vault.lost:
-            for one in self.servers:
-                await one.stop()
+            for peer in self.servers:
+                await peer.stop()
             await server.recover(known, self.clock_us)
             self.at_rest.forget(server)
             self.losses.forget_copies(server)
@@ -274,8 +276,8 @@ class World:
         """Remove unneeded blobs of a directory; a journal from another's catalog may need them."""
         if self.vault.epoch_s is None and not self.vault.lost and not self._related:
             await self._sleep(unneeded.MIN_AGE_S + 1)
-            for one in self.servers:
-                await one.stop()
+            for peer in self.servers:
+                await peer.stop()
             of_others = len(self.servers) == 1
             self.losses.forget_copies()
             removed = await server.collect(self.clock_us, of_others=of_others)
@@ -301,17 +303,19 @@ class World:
             await asyncio.sleep(seconds / parts)
 
     async def _lose(self, server: Server) -> None:
-        found = [(blob, one) for blob, pack in sorted(self.vault.packs.items()) for one in pack]
-        if found:
+        members = [
+            (blob, sha256) for blob, pack in sorted(self.vault.packs.items()) for sha256 in pack
+        ]
+        if members:
             harm = self.rng.choice((self.vault.lose, self.vault.corrupt))
-            harm(*self.rng.choice(found))
+            harm(*self.rng.choice(members))
 
     # --- checks --------------------------------------------------------------------------
 
     async def check(self, server: Server) -> None:
         if self.clients.problems:
             raise Violation("; ".join(self.clients.problems))
-        for task in [one for one in self._beside if one.done()]:
+        for task in [task for task in self._beside if task.done()]:
             self._beside.discard(task)
             if not task.cancelled():
                 task.result()
@@ -365,7 +369,11 @@ class World:
             await server.stop()
 
     async def _everything_is_there(self, server: Server) -> None:
-        left = {name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq}
+        left = {
+            name
+            for name, thread in server.shadow.threads.items()
+            if thread.certified_seq < thread.seq
+        }
         edited = concerns(server)
         if left - edited.keys():
             raise Violation(f"a flush left {left} uncertified")

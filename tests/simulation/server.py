@@ -80,7 +80,7 @@ class _Spool(Spool):
             del self._disk.spooled[name]
 
     def size_bytes(self) -> int:
-        return sum(len(one.data) for pack in self._disk.spooled.values() for one in pack)
+        return sum(len(member.data) for pack in self._disk.spooled.values() for member in pack)
 
 
 class _Pointer:
@@ -180,8 +180,8 @@ class Server:
         """Remove the blobs that it does not need; it must be stopped. Returns how many."""
         store: Any = PlainStore(self.vault)
         database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
-        found = await unneeded.unneeded(database, store, self.keys, of_others=of_others)
-        removed = await unneeded.remove(database, store, found)
+        garbage = await unneeded.unneeded(database, store, self.keys, of_others=of_others)
+        removed = await unneeded.remove(database, store, garbage)
         await database.close()
         return len(removed)
 
@@ -205,7 +205,7 @@ class Server:
         self.model, self.shadow = Model(), Shadow(self.disk.journal)
         self.edited.clear()
         self.shadow.follow()
-        self.recovered_seqs = {name: one.seq for name, one in self.shadow.threads.items()}
+        self.recovered_seqs = {name: thread.seq for name, thread in self.shadow.threads.items()}
         self.believe(())
 
     def believe(self, names: Collection[str]) -> None:
@@ -231,18 +231,24 @@ class Server:
 
     async def load(self, key: CheckpointKey) -> Checkpoint | None:
         """Load a checkpoint as the service does: evicted values come from the store."""
-        found = await self.rows.load(TENANT, key, View.FULL)
-        return None if found is None else await self.completer.checkpoint(TENANT, found)
+        checkpoint = await self.rows.load(TENANT, key, View.FULL)
+        return None if checkpoint is None else await self.completer.checkpoint(TENANT, checkpoint)
 
-    def compare_with_memory(self, key: CheckpointKey, found: Checkpoint) -> None:
+    def compare_with_memory(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
         """Compare what a load just found in the journal with what is in memory."""
         head = load_head(self.database.heads, TENANT, key)
         if head is None:
             return
-        assert found.state is not None
-        check(head.entry == found.entry, key, "is", head.entry, "in memory and", found.entry)
-        check(head.writes == found.writes, key, "has other writes in memory")
-        stored = {one.digest: one.value for one in found.state.channels if one.digest is not None}
+        assert checkpoint.state is not None
+        check(
+            head.entry == checkpoint.entry, key, "is", head.entry, "in memory and", checkpoint.entry
+        )
+        check(head.writes == checkpoint.writes, key, "has other writes in memory")
+        stored = {
+            channel.digest: channel.value
+            for channel in checkpoint.state.channels
+            if channel.digest is not None
+        }
         check(head.values == stored, key, "has other values in memory")
 
     async def flushed(self) -> Refusal | None:

@@ -106,7 +106,7 @@ class Starts:
                 continue
             check(not lacks, server.name, "starts although the store lacks catalog", lacks)
             check(not is_older, server.name, "starts although", named, "is newer")
-            readable = [one for one in self.kept(server) if server.vault.pack(one)]
+            readable = [blob_id for blob_id in self.kept(server) if server.vault.pack(blob_id)]
             self._forget_unnamed(server, [named, *readable])
             return frozenset(accepted["missing-blobs"])
 
@@ -116,12 +116,14 @@ class Starts:
         A pointer file cannot be written while the disk is full, and of a catalog that was given up
         and is not in the store, nobody knows the generation.
         """
-        given, known = self.numbers.get(server.name, {}), checks.newest(server)
-        left = [number for number, (_, blob_id) in given.items() if blob_id in named]
+        catalogs, known = self.numbers.get(server.name, {}), checks.newest(server)
+        left = [number for number, (_, blob_id) in catalogs.items() if blob_id in named]
         if known is not None:
             left.append((known.catalog.generation, known.catalog.number))
         last = max(left, default=(0, 0))
-        self.numbers[server.name] = {one: at for one, at in given.items() if one <= last}
+        self.numbers[server.name] = {
+            number: at for number, at in catalogs.items() if number <= last
+        }
 
     def kept(self, server: Server) -> list[str]:
         """Return the catalogs that pointer files beside the present one name."""
@@ -142,8 +144,8 @@ class Starts:
         named, known = server.disk.pointer, checks.newest(server)
         if not named:
             return False, False
-        given = self.numbers.get(server.name, {})
-        theirs = [number for number, (_, blob_id) in given.items() if blob_id == named]
+        catalogs = self.numbers.get(server.name, {})
+        theirs = [number for number, (_, blob_id) in catalogs.items() if blob_id == named]
         if known is None:
             return True, True
         if named == known.location.blob_id:

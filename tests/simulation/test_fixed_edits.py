@@ -22,8 +22,10 @@ def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> 
     key = {name: row[name] for name in (("thread", "seq") if table == "changes" else ("number",))}
     name = {"contents": ("family", "digest"), "threads": ("thread_id",)}.get(table, ())
     place = ("thread", "checkpoint_ns", "checkpoint_id")
-    named = {one: row[one] for one in (name or (tuple(key) if table == "changes" else place))}
-    before = {one: row[one] for one in changes} if changes else row
+    named = {
+        column: row[column] for column in (name or (tuple(key) if table == "changes" else place))
+    }
+    before = {column: row[column] for column in changes} if changes else row
     ledger.make(Edit(table, key, named, before, changes or None))
 
 
@@ -169,5 +171,5 @@ async def test_a_snapshot_of_a_thread_without_its_latest_checkpoint_is_refused(
     await stage.save("01", x=b"one")
     await stage.save("01", x=b"one", thread_id="u")
     edit(stage, "checkpoints", "thread = 1")
-    taken = stage.server.snapshots.create_snapshot(TENANT, SnapshotDraft(("t", "u")), "")
-    await refused(taken, Reason.JOURNAL_DAMAGED)
+    call = stage.server.snapshots.create_snapshot(TENANT, SnapshotDraft(("t", "u")), "")
+    await refused(call, Reason.JOURNAL_DAMAGED)

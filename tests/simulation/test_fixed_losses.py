@@ -94,6 +94,6 @@ async def test_writes_whose_checkpoint_is_above_a_rebuilt_catalog_are_kept(stage
     await rebuild(stage)
     database = stage.server.database
     blobs = (await database.query(lifetimes.every))[TENANT]
-    found = await survey(database, stage.server.store, TENANT, blobs)
-    dead = [one.kind for blob in found.blobs for one in blob.dead]
+    result = await survey(database, stage.server.store, TENANT, blobs)
+    dead = [member.kind for blob in result.blobs for member in blob.dead]
     assert Kind.SEGMENT not in dead

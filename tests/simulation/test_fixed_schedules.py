@@ -83,8 +83,8 @@ class Stage:
         **channels: Content,
     ) -> Saved:
         """Save a checkpoint."""
-        self._note(one for one in channels.values() if isinstance(one, bytes))
-        self._note(one.data for one in writes)
+        self._note(content for content in channels.values() if isinstance(content, bytes))
+        self._note(write.data for write in writes)
         metadata = {"run_id": run_id} if run_id else {}
         sent = draft(
             checkpoint_id, parent_id, channels,
@@ -94,10 +94,10 @@ class Stage:
 
     async def write(self, checkpoint_id: str, *writes: StoredWrite, thread_id: str = "t") -> Saved:
         """Save pending writes."""
-        self._note(one.data for one in writes)
-        of, model = key(checkpoint_id, thread_id), self.server.model
-        saved = await self.server.rows.save_writes(TENANT, of, writes)
-        model.save_writes(of, writes, saved)
+        self._note(write.data for write in writes)
+        checkpoint_key, model = key(checkpoint_id, thread_id), self.server.model
+        saved = await self.server.rows.save_writes(TENANT, checkpoint_key, writes)
+        model.save_writes(checkpoint_key, writes, saved)
         return saved
 
     async def prune(self, thread_id: str = "t") -> None:
@@ -122,9 +122,9 @@ class Stage:
 
     async def values(self, checkpoint_id: str) -> dict[bytes, Value]:
         """Return all values of a checkpoint, from wherever they are."""
-        found = await self.server.load(key(checkpoint_id))
-        assert found is not None
-        return {one.digest: one.value for one in found.writes}
+        checkpoint = await self.server.load(key(checkpoint_id))
+        assert checkpoint is not None
+        return {write.digest: write.value for write in checkpoint.writes}
 
     def marks(self, thread_id: str = "t") -> tuple[int, int]:
         """Return the last change of a thread, and its watermark."""
@@ -182,9 +182,9 @@ async def test_early_writes_are_claimed_below_the_watermark(stage: Stage) -> Non
     assert stage.marks()[0] == stage.marks()[1]
     await stage.save("02", "01", x=b"two")
     await stage.flush()
-    found = stage.world.looks["main"].threads
-    assert found is not None
-    assert len(found["t"].writes) == 1
+    threads = stage.world.looks["main"].threads
+    assert threads is not None
+    assert len(threads["t"].writes) == 1
 
 
 @fixed()
@@ -231,9 +231,9 @@ async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) ->
     stage.server.believe(["u"])
     await stage.write("01", write("w", b"3", idx=2), thread_id="u")
     await stage.flush()
-    found = stage.world.looks["main"].threads
-    assert found is not None
-    assert len(found["u"].writes) == 3
+    threads = stage.world.looks["main"].threads
+    assert threads is not None
+    assert len(threads["u"].writes) == 3
     await stage.world.clients.compare(stage.server, key("01", "u"))
 
 
@@ -245,15 +245,15 @@ async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
         for member in members:
             if member.kind == "segment":
                 held = decode_segment(member.data, "").checkpoints
-                if any(one.checkpoint_id == "bad" for one in held):
+                if any(checkpoint.checkpoint_id == "bad" for checkpoint in held):
                     return Reason.BLOB_REJECTED
         return None
 
     stage.server.store.verdict = blocked
     bad = await stage.save("bad", x=b"bad", thread_id="b")
-    others = [await stage.save(f"0{n}", x=BIG, thread_id=f"t{n}") for n in range(4)]
+    neighbours = [await stage.save(f"0{n}", x=BIG, thread_id=f"t{n}") for n in range(4)]
     after = await stage.save("later", "bad", x=b"later", thread_id="b")
-    for saved in (*others, after):
+    for saved in (*neighbours, after):
         await stage.server.archive.certify(TENANT, saved.key, saved.seq)
     await refused(
         stage.server.archive.certify(TENANT, bad.key, bad.seq), Reason.CERTIFICATION_FAILED
@@ -331,7 +331,7 @@ async def test_one_put_of_several_fails(stage: Stage) -> None:
     failed: list[int] = []
 
     def once(members: Sequence[BlobMember]) -> Reason | None:
-        if not failed and any(one.kind == "segment" for one in members):
+        if not failed and any(member.kind == "segment" for member in members):
             failed.append(len(members))
             return Reason.BLOB_UNAVAILABLE
         return None
@@ -344,10 +344,10 @@ async def test_one_put_of_several_fails(stage: Stage) -> None:
     assert all(stage.marks(f"t{number}")[1] == 0 for number in range(8))
     await stage.flush()
     segments = [
-        one for pack in stage.world.vault.packs.values() for one in pack.values()
-        if one.kind == "segment"
+        member for pack in stage.world.vault.packs.values() for member in pack.values()
+        if member.kind == "segment"
     ]  # fmt: skip
-    assert len(segments) == len({one.sha256 for one in segments})
+    assert len(segments) == len({segment.sha256 for segment in segments})
 
 
 @fixed()
@@ -359,13 +359,15 @@ async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
     await stage.world.restart()
     known = newest(stage.server)
     assert known is not None
-    [lost, *_] = [one.location for one in known.catalog.runs.oldest_first()]
+    [lost, *_] = [ref.location for ref in known.catalog.runs.oldest_first()]
     stage.world.vault.lose(lost.blob_id, lost.sha256)
     problems = []
     for number in range(5, 14):
         await stage.save(f"{number:02}", x=b"%d" % number)
         problems.append(await stage.server.flushed())
-    assert [one.reason for one in problems if one is not None] == [Reason.BLOB_NOT_FOUND]
+    assert [problem.reason for problem in problems if problem is not None] == [
+        Reason.BLOB_NOT_FOUND
+    ]
     assert problems[-1] is None
 
 
@@ -380,7 +382,7 @@ async def test_a_catalog_made_anew_while_a_row_has_changed_again(stage: Stage) -
     await stage.world.restart()
     known = newest(stage.server)
     assert known is not None
-    [lost, *_] = [one.location for one in known.catalog.runs.oldest_first()]
+    [lost, *_] = [ref.location for ref in known.catalog.runs.oldest_first()]
     stage.world.vault.lose(lost.blob_id, lost.sha256)
     await stage.save("00", x=b"small")
     problem = None

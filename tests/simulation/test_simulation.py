@@ -39,10 +39,10 @@ def test_no_schedule_breaks_a_promise() -> None:
 
 def test_a_seed_is_one_schedule_in_every_process() -> None:
     prints = [simulate("--seed", "7", "--schedules", "1").stdout for _ in range(2)]
-    found = [re.search(r"^fingerprint (\w+)$", one, re.MULTILINE) for one in prints]
-    assert found[0] is not None
-    assert found[1] is not None
-    assert found[0][1] == found[1][1]
+    matches = [re.search(r"^fingerprint (\w+)$", output, re.MULTILINE) for output in prints]
+    assert matches[0] is not None
+    assert matches[1] is not None
+    assert matches[0][1] == matches[1][1]
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda broken: str(broken.__name__))

@@ -56,18 +56,18 @@ class Concern:
 
 def concerns(server: Server) -> dict[str, Concern]:
     """Return what edits concern, by the name of the thread."""
-    found: dict[str, Concern] = {}
+    by_thread: dict[str, Concern] = {}
     for edit in server.disk.journal.ledger.standing():
         if edit.table == "contents":
             for name, places in _needing(server, edit).items():
-                concern = found.setdefault(name, Concern())
+                concern = by_thread.setdefault(name, Concern())
                 concern.edits.append(edit)
                 concern.places |= places
             continue
         number = edit.key["number"] if edit.table == "threads" else edit.name["thread"]
-        named = [name for name, one in server.shadow.threads.items() if one.number == number]
+        named = [name for name, thread in server.shadow.threads.items() if thread.number == number]
         for name in named:
-            concern = found.setdefault(name, Concern())
+            concern = by_thread.setdefault(name, Concern())
             concern.edits.append(edit)
             concern.whole |= edit.table == "threads"
             if edit.table in ("checkpoints", "writes"):
@@ -76,17 +76,19 @@ def concerns(server: Server) -> dict[str, Concern]:
                 if edit.table == "checkpoints" or list(edit.after or ()) != ["data"]:
                     concern.rows.add(place)
     for name, taint in tainted(server).items():
-        concern = found.setdefault(name, Concern())
+        concern = by_thread.setdefault(name, Concern())
         concern.edits.append(taint)
         concern.whole = concern.tainted = True
-    return found
+    return by_thread
 
 
 def tainted(server: Server) -> dict[str, Taint]:
     """Return the threads of which a row was deleted or put back, by name."""
-    found = server.disk.journal.ledger.tainted()
-    named = {one.number: name for name, one in server.shadow.threads.items()} if found else {}
-    return {named[number]: taint for number, taint in found.items() if number in named}
+    taints = server.disk.journal.ledger.tainted()
+    named = (
+        {thread.number: name for name, thread in server.shadow.threads.items()} if taints else {}
+    )
+    return {named[number]: taint for number, taint in taints.items() if number in named}
 
 
 def _needing(server: Server, edit: Edit) -> dict[str, set[Place]]:
@@ -96,16 +98,16 @@ def _needing(server: Server, edit: Edit) -> dict[str, set[Place]]:
         "SELECT digest FROM contents WHERE family = ? AND keyframe = ? AND data IS NOT NULL",
         *(family, digest),
     )
-    digests = {digest, *(one for [one] in patches)}
-    found = {}
+    digests = {digest, *(patch for [patch] in patches)}
+    places_by_thread = {}
     for [name] in ask("SELECT thread_id FROM threads WHERE family = ?", family):
         rows = server.shadow.threads[name].rows if name in server.shadow.threads else {}
         places = {
             place for place, row in rows.items() if not digests.isdisjoint(referred(row[2], row[7]))
         }
         if places:
-            found[name] = places
-    return found
+            places_by_thread[name] = places
+    return places_by_thread
 
 
 @dataclass
@@ -126,7 +128,7 @@ class Reader:
         """Load a checkpoint that was acknowledged."""
         place, before = (key.checkpoint_ns, key.checkpoint_id), concerns(self.server)
         try:
-            found = await self.server.load(key)
+            checkpoint = await self.server.load(key)
         except Refusal as refusal:
             if not self._may_fail(refusal, key):
                 concern = before.get(key.thread_id)
@@ -140,9 +142,9 @@ class Reader:
         thread, concern = self._thread(key.thread_id), before.get(key.thread_id)
         if thread is None or place not in thread.rows or (concern is not None and concern.tainted):
             return
-        check(found is not None, key, "is gone")
-        assert found is not None
-        self._compare(thread, found)
+        check(checkpoint is not None, key, "is gone")
+        assert checkpoint is not None
+        self._compare(thread, checkpoint)
 
     async def list(self, name: str, *, replayed: bool) -> None:
         """List or replay a thread."""
@@ -152,11 +154,11 @@ class Reader:
         thread = self._thread(name)
         try:
             journal = Source.ANY
-            async for one in self.server.completer.listed(TENANT, query, View.FULL, journal):
-                key = one.entry.key
+            async for checkpoint in self.server.completer.listed(TENANT, query, View.FULL, journal):
+                key = checkpoint.entry.key
                 seen.add((key.checkpoint_ns, key.checkpoint_id))
                 if thread is not None and not (name in before and before[name].tainted):
-                    self._compare(thread, one)
+                    self._compare(thread, checkpoint)
         except Refusal as refusal:
             if self._may_fail(refusal, None):
                 return
@@ -186,8 +188,8 @@ class Reader:
                 return
             problems = list(await verification.journal_problems())
             if whole:
-                verdicts = [one async for one in verification.verdicts()]
-                problems += [f"{one}" for one in verdicts if one.kind.name == "FAIL"]
+                verdicts = [verdict async for verdict in verification.verdicts()]
+                problems += [f"{verdict}" for verdict in verdicts if verdict.kind.name == "FAIL"]
                 problems += filter(None, [verification.chain_problem])
         except Refusal as refusal:
             if _is_forgotten(refusal, before.get(name)):
@@ -223,9 +225,9 @@ class Reader:
         doubtful = name in self.server.model.doubtful
         return None if doubtful else self.server.shadow.threads.get(name)
 
-    def _compare(self, thread: Thread, found: Checkpoint) -> None:
+    def _compare(self, thread: Thread, checkpoint: Checkpoint) -> None:
         """Compare everything that a caller sees of a checkpoint with what was saved."""
-        entry, state = found.entry, found.state
+        entry, state = checkpoint.entry, checkpoint.state
         place = (entry.key.checkpoint_ns, entry.key.checkpoint_id)
         row = thread.rows.get(place)
         check(row is not None, entry.key, "was removed, and is there")
@@ -234,20 +236,25 @@ class Reader:
         shown = (entry.parent_id, entry.metadata, entry.label, entry.summary, entry.created_us)
         saved = (row[1], row[3], row[8], row[9], row[13])
         check(shown == saved, entry.key, "was read as", shown, "and not", saved)
-        channels = {one.name: one.digest for one in state.channels}
-        expected = {one.name: one.digest for one in decode_channels(row[2])}
+        channels = {channel.name: channel.digest for channel in state.channels}
+        expected = {channel.name: channel.digest for channel in decode_channels(row[2])}
         check(channels == expected, entry.key, "has channels", channels, "and not", expected)
         writes = {
-            (one.task_id, one.idx): (one.task_path, one.channel, one.digest) for one in found.writes
+            (write.task_id, write.idx): (write.task_path, write.channel, write.digest)
+            for write in checkpoint.writes
         }
         sent = {
-            key[1:]: (one[1], one[2], one[4])
-            for key, one in thread.writes.items()
+            key[1:]: (write[1], write[2], write[4])
+            for key, write in thread.writes.items()
             if key[0] == place
         }
         check(writes == sent, entry.key, "has writes", writes, "and not", sent)
-        held = [(one.digest, one.value) for one in state.channels if one.digest is not None]
-        held += [(one.digest, one.value) for one in found.writes]
+        held = [
+            (channel.digest, channel.value)
+            for channel in state.channels
+            if channel.digest is not None
+        ]
+        held += [(write.digest, write.value) for write in checkpoint.writes]
         for digest, value in held:
             is_sent = is_reserved(entry.key.thread_id) or self.values.get(digest) == value
             check(value is not None and is_sent, entry.key, "has other bytes than were sent")
@@ -276,4 +283,6 @@ def _is_evicted(server: Server, key: CheckpointKey) -> bool:
         " AND checkpoint_id = ?",
         *(thread.number, *place),
     )
-    return bool(writes[0][0]) or not referred(row[2], row[7]).isdisjoint(one for [one] in gone)
+    return bool(writes[0][0]) or not referred(row[2], row[7]).isdisjoint(
+        digest for [digest] in gone
+    )

@@ -147,7 +147,7 @@ class Ledger:
     def standing(self) -> list[Edit]:
         """Return the edits that stand; the others are forgotten."""
         if not self._open:
-            self.edits = [one for one in self.edits if self._stands(one)]
+            self.edits = [edit for edit in self.edits if self._stands(edit)]
         return self.edits
 
     def tainted(self) -> dict[int, Taint]:
@@ -157,11 +157,11 @@ class Ledger:
         knew the row, so that saving it again wrote it as if nothing was.
         """
         lives = self.incarnation
-        self.taints = [one for one in self.taints if lives(one.number) == one.incarnation]
-        whole = {one.number for one in self.taints if self._is_whole(one.number)}
+        self.taints = [taint for taint in self.taints if lives(taint.number) == taint.incarnation]
+        whole = {taint.number for taint in self.taints if self._is_whole(taint.number)}
         self.healed |= whole
-        self.taints = [one for one in self.taints if one.number not in whole]
-        return {one.number: one for one in self.taints}
+        self.taints = [taint for taint in self.taints if taint.number not in whole]
+        return {taint.number: taint for taint in self.taints}
 
     def _is_whole(self, number: int) -> bool:
         row, binder = row_of(self.driver.execute(_THREAD, [number]).fetchone()), self.binder()
@@ -169,8 +169,8 @@ class Ledger:
             row.check(binder)
         except RowDamagedError:
             return False
-        rows = [one for table in TAINTING for one in self.rows(table, "thread = ?", [number])]
-        return binder.total(one["mac"] or b"" for one in rows) == row.bound_rows
+        rows = [row for table in TAINTING for row in self.rows(table, "thread = ?", [number])]
+        return binder.total(row["mac"] or b"" for row in rows) == row.bound_rows
 
     def clear(self) -> None:
         """Forget everything: the journal is another one."""
@@ -192,7 +192,7 @@ class Ledger:
 
     def put_back(self, table: str, row: Row) -> None:
         """Put a row back that was removed."""
-        self._insert(table, {name: one for name, one in row.items() if name != "number"})
+        self._insert(table, {name: value for name, value in row.items() if name != "number"})
         self.taint(row["thread"], f"a row of {table} was put back: {_name(table, row)}")
 
     def taint(self, number: int, what: str) -> None:
@@ -209,14 +209,14 @@ class Ledger:
 
     def row(self, table: str, key: Row) -> dict[str, Any] | None:
         """Return the row with a key, if there is one."""
-        found = self.rows(table, *_where(key))
-        return found[0] if found else None
+        rows = self.rows(table, *_where(key))
+        return rows[0] if rows else None
 
     def incarnation(self, number: int) -> int:
         """Return the incarnation of a thread that lives, without the edits; 0 if it does not."""
         with self.truth():
-            found = self.rows("threads", "number = ? AND NOT deleted", [number])
-        return int(found[0]["incarnation"]) if found else 0
+            rows = self.rows("threads", "number = ? AND NOT deleted", [number])
+        return int(rows[0]["incarnation"]) if rows else 0
 
     def _stands(self, edit: Edit) -> bool:
         if edit.after is None:
@@ -254,8 +254,8 @@ class Ledger:
         based = None
         if row.get("keyframe"):
             key = [row["family"], row["keyframe"]]
-            [*found] = self.rows("contents", "family = ? AND digest = ?", key)
-            based = self._plain(found[0], None) if found else None
+            [*rows] = self.rows("contents", "family = ? AND digest = ?", key)
+            based = self._plain(rows[0], None) if rows else None
         plain = self._plain(row, based)
         digest = hashlib.sha256(f"{row['type']}\0".encode() + (plain or b"")).digest()
         return plain is not None and bool(digest == row["digest"])
@@ -271,7 +271,9 @@ class Ledger:
     def _undo(self, edit: Edit) -> None:
         if edit.after is None:
             row = edit.before  # its number may be given to another row
-            self._insert(edit.table, {name: one for name, one in row.items() if name != "number"})
+            self._insert(
+                edit.table, {name: value for name, value in row.items() if name != "number"}
+            )
         else:
             self._set(edit, edit.before)
 
@@ -306,8 +308,8 @@ class Editor:
         """Keep copies of some rows, which may be put back later."""
         for table in ("checkpoints", "writes"):
             rows = self._ledger.rows(table)
-            some = self._rng.sample(rows, min(len(rows), 8))
-            self.copies += [(table, row) for row in some]
+            sample = self._rng.sample(rows, min(len(rows), 8))
+            self.copies += [(table, row) for row in sample]
         del self.copies[:-40]
 
     def edit(self) -> None:
@@ -361,7 +363,7 @@ class Editor:
         """Put an earlier row in the place of what it is now, or of nothing."""
         ledger = self._ledger
         touched = [(edit.table, edit.key) for edit in ledger.edits]
-        found: list[tuple[str, Row, Row | None]] = []
+        candidates: list[tuple[str, Row, Row | None]] = []
         for table, row in self.copies:
             key = _key(table, row)
             if (table, key) in touched or not ledger.incarnation(row["thread"]):
@@ -370,16 +372,16 @@ class Editor:
             is_same = now is not None and _name(table, now) == _name(table, row)
             is_free = now is None and not ledger.rows(table, *_where(_name(table, row)))
             if is_free or (is_same and now is not None and now["mac"] != row["mac"]):
-                found.append((table, row, now))
-        if not found:
+                candidates.append((table, row, now))
+        if not candidates:
             return
-        table, row, there = self._rng.choice(found)
+        table, row, there = self._rng.choice(candidates)
         if there is None:
             ledger.put_back(table, row)
             return
-        names = [one for one in (*BOUND[table], "early_us", "encoding", "data") if one in row]
-        names = [one for one in dict.fromkeys(names) if there[one] != row[one]]
-        before, after = ({one: of[one] for one in names} for of in (there, row))
+        names = [name for name in (*BOUND[table], "early_us", "encoding", "data") if name in row]
+        names = [name for name in dict.fromkeys(names) if there[name] != row[name]]
+        before, after = ({name: version[name] for name in names} for version in (there, row))
         self._make(table, row, before, after)
 
     def _make(self, table: str, row: Row, before: Row, after: Row | None) -> None:

@@ -99,7 +99,7 @@ class AtRest:
         ledger.tainted()
         healed, ledger.healed = ledger.healed, set()
         threads = server.shadow.threads.items() if healed else ()
-        if names := [name for name, one in threads if one.number in healed]:
+        if names := [name for name, thread in threads if thread.number in healed]:
             server.shadow.follow(names)
             server.believe(names)
 

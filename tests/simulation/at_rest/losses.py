@@ -134,7 +134,9 @@ class Losses:
 
     def accept(self, server: Server) -> None:
         """Give the lost blobs up."""
-        self._given_up |= {(blob_id, one) for blob_id, pack in self._away.items() for one in pack}
+        self._given_up |= {
+            (blob_id, sha256) for blob_id, pack in self._away.items() for sha256 in pack
+        }
         self.accepted[server.name] = set(self._given_up)
         self._away.clear()
 
@@ -185,7 +187,7 @@ class Losses:
         else:
             disk.driver.deserialize(chosen.data)
             server.model, server.shadow = Model(), chosen.shadow.copy()
-            server.model.stories = {of: _copied(story) for of, story in chosen.stories.items()}
+            server.model.stories = {name: _copied(story) for name, story in chosen.stories.items()}
             server.model.doubtful = set(chosen.doubtful)
             server.recovered_seqs = dict(chosen.recovered_seqs)
             captured.update(chosen.captured)

@@ -79,8 +79,8 @@ class Vault:
 
     def keep(self, members: Sequence[BlobMember]) -> str:
         """Store a pack; return its ID."""
-        blob_id = blob_name(blob_digest(b"".join(sorted(one.sha256 for one in members))))
-        self.packs[blob_id] = {one.sha256: one for one in members}
+        blob_id = blob_name(blob_digest(b"".join(sorted(member.sha256 for member in members))))
+        self.packs[blob_id] = {member.sha256: member for member in members}
         self.ends[blob_id] = self.epoch() + EPOCHS
         self.put_s[blob_id] = self.now_s()
         self.lost -= {(blob_id, sha256) for sha256 in self.packs[blob_id]}
@@ -138,17 +138,17 @@ class PlainStore:
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
-        groups = [[one] for one in members] if standalone else [list(members)]
-        if not standalone and not self.limits.hold([len(one.data) for one in members]):
+        groups = [[member] for member in members] if standalone else [list(members)]
+        if not standalone and not self.limits.hold([len(member.data) for member in members]):
             raise AssertionError("a put holds more than the store takes")
         ids = [self.vault.keep(group) for group in groups]
         places = {
-            one.sha256: self._located(blob_id, one)
+            member.sha256: self._located(blob_id, member)
             for blob_id, group in zip(ids, groups, strict=True)
-            for one in group
+            for member in group
         }
         return PutReceipt(
-            tuple(places[one.sha256] for one in members), tuple(map(self._about, ids))
+            tuple(places[member.sha256] for member in members), tuple(map(self._about, ids))
         )
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
@@ -161,10 +161,10 @@ class PlainStore:
         pack = self.vault.pack(blob_id)
         if not pack:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
-        return [Listed(self._located(blob_id, one), one.kind) for one in pack.values()]
+        return [Listed(self._located(blob_id, member), member.kind) for member in pack.values()]
 
     async def renew(self, blob_id: str) -> PutReceipt:
-        places = [one.location for one in await self.list_blob(blob_id)]
+        places = [entry.location for entry in await self.list_blob(blob_id)]
         for place in places:
             self.vault.read(place)
         self.vault.ends[blob_id] = self.vault.epoch() + EPOCHS
@@ -173,7 +173,7 @@ class PlainStore:
     async def blobs(self) -> AsyncIterator[StoredFile]:
         """Yield every blob, as a directory does."""
         for blob_id, pack in list(self.vault.packs.items()):
-            size = sum(len(one.data) for one in pack.values())
+            size = sum(len(member.data) for member in pack.values())
             yield StoredFile(blob_id, size, self.vault.now_s() - self.vault.put_s[blob_id])
 
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
@@ -185,12 +185,12 @@ class PlainStore:
 
     def _about(self, blob_id: str) -> StoredBlob:
         vault = self.vault
-        size = sum(len(one.data) for one in vault.packs[blob_id].values())
+        size = sum(len(member.data) for member in vault.packs[blob_id].values())
         ends = (vault.epoch(), vault.ends[blob_id]) if vault.epoch_s is not None else (None, None)
         return StoredBlob(blob_id, "", size, size, 1, *ends)
 
-    def _located(self, blob_id: str, one: BlobMember) -> BlobLocation:
-        return BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex())
+    def _located(self, blob_id: str, member: BlobMember) -> BlobLocation:
+        return BlobLocation(member.sha256, len(member.data), blob_id, member.sha256.hex())
 
 
 class FaultyStore(PlainStore):
@@ -214,7 +214,7 @@ class FaultyStore(PlainStore):
 
     async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
         self._life.check()
-        if any(blob_digest(one.data) != one.sha256 for one in members):
+        if any(blob_digest(member.data) != member.sha256 for member in members):
             raise AssertionError("a put holds a member with another hash than its own")
         self._running += 1
         try:

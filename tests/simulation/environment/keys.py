@@ -18,7 +18,7 @@ class SimulatedKeys:
     async def wrap(self, tenant: str, key: bytes) -> bytes:
         """Return the masked key."""
         mask = hashlib.sha256(tenant.encode()).digest()
-        return bytes(one ^ other for one, other in zip(key, mask, strict=True))
+        return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
 
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
         """Return the key."""

@@ -77,8 +77,8 @@ def journal_holds_what_was_acknowledged(server: Server) -> None:
         if thread is None:
             continue
         for place, known in story.known.items():
-            found = known_of(thread, place)
-            check(found == known, name, place, "is", found, "and not", known)
+            checkpoint = known_of(thread, place)
+            check(checkpoint == known, name, place, "is", checkpoint, "and not", known)
         early = {place: writes for place, writes in story.early.items() if writes}
         check(early_of(thread) == early, name, "has other early writes than were sent")
 
@@ -99,7 +99,9 @@ def marks_are_consistent(server: Server) -> None:
     threads = server.shadow.threads.values()
     named = [(row[2], row[7] or b"") for thread in threads for row in thread.rows.values()]
     lacking = [
-        one for [one] in ask(_EVICTED_NOWHERE) if any(one in a or one in b for a, b in named)
+        digest
+        for [digest] in ask(_EVICTED_NOWHERE)
+        if any(digest in a or digest in b for a, b in named)
     ]
     check(not lacking, "values were evicted and nothing holds them:", lacking)
 
@@ -140,23 +142,25 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
     if look.excused is not None:
         for name, manifest in look.manifests.items():
             needed = manifest.needed()
-            there = [manifest.members[one].location for one in needed & manifest.members.keys()]
+            there = [
+                manifest.members[sha256].location for sha256 in needed & manifest.members.keys()
+            ]
             is_lost = any((place.blob_id, place.sha256) in vault.lost for place in there)
             if is_lost:
                 look.excused.add(name)
-        for one in done.left_out:
-            named = any(f" of thread '{name}'" in one for name in look.excused)
-            check(named, "recovery left out", one)
+        for line in done.left_out:
+            named = any(f" of thread '{name}'" in line for name in look.excused)
+            check(named, "recovery left out", line)
     look.threads = read_threads(filled)
     return filled
 
 
 async def _manifests(store: PlainStore, source: RecoverySource) -> dict[str, Manifest]:
     assert isinstance(source.content, Catalog)
-    found = {}
+    manifests = {}
     async for thread_id, records in read_records(source.content.runs, store.get):
-        found[thread_id] = fold(thread_id, records)
-    return found
+        manifests[thread_id] = fold(thread_id, records)
+    return manifests
 
 
 async def recovery_brings_back_what_is_certified(
@@ -193,30 +197,30 @@ async def recovery_brings_back_what_is_certified(
 
 
 def _compare(
-    server: Server, name: str, thread: Thread, found: Thread | None, gaps: set[Place]
+    server: Server, name: str, thread: Thread, copy: Thread | None, gaps: set[Place]
 ) -> None:
     """Compare a thread with what was recovered of it, at its watermark."""
     mark, shadow = thread.certified_seq, server.shadow
     there = [place for place, row in thread.rows.items() if row[0] <= mark and place not in gaps]
-    if found is None:
+    if copy is None:
         check(not there, name, "was not recovered:", there)
         gone = thread.deleted and thread.certified_seq == thread.seq and thread.deleted_through
         check(not gone, name, "was deleted and is not known to have been")
         return
-    if not found.deleted and (found.incarnation < thread.incarnation or thread.deleted):
-        ended = shadow.ended.get((name, found.incarnation), 0)
+    if not copy.deleted and (copy.incarnation < thread.incarnation or thread.deleted):
+        ended = shadow.ended.get((name, copy.incarnation), 0)
         check(ended > mark, name, "came back: its incarnation ended at", ended, mark)
-    check(found.incarnation <= thread.incarnation, name, "has an incarnation too many")
-    for place, row in found.rows.items():
-        known = shadow.versions.get((name, found.incarnation, place), {}).get(row[0])
+    check(copy.incarnation <= thread.incarnation, name, "has an incarnation too many")
+    for place, row in copy.rows.items():
+        known = shadow.versions.get((name, copy.incarnation, place), {}).get(row[0])
         check(known == row, name, place, "never was", row, "but", known)
-        if found.incarnation == thread.incarnation and place not in thread.rows:
-            removed = shadow.removed.get((name, found.incarnation, place), 0)
+        if copy.incarnation == thread.incarnation and place not in thread.rows:
+            removed = shadow.removed.get((name, copy.incarnation, place), 0)
             check(removed > mark or thread.deleted, name, place, "came back:", removed, mark)
-    for key, row in found.writes.items():
-        contents = shadow.written.get((name, found.incarnation, key), set())
+    for key, row in copy.writes.items():
+        contents = shadow.written.get((name, copy.incarnation, key), set())
         check(row[1:] in contents, name, key, "never was", row)
-    if found.incarnation != thread.incarnation:
+    if copy.incarnation != thread.incarnation:
         there = [
             place for place, row in thread.rows.items() if row[0] <= mark and place not in gaps
         ]
@@ -224,36 +228,38 @@ def _compare(
         return
     for place in there:
         row = thread.rows[place]
-        check(found.rows.get(place) == row, name, place, "is", found.rows.get(place), row)
+        check(copy.rows.get(place) == row, name, place, "is", copy.rows.get(place), row)
     for key, row in thread.writes.items():
-        if row[0] <= mark and key[0] not in gaps and key[0] in found.rows:
-            there_now = found.writes.get(key, ())
+        if row[0] <= mark and key[0] not in gaps and key[0] in copy.rows:
+            there_now = copy.writes.get(key, ())
             check(there_now[1:] == row[1:], name, key, "is", there_now, row)
     if thread.settings_seq <= mark and not thread.deleted:
         # A catalog that was rebuilt has none where the row of the thread was edited.
         right = {thread.settings, *([NO_SETTINGS] if name in concerns(server) else [])}
-        check(found.settings in right, name, "has settings", found.settings)
+        check(copy.settings in right, name, "has settings", copy.settings)
     if thread.seq == mark and not gaps:
-        check(found.deleted == thread.deleted, name, "is deleted or not")
-        check(found.deleted_through == thread.deleted_through, name, "was deleted through")
-        check(found.rows.keys() == thread.rows.keys(), name, "has", found.rows.keys())
-        check(found.writes.keys() == thread.writes.keys(), name, "has", found.writes.keys())
-        check(found.standing == thread.standing, name, "stands", found.standing)
+        check(copy.deleted == thread.deleted, name, "is deleted or not")
+        check(copy.deleted_through == thread.deleted_through, name, "was deleted through")
+        check(copy.rows.keys() == thread.rows.keys(), name, "has", copy.rows.keys())
+        check(copy.writes.keys() == thread.writes.keys(), name, "has", copy.writes.keys())
+        check(copy.standing == thread.standing, name, "stands", copy.standing)
 
 
 def _partial_snapshots(
     image: dict[str, Thread], gaps: dict[int, set[Place]], excused: set[str]
 ) -> set[str]:
     """Return the threads of snapshots that are not certified whole: recovery drops them."""
-    found: dict[str, list[str]] = {}
+    snapshots: dict[str, list[str]] = {}
     for name in filter(is_reserved, image):
-        found.setdefault(name.removeprefix(SNAPSHOTS).strip("~").partition("/")[0], []).append(name)
+        snapshots.setdefault(name.removeprefix(SNAPSHOTS).strip("~").partition("/")[0], []).append(
+            name
+        )
     return {
         name
-        for names in found.values()
+        for names in snapshots.values()
         if not excused.isdisjoint(names)
-        or any(image[one].certified_seq < image[one].seq for one in names)
-        or any(image[one].number in gaps for one in names)
+        or any(image[name].certified_seq < image[name].seq for name in names)
+        or any(image[name].number in gaps for name in names)
         for name in names
     }
 
@@ -264,8 +270,8 @@ def _nothing_goes_back(
     """Check that what one catalog brought back the next one does too, unless it was removed."""
     assert look.threads is not None
     for name, thread in before.items():
-        found = look.threads.get(name)
-        if found is None or found.incarnation != thread.incarnation or found.deleted:
+        copy = look.threads.get(name)
+        if copy is None or copy.incarnation != thread.incarnation or copy.deleted:
             ended = (name, thread.incarnation) in server.shadow.ended
             check(ended or not thread.rows, name, "was certified and is gone")
             continue
@@ -276,7 +282,7 @@ def _nothing_goes_back(
         for place in kept:
             row = thread.rows[place]
             if (name, thread.incarnation, place) not in server.shadow.removed:
-                there = found.rows.get(place)
+                there = copy.rows.get(place)
                 check(there is not None and there[0] >= row[0], name, place, "went back to", there)
 
 
@@ -299,13 +305,17 @@ async def _values_are_there(
     database = MemoryDatabase(filled, lambda: 0, random.Random(0))
     rows, reader = CheckpointRows(database), Segments(PlainStore(server.vault), 0, placed(database))
     for key in rng.sample(every, min(4, len(every))):
-        found = await rows.load(TENANT, key, View.FULL)
-        assert found is not None
-        assert found.state is not None
-        held = [(one.digest, one.value) for one in found.state.channels if one.digest is not None]
-        held += [(one.digest, one.value) for one in found.writes]
+        checkpoint = await rows.load(TENANT, key, View.FULL)
+        assert checkpoint is not None
+        assert checkpoint.state is not None
+        held = [
+            (channel.digest, channel.value)
+            for channel in checkpoint.state.channels
+            if channel.digest is not None
+        ]
+        held += [(write.digest, write.value) for write in checkpoint.writes]
         gone = {digest for digest, value in held if value is EVICTED}
-        fetched = await reader.values_at(found.sources, gone) if gone else {}
+        fetched = await reader.values_at(checkpoint.sources, gone) if gone else {}
         for digest, value in held:
             whole = fetched.get(digest) if value is EVICTED else value
             reserved = is_reserved(key.thread_id)
@@ -317,7 +327,8 @@ async def _values_are_there(
         mark = look.threads[key.thread_id].seq
         if thread.seq == thread.certified_seq == mark and thread.number not in gaps:
             reported = [
-                await one.delta_history(TENANT, key, ["log"]) for one in (rows, server.rows)
+                await checkpoint_rows.delta_history(TENANT, key, ["log"])
+                for checkpoint_rows in (rows, server.rows)
             ]
             check(_shown(reported[0]) == _shown(reported[1]), key, "is rebuilt otherwise")
     await database.close()
@@ -326,8 +337,12 @@ async def _values_are_there(
 def _shown(histories: Sequence[DeltaHistory]) -> object:
     """Return what rebuilds delta channels, values by digest."""
     return [
-        (one.channel, one.seed and one.seed.digest, [write.digest for write in one.writes])
-        for one in histories
+        (
+            history.channel,
+            history.seed and history.seed.digest,
+            [write.digest for write in history.writes],
+        )
+        for history in histories
     ]
 
 
@@ -375,8 +390,10 @@ def losses_are_named(server: Server, look: Look, accepted: set[tuple[str, bytes]
         unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in manifest.gaps}
         for place, entry in manifest.entries.items():
             needed = replace(manifest, entries={place: entry}, pins=()).needed()
-            places = [manifest.members[one].location for one in needed]
-            gone = {(one.blob_id, one.sha256) for one in places} & vault.lost & accepted
+            places = [manifest.members[sha256].location for sha256 in needed]
+            gone = (
+                {(location.blob_id, location.sha256) for location in places} & vault.lost & accepted
+            )
             if not gone or place in left_out.get(thread.number, set()) & unstored:
                 continue
             check(bool(needed & recorded), name, place, "is lost, and the catalog does not say so")
@@ -397,12 +414,14 @@ def newest(server: Server) -> KnownCatalog | None:
 
 def _left_out(server: Server) -> dict[int, set[Place]]:
     """Return the checkpoints of each thread that are gaps, or were edited at rest."""
-    found: dict[int, set[Place]] = {}
+    places_by_thread: dict[int, set[Place]] = {}
     for number, ns, checkpoint_id in server.disk.journal.ask(
         "SELECT thread, checkpoint_ns, checkpoint_id FROM holes WHERE segment IS NULL"
     ):
-        found.setdefault(number, set()).add((ns, checkpoint_id))
+        places_by_thread.setdefault(number, set()).add((ns, checkpoint_id))
     for name, concern in concerns(server).items():
         if concern.rows:
-            found.setdefault(server.shadow.threads[name].number, set()).update(concern.rows)
-    return found
+            places_by_thread.setdefault(server.shadow.threads[name].number, set()).update(
+                concern.rows
+            )
+    return places_by_thread

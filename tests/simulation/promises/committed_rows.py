@@ -64,7 +64,7 @@ def read_threads(disk: Disk, names: Iterable[str] | None = None) -> dict[str, Th
 
 
 def _read(disk: Disk, names: Iterable[str] | None) -> dict[str, Thread]:
-    found: dict[str, Thread] = {}
+    threads: dict[str, Thread] = {}
     if names is None:
         heads = disk.ask(_THREADS)
     else:
@@ -79,8 +79,8 @@ def _read(disk: Disk, names: Iterable[str] | None) -> dict[str, Thread]:
         for ns, checkpoint_id, task_id, idx, *row in disk.ask(_WRITES, number):
             kept = thread.early if row[-1] else thread.writes
             kept[(ns, checkpoint_id), task_id, idx] = tuple(row[:-1])
-        found[name] = thread
-    return found
+        threads[name] = thread
+    return threads
 
 
 class Shadow:
@@ -112,11 +112,11 @@ class Shadow:
                 self.versions[name, incarnation, place][row[0]] = row
             for key, row in (*thread.writes.items(), *thread.early.items()):
                 self.written[name, incarnation, key].add(row[1:])
-            for of, ns, checkpoint_id, seq in self._disk.ask(_REMOVED, number):
+            for row_incarnation, ns, checkpoint_id, seq in self._disk.ask(_REMOVED, number):
                 if checkpoint_id:
-                    self.removed[name, of, (ns, checkpoint_id)] = seq
+                    self.removed[name, row_incarnation, (ns, checkpoint_id)] = seq
                 else:
-                    self.ended[name, of] = seq
+                    self.ended[name, row_incarnation] = seq
 
     def copy(self) -> Shadow:
         """Return what this knows now."""
@@ -124,8 +124,8 @@ class Shadow:
         other.threads = dict(self.threads)
         for key, versions in self.versions.items():
             other.versions[key] = dict(versions)
-        for of, written in self.written.items():
-            other.written[of] = set(written)
+        for write_key, written in self.written.items():
+            other.written[write_key] = set(written)
         other.removed, other.ended = dict(self.removed), dict(self.ended)
         return other
 

@@ -37,26 +37,28 @@ def known_of(thread: Thread, place: Place) -> Known:
     """Return a checkpoint as rows say it."""
     row = thread.rows[place]
     writes = {key[1:]: write[4] for key, write in thread.writes.items() if key[0] == place}
-    return Known({one.name: one.digest for one in decode_channels(row[2])}, writes, row[4])
+    return Known(
+        {channel.name: channel.digest for channel in decode_channels(row[2])}, writes, row[4]
+    )
 
 
 def early_of(thread: Thread) -> dict[Place, dict[tuple[str, int], bytes]]:
     """Return the writes that wait for their checkpoint, as rows say it."""
-    found: dict[Place, dict[tuple[str, int], bytes]] = {}
+    writes: dict[Place, dict[tuple[str, int], bytes]] = {}
     for key, row in thread.early.items():
-        found.setdefault(key[0], {})[key[1:]] = row[4]
-    return found
+        writes.setdefault(key[0], {})[key[1:]] = row[4]
+    return writes
 
 
 def merged(
     before: Mapping[tuple[str, int], bytes], writes: Iterable[StoredWrite]
 ) -> dict[tuple[str, int], bytes]:
     """Add writes: the first wins at `idx` 0 and above, the last below."""
-    found = dict(before)
+    digests = dict(before)
     for write in writes:
-        if write.idx < 0 or (write.task_id, write.idx) not in found:
-            found[write.task_id, write.idx] = write.digest
-    return found
+        if write.idx < 0 or (write.task_id, write.idx) not in digests:
+            digests[write.task_id, write.idx] = write.digest
+    return digests
 
 
 class Model:
@@ -73,7 +75,9 @@ class Model:
 
     def users(self) -> list[tuple[str, Place]]:
         """Return the checkpoints of all threads, in order."""
-        return sorted((name, place) for name, one in self.stories.items() for place in one.known)
+        return sorted(
+            (name, place) for name, story in self.stories.items() for place in story.known
+        )
 
     def save(self, sent: IncomingCheckpoint, saved: Saved) -> None:
         """Note a saved checkpoint."""
@@ -84,9 +88,9 @@ class Model:
         place = (saved.key.checkpoint_ns, saved.key.checkpoint_id)
         parent = story.known.get((place[0], sent.parent_id))
         channels: Channels = {}
-        for name, one in sent.channels.items():
-            channels[name] = one.digest
-            if not one.encoded and one.digest is None and parent is not None:
+        for name, channel in sent.channels.items():
+            channels[name] = channel.digest
+            if not channel.encoded and channel.digest is None and parent is not None:
                 channels[name] = parent.channels.get(name)  # inherited
         before = story.known[place].writes if place in story.known else story.early.pop(place, {})
         run_id = sent.metadata.run_id
@@ -135,7 +139,7 @@ class Model:
         for place in thread.rows.keys() - story.known.keys():
             made = known_of(thread, place)
             origins = [origin[place]] if place in origin else list(origin.values())
-            if not any(one.channels == made.channels for one in origins) and made.channels:
+            if not any(known.channels == made.channels for known in origins) and made.channels:
                 return f"{name}: {place} has {made.channels}, and no origin has"
             if place in origin and origin[place].writes != made.writes:
                 return f"{name}: {place} has {made.writes}, its origin {origin[place].writes}"

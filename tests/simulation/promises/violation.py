@@ -10,4 +10,4 @@ class Violation(AssertionError):
 def check(holds: bool, *what: object) -> None:
     """Raise a violation unless something holds."""
     if not holds:
-        raise Violation(" ".join(str(one)[:600] for one in what))
+        raise Violation(" ".join(str(part)[:600] for part in what))
