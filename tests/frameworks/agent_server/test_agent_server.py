@@ -83,13 +83,13 @@ async def test_the_history_of_both_servers_is_the_same(
     await run(server, thread_id, command={"resume": "Ada"})
     states = await server.threads.get_history(thread_id, limit=100)
     past = list(client.history(thread_id))
-    assert [one["checkpoint"]["checkpoint_id"] for one in reversed(states)] == [
-        one.checkpoint_id for one in past
+    assert [state["checkpoint"]["checkpoint_id"] for state in reversed(states)] == [
+        checkpoint.checkpoint_id for checkpoint in past
     ]
-    assert [one["metadata"]["step"] for one in reversed(states)] == [-1, 0, 1, 2]
-    past_values: list[Any] = [one["values"] for one in states[:-1]]
+    assert [state["metadata"]["step"] for state in reversed(states)] == [-1, 0, 1, 2]
+    past_values: list[Any] = [state["values"] for state in states[:-1]]
     assert [values["said"] for values in past_values] == [
-        kept(client, thread_id, one["checkpoint"]["checkpoint_id"]) for one in states[:-1]
+        kept(client, thread_id, state["checkpoint"]["checkpoint_id"]) for state in states[:-1]
     ]
 
 
@@ -99,7 +99,7 @@ async def test_a_run_from_an_earlier_checkpoint_is_a_branch(
     await run(server, thread_id, input=saying("hello"))
     earlier = ids(client, thread_id)[1]
     await run(server, thread_id, input=None, checkpoint_id=earlier)
-    parents = [str(one.parent_checkpoint_id) for one in client.history(thread_id)]
+    parents = [str(checkpoint.parent_checkpoint_id) for checkpoint in client.history(thread_id)]
     assert parents.count(earlier) == 2
     await run(server, thread_id, command={"resume": "Ada"})
     await server.threads.update_state(thread_id, saying("corrected"), as_node="approve")
@@ -111,7 +111,7 @@ async def test_a_graph_below_another_keeps_checkpoints_of_its_own(
 ) -> None:
     await run(server, thread_id, "office", input=saying("hello"))
     every = client.replay(thread_id, view="entry")
-    spaces = {one.checkpoint_ns.partition(":")[0] for one in every}
+    spaces = {checkpoint.checkpoint_ns.partition(":")[0] for checkpoint in every}
     assert spaces == {"", "ask"}
     state = await server.threads.get_state(thread_id, subgraphs=True)
     assert state["tasks"][0]["interrupts"][0]["value"] == {"approve": "draft of hello"}
@@ -165,10 +165,10 @@ async def test_pruned_threads_are_gone(server: LangGraphClient, client: Client) 
 async def test_a_run_without_a_thread_leaves_nothing(
     server: LangGraphClient, client: Client
 ) -> None:
-    before = {one.thread_id for one in client.threads()}
+    before = {thread.thread_id for thread in client.threads()}
     result = cast(dict[str, Any], await server.runs.wait(None, "slow", input=saying("hello")))
     assert result["said"][-1] == "done"
-    assert {one.thread_id for one in client.threads()} <= before
+    assert {thread.thread_id for thread in client.threads()} <= before
 
 
 async def test_a_second_run_rolls_the_first_one_back(
@@ -211,7 +211,7 @@ async def test_a_fork_a_rollback_and_an_adopted_thread_continue(
     await run(server, thread_id, command={"resume": "Ada"})
     client.rollback(thread_id, waiting)
     results = await asyncio.gather(
-        *(run(server, one, command={"resume": "Bob"}) for one in (fork, adopted, thread_id))
+        *(run(server, thread, command={"resume": "Bob"}) for thread in (fork, adopted, thread_id))
     )
     assert results == [["hello", "draft of hello", "approved by Bob"]] * 3
 
@@ -221,13 +221,13 @@ async def test_items_of_the_store_are_kept_here(
 ) -> None:
     await run(server, thread_id, "memory", input=saying(thread_id))
     await server.store.put_item(["said"], "by hand", {"by": "a caller"})
-    [found] = client.get_items([(("said",), thread_id)])
-    assert found is not None
-    assert found.value == {"by": "remember"}
+    [record] = client.get_items([(("said",), thread_id)])
+    assert record is not None
+    assert record.value == {"by": "remember"}
     item = await server.store.get_item(["said"], thread_id)
     assert item["value"] == {"by": "remember"}
     found_items = await server.store.search_items(["said"], filter={"by": "a caller"})
-    assert [one["key"] for one in found_items["items"]] == ["by hand"]
+    assert [item["key"] for item in found_items["items"]] == ["by hand"]
 
 
 async def test_a_thread_that_a_client_saved_to_continues(
@@ -247,7 +247,9 @@ async def test_a_thread_that_a_client_began_is_refused_and_stays_as_it_is(
         thread_id, "clerk", input=saying("hello"), raise_error=False
     )
     assert f"'{thread_id}' was begun by a program without" in result["__error__"]["message"]
-    assert [one.state for one in client.history(thread_id, full=True)] == [{"said": ["mine"]}]
+    assert [checkpoint.state for checkpoint in client.history(thread_id, full=True)] == [
+        {"said": ["mine"]}
+    ]
 
 
 async def test_a_thread_of_another_framework_is_refused_and_stays_as_it_is(
@@ -260,7 +262,9 @@ async def test_a_thread_of_another_framework_is_refused_and_stays_as_it_is(
     )
     assert result["__error__"]["error"] == "ValueError"
     assert f"thread '{thread_id}' belongs to the framework" in result["__error__"]["message"]
-    assert [one.state for one in client.history(thread_id, full=True)] == [{"said": ["mine"]}]
+    assert [checkpoint.state for checkpoint in client.history(thread_id, full=True)] == [
+        {"said": ["mine"]}
+    ]
 
 
 async def test_a_server_that_is_down_is_named_before_the_first_run(
@@ -330,7 +334,7 @@ async def test_an_agent_server_that_ignores_the_checkpointer_is_refused(
 
 def test_the_page_installs_an_agent_server_that_was_tested() -> None:
     lock = (ROOT / "requirements/agent-server.in").read_text()
-    [tested] = [one for one in lock.splitlines() if one.startswith("langgraph-api")]
+    [tested] = [line for line in lock.splitlines() if line.startswith("langgraph-api")]
     assert f"'{tested}'" in (ROOT / "docs/agent-server.md").read_text()
 
 
@@ -361,4 +365,4 @@ def test_the_example_continues_on_another_agent_server(target: str) -> None:
 
 def ids(client: Client, thread_id: str) -> Sequence[str]:
     """Return the IDs of a thread's checkpoints, oldest first."""
-    return [one.checkpoint_id for one in client.history(thread_id)]
+    return [checkpoint.checkpoint_id for checkpoint in client.history(thread_id)]

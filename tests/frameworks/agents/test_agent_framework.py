@@ -154,22 +154,22 @@ async def test_messages_and_requests_of_the_framework_come_back(
 ) -> None:
     call = Content.from_function_call("call-1", "refund", arguments={"order": "A-17"})
     said = Message("assistant", ["Hello.", call], author_name="clerk", message_id="m1")
-    asked = WorkflowEvent.request_info("r1", "clerk", Plan(Colour.RED, ()), Colour)
-    sent = WorkflowMessage([said], "clerk", "last", original_request_info_event=asked)
+    request = WorkflowEvent.request_info("r1", "clerk", Plan(Colour.RED, ()), Colour)
+    sent = WorkflowMessage([said], "clerk", "last", original_request_info_event=request)
     inner = checkpoint(2, state={"deep": said})
     saved = checkpoint(
         messages={"clerk": [sent]},
-        pending_request_info_events={"r1": asked},
+        pending_request_info_events={"r1": request},
         state={"_executor_state": {"inner/x": {"sub": inner}}},
     )
     await storage.save(saved)
     loaded = await storage.load("c1")
     [[message]] = loaded.messages.values()
-    assert [one.to_dict() for one in message.data] == [said.to_dict()]
+    assert [item.to_dict() for item in message.data] == [said.to_dict()]
     assert (message.source_id, message.target_id, message.type) == ("clerk", "last", sent.type)
     for event in (message.original_request_info_event, loaded.pending_request_info_events["r1"]):
         assert event is not None
-        assert event.to_dict() == asked.to_dict()
+        assert event.to_dict() == request.to_dict()
         assert event.response_type is Colour
     deep = loaded.state["_executor_state"]["inner/x"]["sub"]
     assert isinstance(deep, WorkflowCheckpoint)
@@ -274,9 +274,9 @@ KILL_AT: int | None = None
 
 def counting() -> Workflow:
     """Return a workflow of two executors that send each other numbers."""
-    one, two = Count(id="one"), Count(id="two")
-    builder = WorkflowBuilder(name="counting", start_executor=one, output_from=[one, two])
-    return builder.add_edge(one, two).add_edge(two, one).build()
+    first, second = Count(id="one"), Count(id="two")
+    builder = WorkflowBuilder(name="counting", start_executor=first, output_from=[first, second])
+    return builder.add_edge(first, second).add_edge(second, first).build()
 
 
 # The classes of executors are part of a workflow's signature, so that process imports this module.
@@ -306,7 +306,10 @@ async def test_a_workflow_that_was_killed_continues_where_it_was(
     assert latest.state["log"] == [6, 5, 4]
     result = await counting().run(checkpoint_id=latest.checkpoint_id, checkpoint_storage=storage)
     assert result.get_outputs() == ["[6, 5, 4, 3, 2, 1, 0]"]
-    logs = [one.state.get("state/log") for one in client.history(storage.thread_id, full=True)]
+    logs = [
+        checkpoint.state.get("state/log")
+        for checkpoint in client.history(storage.thread_id, full=True)
+    ]
     assert logs == [None, *([6, 5, 4, 3, 2, 1, 0][:count] for count in range(1, 8))]
 
 
@@ -315,7 +318,7 @@ async def test_the_thread_is_a_thread_like_any_other(
 ) -> None:
     await counting().run(2, checkpoint_storage=storage)
     past = list(client.history(storage.thread_id, full=True))
-    assert [one.summary for one in past] == [
+    assert [checkpoint.summary for checkpoint in past] == [
         "counting, superstep 0: messages from internal:one",
         "counting, superstep 1: messages from one",
         "counting, superstep 2: messages from two",
@@ -347,7 +350,7 @@ async def test_a_deleted_checkpoint_stays_in_the_history(
     await storage.save(checkpoint(1))
     await storage.save(checkpoint(2))
     assert await storage.delete("c1")
-    assert [one.label for one in client.history(storage.thread_id)] == ["deleted", ""]
+    assert [checkpoint.label for checkpoint in client.history(storage.thread_id)] == ["deleted", ""]
 
 
 async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
@@ -387,10 +390,10 @@ async def test_a_late_checkpoint_does_not_bring_a_deleted_run_back(
 async def test_storages_save_into_a_thread_at_the_same_time(thread_id: str, target: str) -> None:
     storages = [TuskPointCheckpointStorage(thread_id, target) for _ in range(4)]
     await asyncio.gather(*(storages[number % 4].save(checkpoint(number)) for number in range(12)))
-    found = await storages[0].list_checkpoint_ids(workflow_name="flow")
-    assert sorted(found) == sorted(f"c{number}" for number in range(12))
-    for one in storages:
-        await one.aclose()
+    checkpoint_ids = await storages[0].list_checkpoint_ids(workflow_name="flow")
+    assert sorted(checkpoint_ids) == sorted(f"c{number}" for number in range(12))
+    for storage in storages:
+        await storage.aclose()
 
 
 async def test_a_server_that_is_down_is_named() -> None:

@@ -106,8 +106,8 @@ async def test_checkpoints_of_a_workflow_are_listed(opened: Open) -> None:
     for number, name in ((1, "flow"), (2, "other"), (3, "flow")):
         await storage.save(checkpoint(number, name, state={"n": number}))
     assert sorted(await storage.list_checkpoint_ids(workflow_name="flow")) == ["c1", "c3"]
-    found = await opened().list_checkpoints(workflow_name="flow")
-    assert sorted(one.state["n"] for one in found) == [1, 3]
+    checkpoints = await opened().list_checkpoints(workflow_name="flow")
+    assert sorted(checkpoint.state["n"] for checkpoint in checkpoints) == [1, 3]
     latest = await opened().get_latest(workflow_name="flow")
     assert latest == checkpoint(3, state={"n": 3})
     assert await opened().get_latest(workflow_name="other") == checkpoint(
@@ -133,8 +133,8 @@ async def test_a_checkpoint_that_is_saved_again_replaces_the_first(opened: Open)
     await opened().save(checkpoint(1, state={"n": 1}))
     await opened().save(checkpoint(1, state={"n": 2}))
     assert await opened().load("c1") == checkpoint(1, state={"n": 2})
-    [found] = await opened().list_checkpoints(workflow_name="flow")
-    assert found.state == {"n": 2}
+    [latest] = await opened().list_checkpoints(workflow_name="flow")
+    assert latest.state == {"n": 2}
     assert await opened().delete("c1") is True
     assert await opened().list_checkpoint_ids(workflow_name="flow") == []
 
@@ -201,7 +201,7 @@ async def test_a_workflow_that_waits_for_a_person_continues_elsewhere(opened: Op
     assert start.count == 1
     saved = await opened().list_checkpoints(workflow_name="asking")
     assert len(saved) == 5
-    chain = {one.previous_checkpoint_id: one for one in saved}
+    chain = {checkpoint.previous_checkpoint_id: checkpoint for checkpoint in saved}
     assert latest.checkpoint_id in chain
 
 
@@ -209,7 +209,7 @@ async def test_a_workflow_continues_from_an_earlier_checkpoint(opened: Open) -> 
     first, _ = asking()
     await first.run("A-17", checkpoint_storage=opened())
     saved = await opened().list_checkpoints(workflow_name="asking")
-    saved.sort(key=lambda one: one.timestamp)
+    saved.sort(key=lambda checkpoint: checkpoint.timestamp)
     # A message is on its way in this one.
     [[message]] = saved[1].messages.values()
     assert message.data == Order("A-17", ["lid", "base"])
@@ -254,7 +254,7 @@ class Scripted(BaseChatClient[Any]):
         self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any
     ) -> Any:
         async def answer() -> ChatResponse:
-            said = [one.text for one in messages]
+            said = [message.text for message in messages]
             return ChatResponse(messages=[Message("assistant", [f"after {said}"])])
 
         return answer()
@@ -272,26 +272,28 @@ class Finish(Executor):
     @response_handler
     async def answered(self, text: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         """Finish with the conversation."""
-        said = [one.text for one in ctx.get_state("conversation")]
+        said = [message.text for message in ctx.get_state("conversation")]
         await ctx.yield_output(f"{answer}: {said}")
 
 
 async def test_agents_in_a_workflow_continue(opened: Open) -> None:
     def agents() -> Workflow:
         """Return a workflow of two agents and a person."""
-        one = AgentExecutor(Agent(client=Scripted(), name="one"), id="one")
-        two = AgentExecutor(Agent(client=Scripted(), name="two"), id="two")
+        first = AgentExecutor(Agent(client=Scripted(), name="one"), id="one")
+        second = AgentExecutor(Agent(client=Scripted(), name="two"), id="two")
         last = Finish(id="last")
-        builder = WorkflowBuilder(name="agents", start_executor=one, output_from=[last])
-        return builder.add_edge(one, two).add_edge(two, last).build()
+        builder = WorkflowBuilder(name="agents", start_executor=first, output_from=[last])
+        return builder.add_edge(first, second).add_edge(second, last).build()
 
     await agents().run("hello", checkpoint_storage=opened())
     saved = await opened().list_checkpoints(workflow_name="agents")
-    saved.sort(key=lambda one: one.timestamp)
+    saved.sort(key=lambda checkpoint: checkpoint.timestamp)
     outputs = []
     # From each of the checkpoints, those with messages of agents on their way included.
-    for one in saved:
-        result = await agents().run(checkpoint_id=one.checkpoint_id, checkpoint_storage=opened())
+    for checkpoint in saved:
+        result = await agents().run(
+            checkpoint_id=checkpoint.checkpoint_id, checkpoint_storage=opened()
+        )
         [request] = result.get_request_info_events()
         done = await agents().run(
             responses={request.request_id: "fine"},
@@ -317,7 +319,7 @@ class Join(Executor):
     @handler
     async def join(self, orders: list[Order], ctx: WorkflowContext[Never, str]) -> None:
         """Finish with all."""
-        await ctx.yield_output(" ".join(sorted(one.number for one in orders)))
+        await ctx.yield_output(" ".join(sorted(order.number for order in orders)))
 
 
 class Part(Executor):
@@ -341,7 +343,9 @@ async def test_a_half_filled_join_continues(opened: Open) -> None:
     result = await joining().run("A", checkpoint_storage=opened())
     assert result.get_outputs() == ["A-long-longer A-short"]
     saved = await opened().list_checkpoints(workflow_name="joining")
-    saved.sort(key=lambda one: one.timestamp)
-    for one in saved[:-1]:
-        result = await joining().run(checkpoint_id=one.checkpoint_id, checkpoint_storage=opened())
+    saved.sort(key=lambda checkpoint: checkpoint.timestamp)
+    for checkpoint in saved[:-1]:
+        result = await joining().run(
+            checkpoint_id=checkpoint.checkpoint_id, checkpoint_storage=opened()
+        )
         assert result.get_outputs() == ["A-long-longer A-short"]

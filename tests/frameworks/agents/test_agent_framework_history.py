@@ -86,7 +86,7 @@ def says(text: str, **fields: Any) -> Message:
 
 def texts(messages: Sequence[Message]) -> list[str]:
     """Return the texts of messages."""
-    return [one.text for one in messages]
+    return [message.text for message in messages]
 
 
 async def test_an_agent_continues_in_another_process(opened: Open) -> None:
@@ -125,14 +125,14 @@ async def test_messages_come_back_as_they_were(opened: Open) -> None:
         Content.from_function_result("call-1", result="done"),
         Content.from_data(b"\x89PNG\xff", "image/png"),
     ]
-    given = [
+    messages = [
         Message("assistant", contents, author_name="clerk", additional_properties={"k": {"v": 1}}),
         Message("tool", [], message_id="m1"),
     ]
-    expected = [one.to_dict() for one in given]
-    await opened().save_messages("any-" + str(id(opened)), given, state=state)
-    found = await opened().get_messages("any-" + str(id(opened)), state=state)
-    assert [one.to_dict() for one in found] == expected
+    expected = [message.to_dict() for message in messages]
+    await opened().save_messages("any-" + str(id(opened)), messages, state=state)
+    actual = await opened().get_messages("any-" + str(id(opened)), state=state)
+    assert [message.to_dict() for message in actual] == expected
 
 
 async def test_the_thread_is_a_thread_like_any_other(
@@ -143,8 +143,8 @@ async def test_the_thread_is_a_thread_like_any_other(
     await agent.run("one", session=session)
     await agent.run("two", session=session)
     past = list(client.history(thread_id, full=True))
-    assert [one.summary for one in past] == ["2 messages added: user, assistant"] * 2
-    assert [one.metadata["messages"] for one in past] == [2, 4]
+    assert [checkpoint.summary for checkpoint in past] == ["2 messages added: user, assistant"] * 2
+    assert [checkpoint.metadata["messages"] for checkpoint in past] == [2, 4]
     fork = client.fork(thread_id, past[0].checkpoint_id).new_thread_id
     adopted = client.adopt(client.handoff(thread_id, to_agent="other"), f"{fork}-adopted")
     for thread, answer in ((fork, "3 messages"), (adopted.new_thread_id, "5 messages")):
@@ -162,11 +162,11 @@ async def test_writers_at_the_same_time_lose_nothing(thread_id: str, target: str
             for number in range(12)
         )
     )
-    found = texts(await providers[0].get_messages(thread_id))
-    assert sorted(found[::2]) == sorted(str(number) for number in range(12))
-    assert found[1::2] == ["next"] * 12
-    for one in providers:
-        await one.aclose()
+    contents = texts(await providers[0].get_messages(thread_id))
+    assert sorted(contents[::2]) == sorted(str(number) for number in range(12))
+    assert contents[1::2] == ["next"] * 12
+    for provider in providers:
+        await provider.aclose()
 
 
 async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(

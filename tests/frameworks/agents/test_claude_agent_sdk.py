@@ -79,8 +79,8 @@ async def test_the_conformance_suite_passes_with_every_optional_method(
     calls: AsyncClient,
 ) -> None:
     async def empty() -> TuskPointSessionStore:
-        async for one in calls.list_threads():
-            await calls.delete(one.thread_id)
+        async for thread in calls.list_threads():
+            await calls.delete(thread.thread_id)
         return TuskPointSessionStore(calls)
 
     await run_session_store_conformance(empty)
@@ -91,7 +91,7 @@ async def turn(
 ) -> list[str]:
     """Take a turn of a session in a process that has no files of earlier ones."""
     config = folder / str(uuid4())
-    given = ClaudeAgentOptions(
+    sdk_options = ClaudeAgentOptions(
         session_store=store,
         cwd=folder,
         cli_path=EXAMPLE / "scripted_claude.py",
@@ -100,7 +100,7 @@ async def turn(
     )
     return [
         block.text
-        async for message in query(prompt=prompt, options=given)
+        async for message in query(prompt=prompt, options=sdk_options)
         if isinstance(message, AssistantMessage)
         for block in message.content
         if isinstance(block, TextBlock)
@@ -120,7 +120,7 @@ async def test_a_session_continues_where_it_left_no_file(
         assert said == ["You began with 'one'; this is entry 5."]
 
     messages = await get_session_messages_from_store(store, session, directory=str(tmp_path))
-    assert [one.type for one in messages] == ["user", "assistant"] * 3
+    assert [message.type for message in messages] == ["user", "assistant"] * 3
     assert await list_subagents_from_store(store, session, directory=str(tmp_path)) == [
         "researcher"
     ]
@@ -132,8 +132,8 @@ async def test_a_session_continues_where_it_left_no_file(
         "one",
     )
     assert [
-        one.summary
-        for one in client.history(thread_of(project_key_for_directory(tmp_path), session))
+        checkpoint.summary
+        for checkpoint in client.history(thread_of(project_key_for_directory(tmp_path), session))
     ] == [
         "2 entries added to transcript: user, assistant",
         "2 entries added to transcript: user, assistant",
@@ -153,7 +153,7 @@ async def test_the_sdk_forks_and_deletes_sessions(
     assert said[0].startswith("You began with 'one'")
     await delete_session_via_store(store, session, directory=str(tmp_path))
     listed = await list_sessions_from_store(store, directory=str(tmp_path))
-    assert [one.session_id for one in listed] == [fork.session_id]
+    assert [session.session_id for session in listed] == [fork.session_id]
     assert list(client.history(thread_of(project, session))) == []
 
 
@@ -173,19 +173,19 @@ async def test_writers_at_the_same_time_lose_nothing(target: str, key: SessionKe
     sub: SessionKey = {**key, "subpath": "subagents/agent-1"}
     await asyncio.gather(
         *(
-            one.append(where, [entry(2 * number), entry(2 * number + 1)])
-            for number, one in enumerate(stores * 3)
+            store.append(where, [entry(2 * number), entry(2 * number + 1)])
+            for number, store in enumerate(stores * 3)
             for where in (key, sub)
         )
     )
     for where in (key, sub):
-        read = [await one.load(where) or [] for one in stores]
-        assert all(one == read[0] for one in read)
-        numbers = [int(one["uuid"]) for one in read[0]]
+        read = [await store.load(where) or [] for store in stores]
+        assert all(copy == read[0] for copy in read)
+        numbers = [int(line["uuid"]) for line in read[0]]
         assert sorted(numbers) == list(range(24))
         assert [number + 1 for number in numbers[::2]] == numbers[1::2]
-    for one in stores:
-        await one.aclose()
+    for store in stores:
+        await store.aclose()
 
 
 async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
@@ -241,13 +241,13 @@ async def test_rolled_back_forked_and_adopted_threads_are_sessions(
     descriptor = client.handoff(thread(key), before, to_agent=key["project_key"])
     client.adopt(descriptor, thread(adopted))
     client.rollback(thread(key), before)
-    for one in (key, forked, adopted):
-        await store.append(one, [entry(4)])
-        assert await store.load(one) == [entry(1, customTitle="first"), entry(4)]
-        assert await store.list_subkeys(one) == ["subagents/agent-1"]
+    for session_key in (key, forked, adopted):
+        await store.append(session_key, [entry(4)])
+        assert await store.load(session_key) == [entry(1, customTitle="first"), entry(4)]
+        assert await store.list_subkeys(session_key) == ["subagents/agent-1"]
     summaries = await store.list_session_summaries(key["project_key"])
-    titles = {one["session_id"]: one["data"]["custom_title"] for one in summaries}
-    assert titles == {one["session_id"]: "first" for one in (key, forked, adopted)}
+    titles = {summary["session_id"]: summary["data"]["custom_title"] for summary in summaries}
+    assert titles == {session_key["session_id"]: "first" for session_key in (key, forked, adopted)}
 
 
 async def test_many_sessions_are_listed_and_continued(
@@ -259,9 +259,9 @@ async def test_many_sessions_are_listed_and_continued(
     elsewhere = f"{key['project_key']}/{key['session_id']}"
     await store.append({"project_key": elsewhere, "session_id": "s"}, [entry(1)])
     listed = await store.list_sessions(key["project_key"])
-    assert sorted(one["session_id"] for one in listed) == sessions
+    assert sorted(session["session_id"] for session in listed) == sessions
     summaries = await store.list_session_summaries(key["project_key"])
-    assert sorted(one["data"]["custom_title"] for one in summaries) == sessions
+    assert sorted(summary["data"]["custom_title"] for summary in summaries) == sessions
     await store.append({**key, "session_id": sessions[0]}, [entry(1), entry(2)])
     assert len(await store.load({**key, "session_id": sessions[0]}) or []) == 2
 

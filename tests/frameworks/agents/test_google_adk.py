@@ -64,8 +64,10 @@ def event(text: str, delta: dict[str, Any] | None = None) -> Event:
 
 def texts(session: Session) -> list[str]:
     """Return the texts of a session's events."""
-    contents = [one.content for one in session.events]
-    return [str(one.parts[0].text) for one in contents if one is not None and one.parts]
+    contents = [event.content for event in session.events]
+    return [
+        str(content.parts[0].text) for content in contents if content is not None and content.parts
+    ]
 
 
 @pytest.fixture
@@ -91,11 +93,11 @@ async def read(
     service: TuskPointSessionService, session: Session, session_id: str = "one"
 ) -> Session:
     """Return a session as it is saved."""
-    found = await service.get_session(
+    copy = await service.get_session(
         app_name=session.app_name, user_id=session.user_id, session_id=session_id
     )
-    assert found is not None
-    return found
+    assert copy is not None
+    return copy
 
 
 def thread(session: Session) -> str:
@@ -114,10 +116,10 @@ async def test_a_run_continues_in_another_service(app: str, target: str) -> None
             turn = runner.run_async(
                 user_id="ann", session_id="one", new_message=UserContent(question)
             )
-            answers = [one async for one in turn]
+            answers = [event async for event in turn]
             assert len(answers) == 1
-    given = [content.parts[0].text for content in model.given[-1] if content.parts]
-    assert given == ["What is the capital?", "Paris.", "Of which country?"]
+    contents = [content.parts[0].text for content in model.given[-1] if content.parts]
+    assert contents == ["What is the capital?", "Paris.", "Of which country?"]
     async with TuskPointSessionService(target) as service:
         state = await service.get_user_state(app_name=app, user_id="ann")
         assert state == {"answer": "Of France."}
@@ -143,7 +145,7 @@ async def test_one_of_several_writers_appends_and_the_others_read_again(
     session: Session, target: str
 ) -> None:
     services = [TuskPointSessionService(target) for _ in range(4)]
-    copies = [await read(one, session) for one in services]
+    copies = [await read(service, session) for service in services]
     late = 0
 
     async def write(service: TuskPointSessionService, mine: Session, text: str) -> None:
@@ -159,10 +161,10 @@ async def test_one_of_several_writers_appends_and_the_others_read_again(
 
     names = [f"e{number}" for number in range(4)]
     await asyncio.gather(*map(write, services, copies, names))
-    found = [await read(one, session) for one in services]
-    assert sorted(texts(found[0])) == names
-    assert found[0].state == dict.fromkeys(names, 1)
-    assert all(one == found[0] for one in found)
+    later_copies = [await read(service, session) for service in services]
+    assert sorted(texts(later_copies[0])) == names
+    assert later_copies[0].state == dict.fromkeys(names, 1)
+    assert all(copy == later_copies[0] for copy in later_copies)
     assert late >= 3
     for service in services:
         await service.aclose()
@@ -172,19 +174,19 @@ async def test_sessions_set_keys_of_their_app_at_the_same_time(app: str, target:
     services = [TuskPointSessionService(target) for _ in range(4)]
     made = await asyncio.gather(
         *(
-            one.create_session(app_name=app, user_id="ann", state={f"app:{number}": 0})
-            for number, one in enumerate(services)
+            service.create_session(app_name=app, user_id="ann", state={f"app:{number}": 0})
+            for number, service in enumerate(services)
         )
     )
     await asyncio.gather(
         *(
-            one.append_event(session, event("set", {f"app:{number}": 1, f"user:{number}": 2}))
-            for number, (one, session) in enumerate(zip(services, made, strict=True))
+            service.append_event(session, event("set", {f"app:{number}": 1, f"user:{number}": 2}))
+            for number, (service, session) in enumerate(zip(services, made, strict=True))
         )
     )
-    found = await services[0].create_session(app_name=app, user_id="ann")
+    new_session = await services[0].create_session(app_name=app, user_id="ann")
     expected = {f"app:{number}": 1 for number in range(4)}
-    assert found.state == {**expected, **{f"user:{number}": 2 for number in range(4)}}
+    assert new_session.state == {**expected, **{f"user:{number}": 2 for number in range(4)}}
     for service in services:
         await service.aclose()
 
@@ -215,8 +217,8 @@ async def test_an_event_that_is_delivered_again_is_saved_once(
     # As if the call had failed when the session was saved and the state of the app was not.
     client.delete(app_thread_of(session.app_name))
     await service.append_event(before, copy)
-    for one in (before, await read(service, session)):
-        assert (texts(one), one.state) == (["one"], {"app:a": 1, "own": 2})
+    for version in (before, await read(service, session)):
+        assert (texts(version), version.state) == (["one"], {"app:a": 1, "own": 2})
     await service.append_event(before, event("two"))
     await service.append_event(session.model_copy(deep=True), sent)
     assert texts(await read(service, session)) == ["one", "two"]
@@ -254,7 +256,7 @@ async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
         with pytest.raises(PreconditionFailed, match=r"was written by other.*use another ID"):
             await attempt
     assert (await service.list_sessions(app_name=app)).sessions == []
-    assert [one.thread_id for one in client.list_threads(agent_id=app)] == [foreign]
+    assert [thread.thread_id for thread in client.list_threads(agent_id=app)] == [foreign]
     [kept] = client.history(foreign, full=True)
     assert kept.state == {"mine": 1}
 
@@ -334,12 +336,12 @@ async def test_the_thread_is_a_thread_like_any_other(
     await service.append_event(session, event("one", {"own": 1, "app:a": 1}))
     await service.append_event(session, event("two", {"own": 2}))
     past = list(client.history(thread(session), full=True))
-    assert [one.summary for one in past] == [
+    assert [checkpoint.summary for checkpoint in past] == [
         "session created",
         "event 1 by clerk: text",
         "event 2 by clerk: text",
     ]
-    assert [one.state.get("state/own") for one in past] == [None, 1, 2]
+    assert [checkpoint.state.get("state/own") for checkpoint in past] == [None, 1, 2]
     assert past[-1].metadata["session_id"] == "one"
     app = session.app_name
     fork = thread_of(app, "ann", "fork")
@@ -353,8 +355,8 @@ async def test_the_thread_is_a_thread_like_any_other(
         assert other.state == {"own": len(before), "app:a": 1}
         await service.append_event(other, event("more"))
         assert texts(await read(service, other, name)) == [*before, "more"]
-    found = (await service.list_sessions(app_name=app)).sessions
-    assert {one.id for one in found} == {"one", "fork", "adopted"}
+    sessions = (await service.list_sessions(app_name=app)).sessions
+    assert {session.id for session in sessions} == {"one", "fork", "adopted"}
 
 
 async def test_a_rolled_back_thread_is_a_rolled_back_session(

@@ -59,23 +59,25 @@ async def read(
     service: BaseSessionService, session: Session, config: GetSessionConfig | None = None
 ) -> Session:
     """Return a session as it is saved."""
-    found = await service.get_session(
+    copy = await service.get_session(
         app_name=session.app_name, user_id=session.user_id, session_id=session.id, config=config
     )
-    assert found is not None
-    return found
+    assert copy is not None
+    return copy
 
 
 def texts(session: Session) -> list[str]:
     """Return the texts of a session's events."""
-    contents = [one.content for one in session.events]
-    return [str(one.parts[0].text) for one in contents if one is not None and one.parts]
+    contents = [event.content for event in session.events]
+    return [
+        str(content.parts[0].text) for content in contents if content is not None and content.parts
+    ]
 
 
 async def listed(service: BaseSessionService, app: str, user: str | None = None) -> list[str]:
     """Return the IDs of listed sessions."""
-    found = (await service.list_sessions(app_name=app, user_id=user)).sessions
-    return [one.id for one in found]
+    sessions = (await service.list_sessions(app_name=app, user_id=user)).sessions
+    return [session.id for session in sessions]
 
 
 async def test_a_new_session_has_the_state_of_its_scopes(
@@ -219,12 +221,12 @@ async def test_a_session_is_read_with_some_of_its_events(
         (GetSessionConfig(after_timestamp=LATER + 2, num_recent_events=1), ["e4"]),
         (GetSessionConfig(num_recent_events=0), []),
     ):
-        found = await read(service, session, config)
-        assert texts(found) == expected
-        assert found.state == {"last": 4}
-        assert found.last_update_time == LATER + 4
+        copy = await read(service, session, config)
+        assert texts(copy) == expected
+        assert copy.state == {"last": 4}
+        assert copy.last_update_time == LATER + 4
     # What was read in part can be appended to.
-    await service.append_event(found, event("e5", at=LATER + 5))
+    await service.append_event(copy, event("e5", at=LATER + 5))
     assert texts(await read(service, session)) == ["e1", "e2", "e3", "e4", "e5"]
 
 
@@ -241,15 +243,15 @@ async def test_sessions_are_listed_last_updated_last(service: BaseSessionService
     assert await listed(service, app) == ["two", "one", "x:y", "one"]
     assert await listed(service, app, "nobody") == []
     assert await listed(service, app, "b/b") == ["x:y"]
-    found = (await service.list_sessions(app_name=app)).sessions
-    assert [one.events for one in found] == [[]] * 4
-    assert [one.state for one in found] == [
+    sessions = (await service.list_sessions(app_name=app)).sessions
+    assert [session.events for session in sessions] == [[]] * 4
+    assert [session.state for session in sessions] == [
         {"app:n": "x:y", "user:u": "ann"},
         {"app:n": "x:y", "user:u": "bob"},
         {"app:n": "x:y", "user:u": "b/b"},
         {"app:n": "x:y", "user:u": "ann", "own": 1},
     ]
-    assert found[-1].last_update_time == first.last_update_time
+    assert sessions[-1].last_update_time == first.last_update_time
 
 
 async def test_a_deleted_session_is_gone_and_its_scopes_stay(
@@ -290,12 +292,12 @@ async def test_branches_that_share_a_session_append_at_the_same_time(
     session = await service.create_session(app_name=app, user_id="ann", session_id="one")
     names = [f"e{number}" for number in range(8)]
     await asyncio.gather(
-        *(service.append_event(session, event(one, {one: 1, f"app:{one}": 1})) for one in names)
+        *(service.append_event(session, event(name, {name: 1, f"app:{name}": 1})) for name in names)
     )
     again = await read(service, session)
     assert sorted(texts(again)) == names
     assert texts(again) == texts(session)
-    assert again.state == {**dict.fromkeys(names, 1), **{f"app:{one}": 1 for one in names}}
+    assert again.state == {**dict.fromkeys(names, 1), **{f"app:{name}": 1 for name in names}}
 
 
 @pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)  # memory's has no stale ones
@@ -316,13 +318,13 @@ async def test_a_caller_that_changes_a_session_does_not_change_what_is_saved(
     service: BaseSessionService, app: str
 ) -> None:
     state: dict[str, Any] = {"own": [1], "app:a": [1], "user:u": [1]}
-    given = {key: list(value) for key, value in state.items()}
+    initial_state = {key: list(value) for key, value in state.items()}
     session = await service.create_session(
-        app_name=app, user_id="ann", session_id="one", state=given
+        app_name=app, user_id="ann", session_id="one", state=initial_state
     )
     await service.append_event(session, event("one"))
     if not isinstance(service, InMemorySessionService):  # which keeps what it was given
-        given["own"].append(2)
+        initial_state["own"].append(2)
     for changed in (session, await read(service, session)):
         for value in changed.state.values():
             value.append(2)
@@ -363,6 +365,6 @@ async def test_names_with_other_characters_are_kept_apart(
     for user in users:
         assert sorted(await listed(service, app, user)) == ["app:", "b/c", "user:"]
         for name in ("b/c", "user:", "app:"):
-            found = await service.get_session(app_name=app, user_id=user, session_id=name)
-            assert found is not None
-            assert found.state == {"user:u": user, "n": name}
+            session = await service.get_session(app_name=app, user_id=user, session_id=name)
+            assert session is not None
+            assert session.state == {"user:u": user, "n": name}

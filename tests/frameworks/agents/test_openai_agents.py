@@ -100,10 +100,10 @@ async def test_what_was_popped_or_cleared_is_still_in_the_history(
     assert await session.get_items() == []
     await session.add_items([says("three")])
     past = list(client.history(session.session_id, full=True))
-    kept = [[texts(items) for items in one.state.values()] for one in past]
+    kept = [[texts(items) for items in checkpoint.state.values()] for checkpoint in past]
     assert kept == [[["one", "two"]], [["one"]], [[]], [["three"]]]
-    assert [one.metadata["items"] for one in past] == [2, 1, 0, 1]
-    assert [one.summary for one in past] == [
+    assert [checkpoint.metadata["items"] for checkpoint in past] == [2, 1, 0, 1]
+    assert [checkpoint.summary for checkpoint in past] == [
         "2 items added: user, user",
         "1 item removed: user",
         "cleared, 1 item removed",
@@ -163,24 +163,26 @@ async def test_a_run_that_waits_for_a_person_continues_elsewhere(
         kinds = [item.get("type", item.get("role")) for item in await session.get_items()]
     assert (result.final_output, refunded) == ("Done.", ["A-17"])
     assert kinds == ["user", "function_call", "function_call_output", "message"]
-    assert any("run_state" in one.state for one in client.history(thread_id, full=True))
+    assert any(
+        "run_state" in checkpoint.state for checkpoint in client.history(thread_id, full=True)
+    )
 
 
 async def test_writers_at_the_same_time_lose_nothing(thread_id: str, target: str) -> None:
     sessions = [TuskPointSession(thread_id, target) for _ in range(4)]
     await asyncio.gather(
-        *(one.add_items([says(f"{number}a"), says(f"{number}b")])
-          for number, one in enumerate(sessions * 4))
+        *(session.add_items([says(f"{number}a"), says(f"{number}b")])
+          for number, session in enumerate(sessions * 4))
     )  # fmt: skip
-    read = [texts(await one.get_items()) for one in sessions]
-    assert all(one == read[0] for one in read)
+    read = [texts(await session.get_items()) for session in sessions]
+    assert all(items == read[0] for items in read)
     first, second = read[0][::2], read[0][1::2]
     assert sorted(first) == sorted(f"{number}a" for number in range(16))
     assert second == [text.replace("a", "b") for text in first]
-    popped = await asyncio.gather(*(one.pop_item() for one in sessions))
+    popped = await asyncio.gather(*(session.pop_item() for session in sessions))
     assert sorted(texts([item for item in popped if item])) == sorted(read[0][-4:])
-    for one in sessions:
-        await one.aclose()
+    for session in sessions:
+        await session.aclose()
 
 
 async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
@@ -195,7 +197,7 @@ async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
     ):
         with pytest.raises(PreconditionFailed, match=r"was written by other.*use another ID"):
             await attempt
-    assert [one.state for one in client.history(session.session_id, full=True)] == [
+    assert [checkpoint.state for checkpoint in client.history(session.session_id, full=True)] == [
         {"items/00000": ["mine"]}
     ]
 

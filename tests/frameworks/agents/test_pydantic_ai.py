@@ -103,7 +103,7 @@ async def test_a_save_appends_and_a_stale_one_is_refused(
     assert await history(either, thread_id, limit=1) == ["two"]
     assert await history(either, thread_id, limit=0) == []
     entries = await either.load_entries(thread_id) or []
-    assert [one.id for one in entries][1:] == [entry.id]
+    assert [record.id for record in entries][1:] == [entry.id]
     assert entries[1].parent_id == entries[0].id
     assert (await either.read_entry(entries[0].id)).message == entries[0].message
 
@@ -169,9 +169,12 @@ async def test_conversations_are_listed_by_scope_and_deleted_in_theirs(
     names = [f"{thread_id}-{number}" for number in range(70)]
     for number, name in enumerate(names):
         await saved(either, name, "one", scope="even" if number % 2 == 0 else "odd")
-    listed = [one.conversation_id for one in await either.list_conversations()]
+    listed = [conversation.conversation_id for conversation in await either.list_conversations()]
     assert listed == names[::-1]
-    listed = [one.conversation_id for one in await either.list_conversations(scope="odd", limit=2)]
+    listed = [
+        conversation.conversation_id
+        for conversation in await either.list_conversations(scope="odd", limit=2)
+    ]
     assert listed == [names[69], names[67]]
     assert await either.load(names[0], scope="odd") is None
     await either.delete(names[0], scope="odd")
@@ -207,12 +210,12 @@ async def test_a_run_continues_in_another_store(thread_id: str, target: str) -> 
             result = await agent.run(prompt, conversation=conversation)
             await store.save(result)
     async with TuskPointConversationStore(target) as store:
-        found = await store.load(thread_id)
-    assert found is not None
-    assert found.messages == result.conversation.messages
-    assert found.usage == result.conversation.usage
-    assert found.usage.requests == 2
-    assert len(found.messages) == 4
+        loaded = await store.load(thread_id)
+    assert loaded is not None
+    assert loaded.messages == result.conversation.messages
+    assert loaded.usage == result.conversation.usage
+    assert loaded.usage.requests == 2
+    assert len(loaded.messages) == 4
 
 
 async def test_a_run_that_waits_for_a_person_continues_elsewhere(
@@ -291,7 +294,10 @@ async def test_an_entry_that_is_not_in_memory_is_found_by_the_server(
     conversation = await saved(store, thread_id, "one", "two")
     *_, last = await store.load_entries(thread_id) or []
     async with TuskPointConversationStore(target) as other:
-        assert texts([one.message for one in await other.read_history(last.id)]) == ["one", "two"]
+        assert texts([entry.message for entry in await other.read_history(last.id)]) == [
+            "one",
+            "two",
+        ]
     [labelled] = client.list(thread_id, label=last.id)
     assert labelled.summary == "2 messages added: request, request"
     assert labelled.metadata["record"]["revision"] == conversation.revision
@@ -310,7 +316,9 @@ async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
     ):
         with pytest.raises(PreconditionFailed, match=r"written by another program.*another ID"):
             await attempt
-    assert thread_id not in [one.conversation_id for one in await store.list_conversations()]
+    assert thread_id not in [
+        conversation.conversation_id for conversation in await store.list_conversations()
+    ]
     assert len(list(client.history(thread_id))) == 1
 
 
@@ -342,7 +350,7 @@ async def test_rolled_back_forked_and_adopted_threads_are_conversations(
         loaded.messages.append(asked("other"))
         await store.save(loaded)
         assert await history(store, name) == ["one", "other"]
-    listed = {one.conversation_id for one in await store.list_conversations()}
+    listed = {conversation.conversation_id for conversation in await store.list_conversations()}
     assert {thread_id, f"{thread_id}-fork", f"{thread_id}-adopted"} <= listed
 
 

@@ -142,7 +142,7 @@ def fail(flow: Three) -> None:
 
 def data(number: int, events: int = 3) -> str:
     """Return a checkpoint like those of CrewAI."""
-    nodes = {f"event-{one}": {"event": {"text": "word " * 60}} for one in range(events)}
+    nodes = {f"event-{event}": {"event": {"text": "word " * 60}} for event in range(events)}
     snapshot = {"entities": [{"number": number}], "event_record": {"nodes": nodes, "x": 1}}
     return json.dumps({"crewai_version": "1.15", "parent_id": None, **snapshot})
 
@@ -157,7 +157,7 @@ async def test_it_does_what_crewais_provider_does(
     parent = store.extract_id(first)
     second = await store.acheckpoint(data(2), location, parent_id=parent)
     other = store.checkpoint(data(3), location, parent_id=parent, branch="fork/other")
-    assert len({store.extract_id(one) for one in (first, second, other)}) == 3
+    assert len({store.extract_id(place) for place in (first, second, other)}) == 3
     assert json.loads(store.from_checkpoint(first)) == json.loads(data(1))
     assert json.loads(await store.afrom_checkpoint(second)) == json.loads(data(2))
     assert json.loads(store.from_checkpoint(other)) == json.loads(data(3))
@@ -182,7 +182,9 @@ def test_a_flow_that_failed_resumes_after_the_steps_that_ended(
     assert RAN == ["one", "two", "three"]
     assert not Path(str(restored.restore_from)).exists()
     past = list(client.history(thread_id))
-    assert [one.summary for one in past] == ["method_execution_finished on branch main"] * 3
+    assert [checkpoint.summary for checkpoint in past] == [
+        "method_execution_finished on branch main"
+    ] * 3
     assert past[1].parent_checkpoint_id == past[0].checkpoint_id
     assert past[1].metadata["framework"] == "crewai-checkpoints"
     assert past[1].metadata["branch"] == "main"
@@ -199,7 +201,11 @@ def test_a_fork_of_a_flow_is_a_branch_of_the_thread(
     assert flow.kickoff() == "one two three"
     crewai_event_bus.flush()
     first, *rest = client.history(thread_id)
-    assert [one.metadata["branch"] for one in (first, *rest)] == ["main", "retry", "retry"]
+    assert [checkpoint.metadata["branch"] for checkpoint in (first, *rest)] == [
+        "main",
+        "retry",
+        "retry",
+    ]
     assert rest[0].parent_checkpoint_id == first.checkpoint_id
     with provider.restoring(config, branch="retry") as restored:
         assert provider.extract_id(str(restored.restore_from)) is not None
@@ -217,8 +223,8 @@ def test_a_crew_that_failed_resumes_after_the_tasks_that_ended(
     llm = LLM(model="openai/gpt-4o-mini", base_url=model, api_key="none")
     agent = Agent(role="clerk", goal="answer", backstory="a clerk", llm=llm)
     tasks = [
-        Task(description=f"question {one}", expected_output="an answer", agent=agent)
-        for one in ("A", "B")
+        Task(description=f"question {letter}", expected_output="an answer", agent=agent)
+        for letter in ("A", "B")
     ]
     config = saving(provider, thread_id, "task_completed")
     crew = Crew(agents=[agent], tasks=tasks, checkpoint=config)
@@ -236,7 +242,7 @@ def test_a_crew_that_failed_resumes_after_the_tasks_that_ended(
     assert Script.asked[0] == "A"
     assert {*Script.asked[1:failed]} == {"B"}
     assert Script.asked[failed:] == ["B"]
-    assert [one.raw for one in result.tasks_output] == ["answer A", "answer B"]
+    assert [output.raw for output in result.tasks_output] == ["answer A", "answer B"]
 
 
 def test_a_forked_and_an_adopted_thread_are_places_to_restore_from(
@@ -268,8 +274,8 @@ def test_a_parent_that_the_thread_does_not_have_is_ignored(
     provider: TuskPointProvider, client: Client, thread_id: str
 ) -> None:
     provider.checkpoint(data(1), thread_id, parent_id="20260101T000000_abcdef01")
-    [one] = client.history(thread_id)
-    assert one.parent_checkpoint_id == ""
+    [checkpoint] = client.history(thread_id)
+    assert checkpoint.parent_checkpoint_id == ""
 
 
 def test_another_checkpoint_costs_little_if_there_were_many_events(

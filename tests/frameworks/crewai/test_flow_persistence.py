@@ -95,7 +95,7 @@ def run(kind: type[Flow[Any]], persistence: TuskPointFlowPersistence, flow_id: s
 
 def steps(client: Client, thread_id: str) -> list[Any]:
     """Return the field `steps` of each checkpoint of a thread."""
-    return [one.state["state/steps"] for one in client.history(thread_id, full=True)]
+    return [checkpoint.state["state/steps"] for checkpoint in client.history(thread_id, full=True)]
 
 
 def test_each_step_of_a_flow_is_a_checkpoint(
@@ -107,7 +107,7 @@ def test_each_step_of_a_flow_is_a_checkpoint(
         "state/id": thread_id, "state/due": "2026-01-02", "state/steps": ["take"],
     }  # fmt: skip
     assert second.state == {**first.state, "state/steps": ["take", "ship"]}
-    assert [one.summary for one in (first, second)] == ["after take", "after ship"]
+    assert [checkpoint.summary for checkpoint in (first, second)] == ["after take", "after ship"]
     assert second.metadata == {"framework": "crewai-flow", "method": "ship"}
     assert second.agent_id == "crewai-flow"
     assert second.parent_checkpoint_id == first.checkpoint_id
@@ -135,7 +135,7 @@ def test_a_flow_that_waits_for_a_person_continues_elsewhere(
     assert flow.resume("yes") == "closed: yes"
     assert persistence.load_pending_feedback(thread_id) is None
     assert persistence.load_state(thread_id) == {"id": thread_id, "asked": True, "answer": "yes"}
-    assert [one.summary for one in client.history(thread_id)] == [
+    assert [checkpoint.summary for checkpoint in client.history(thread_id)] == [
         "check waits for feedback",
         "after check",
         "check has its feedback",
@@ -230,11 +230,11 @@ def test_a_fork_and_an_adopted_thread_continue_under_their_own_ids(
     run(RefundFlow, persistence, thread_id)
     fork = client.fork(thread_id).new_thread_id
     adopted = client.adopt(client.handoff(thread_id, to_agent="x"), f"{fork}-b").new_thread_id
-    for one in (fork, adopted):
-        flow = RefundFlow.from_pending(one, persistence, suppress_flow_events=True)
-        assert flow.resume(f"for {one}") == f"closed: for {one}"
-        assert persistence.load_state(one) == {
-            "id": one, "asked": True, "answer": f"for {one}",
+    for name in (fork, adopted):
+        flow = RefundFlow.from_pending(name, persistence, suppress_flow_events=True)
+        assert flow.resume(f"for {name}") == f"closed: for {name}"
+        assert persistence.load_state(name) == {
+            "id": name, "asked": True, "answer": f"for {name}",
         }  # fmt: skip
     assert persistence.load_pending_feedback(thread_id) is not None
     assert len(list(client.history(thread_id))) == 1
@@ -298,6 +298,6 @@ def test_the_example_is_killed_and_continues_in_a_second_process(
     assert "look_up: the price 40 is known" in rest
     assert "the flow waits: Pay this? 40 euros back" in rest
     assert "the flow ends: 40 euros back: yes, pay" in rest
-    summaries = [one.summary for one in client.history("refund-a-17")]
+    summaries = [checkpoint.summary for checkpoint in client.history("refund-a-17")]
     assert summaries[:2] == ["after look_up"] * 2
     assert summaries[-1] == "after pay"
