@@ -68,15 +68,15 @@ class Look:
         """Fail if axe finds something in the page, or in the part that a selector names."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text("utf-8"))
-        found: list[dict[str, Any]] = self.page.evaluate(
+        violations: list[dict[str, Any]] = self.page.evaluate(
             "(part) => axe.run(part || document, {preload: false, resultTypes: ['violations']})"
             ".then(({violations}) => violations)",
             part,
         )
         told = [
-            f"{one['id']}: {one['help']}: {node['html'][:200]}"
-            for one in found
-            for node in one["nodes"]
+            f"{violation['id']}: {violation['help']}: {node['html'][:200]}"
+            for violation in violations
+            for node in violation["nodes"]
         ]
         assert not told, "\n".join(told)
 
@@ -170,6 +170,6 @@ def picture(look: Look, folder: str | None, name: str) -> None:
     """Keep a picture of a page for the docs, if pictures are wanted: small, in few colours."""
     if folder:
         look.page.mouse.move(0, 0)
-        with Image.open(BytesIO(look.page.screenshot(animations="disabled"))) as taken:
-            few = taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        with Image.open(BytesIO(look.page.screenshot(animations="disabled"))) as screenshot:
+            few = screenshot.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
         few.save(Path(folder) / f"{name}.png", optimize=True)

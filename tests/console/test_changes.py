@@ -144,11 +144,11 @@ def test_fork_label_and_roll_back(
 def test_a_snapshot_is_captured_restored_and_deleted(
     look: Look, agent: Callable[[Any], Agent], client: Client
 ) -> None:
-    one, other = agent("One?"), agent("Other?")
+    first, other = agent("One?"), agent("Other?")
     look.open("/snapshots")
     look.page.get_by_role("button", name="Capture threads").click()
-    look.page.get_by_label("Threads").fill(f"{one.thread_id}\n{other.thread_id}")
-    look.page.get_by_role("dialog").get_by_label("Session").fill(one.thread_id)
+    look.page.get_by_label("Threads").fill(f"{first.thread_id}\n{other.thread_id}")
+    look.page.get_by_role("dialog").get_by_label("Session").fill(first.thread_id)
     look.page.get_by_role("button", name="Capture", exact=True).click()
     said(look, "Captured 2 threads")
     look.page.get_by_role("link", name="Open the snapshot").click()
@@ -160,16 +160,16 @@ def test_a_snapshot_is_captured_restored_and_deleted(
     restored = look.page.get_by_role("dialog", name="Restored")
     expect(restored.get_by_role("link")).to_have_count(2)
     restored.get_by_role("button", name="Close").click()
-    client.save(one.thread_id, {}, summary="later")
+    client.save(first.thread_id, {}, summary="later")
     look.page.get_by_role("button", name="Restore").click()
     look.page.get_by_label("By rollback").check()
     look.page.get_by_role("button", name="Roll the threads back").click()
     restored.get_by_role("button", name="Close").click()
-    assert client.load(one.thread_id, view="entry").lineage.rolled_back_from
+    assert client.load(first.thread_id, view="entry").lineage.rolled_back_from
     look.page.get_by_role("button", name="Delete").click()
     look.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     said(look, "Deleted snapshot")
-    assert list(client.list_snapshots(session_id=one.thread_id)) == []
+    assert list(client.list_snapshots(session_id=first.thread_id)) == []
 
 
 def test_a_thread_is_deleted_only_by_its_name(
@@ -188,7 +188,7 @@ def test_a_thread_is_deleted_only_by_its_name(
     dialog.get_by_label("ID of the thread").fill(asking.thread_id)
     dialog.get_by_role("button", name="Delete").click()
     said(look, "Deleted thread")
-    assert asking.thread_id not in [one.thread_id for one in client.list_threads()]
+    assert asking.thread_id not in [record.thread_id for record in client.list_threads()]
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def actions(look: Look, thread: str) -> Actions:
 
 
 def summaries(client: Client, thread: str) -> list[str]:
-    return [one.summary for one in client.list(thread, view="entry")]
+    return [record.summary for record in client.list(thread, view="entry")]
 
 
 def test_escape_and_cancel_change_nothing(actions: Actions, client: Client) -> None:

@@ -91,7 +91,7 @@ def build(questions: list[dict[str, Any]]) -> Any:
     graph = StateGraph(Answers)
     graph.add_node("ask", ask, input_schema=Asked)
     graph.add_conditional_edges(
-        START, lambda state: [Send("ask", {"question": one}) for one in questions]
+        START, lambda state: [Send("ask", {"question": question}) for question in questions]
     )
     graph.add_edge("ask", END)
     return graph
@@ -115,19 +115,19 @@ def test_questions_of_parallel_tasks_get_their_own_answers(
         expect(region.get_by_role("heading").first).to_have_text("3 questions wait for a person")
         open_ones = region.get_by_role("article", name="An open question")
 
-        one = open_ones.filter(has_text="How many?")
-        one.get_by_role("textbox").fill("many")
-        one.get_by_role("button", name="Answer…").click()
-        expect(one.get_by_role("alert")).to_be_visible()
-        one.get_by_role("textbox").fill("7")
-        _answer(look, one)
-        one = open_ones.filter(has_text="Really?")
-        one.get_by_label("No").check()
-        _answer(look, one)
-        one = open_ones.filter(has_text="Which?")
-        one.get_by_role("button", name="Answer with JSON").click()
-        one.get_by_role("textbox").fill('{"way": "back"}')
-        _answer(look, one)
+        article = open_ones.filter(has_text="How many?")
+        article.get_by_role("textbox").fill("many")
+        article.get_by_role("button", name="Answer…").click()
+        expect(article.get_by_role("alert")).to_be_visible()
+        article.get_by_role("textbox").fill("7")
+        _answer(look, article)
+        article = open_ones.filter(has_text="Really?")
+        article.get_by_label("No").check()
+        _answer(look, article)
+        article = open_ones.filter(has_text="Which?")
+        article.get_by_role("button", name="Answer with JSON").click()
+        article.get_by_role("textbox").fill('{"way": "back"}')
+        _answer(look, article)
         expect(region).to_contain_text("Answered: the agent can go on")
         done = agent.invoke(None, config)
     assert done["answers"] == [7, False, {"way": "back"}]

@@ -80,7 +80,7 @@ def test_the_tree_shows_subgraphs_forks_and_hand_offs(
     expect(family.get_by_role("link", name=demo.FORKED)).to_be_visible()
     expect(family.get_by_role("link", name=demo.ADOPTED)).to_be_visible()
     look.page.get_by_label("Graph", exact=True).select_option("the graph alone")
-    roots = [one for one in entries if not one.checkpoint_ns]
+    roots = [entry for entry in entries if not entry.checkpoint_ns]
     expect(tree).to_have_attribute("aria-label", f"{len(roots)} checkpoints, newest first")
 
 

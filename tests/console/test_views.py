@@ -157,7 +157,9 @@ def test_bytes_that_changed_fail_with_both_hashes(look: Look, server: ConsoleSer
     (blob,) = (server.data_dir / "blobs").rglob(f"*{location.blob_id}*")
     stored = blob.read_bytes()
     segments = (stored[at : at + location.size] for at in range(len(stored)))
-    segment = next(one for one in segments if sha256(one).hexdigest() == location.sha256)
+    segment = next(
+        segment for segment in segments if sha256(segment).hexdigest() == location.sha256
+    )
     changed = segment[:-1] + bytes([segment[-1] ^ 1])
     blob.chmod(0o600)
     blob.write_bytes(stored.replace(segment, changed))

@@ -25,9 +25,9 @@ def tool() -> Tool:
     """Run a tool, or skip the test if there is none; its output is text."""
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        found = shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
-        if found is None:
+        path = shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
+        if path is None:
             pytest.skip(f"there is no {name} here{_HINT if name in _INSTALLED else ''}")
-        return subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+        return subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
 
     return run

@@ -50,7 +50,7 @@ def image() -> Image:
 
 def compose(secrets: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of compose.yaml, with these values of the variables that it asks for."""
-    text = _VARIABLE.sub(lambda found: secrets[found[1]], COMPOSE.read_text("utf-8"))
+    text = _VARIABLE.sub(lambda match: secrets[match[1]], COMPOSE.read_text("utf-8"))
     content: dict[str, Any] = yaml.safe_load(text)
     return content
 

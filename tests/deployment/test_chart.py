@@ -94,7 +94,7 @@ def rendered(tool: Tool, values: list[str]) -> dict[str, Any]:
     """Return what the chart makes of values, by kind; the last of each."""
     done = tool("helm", "template", "agents", CHART, *flags(values))
     assert done.returncode == 0, done.stderr
-    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout) if one}
+    return {manifest["kind"]: manifest for manifest in yaml.safe_load_all(done.stdout) if manifest}
 
 
 @pytest.mark.parametrize("case", RENDERED)

@@ -45,7 +45,7 @@ class Server:
         self.environment = HERE | dict(box.environment) | {"PATH": HERE["PATH"]}
         for key, value in service["environment"].items():
             self.environment[key] = _URL_HOST.sub(
-                lambda found: found["before"] + places.get(found["host"], found["host"]), value
+                lambda match: match["before"] + places.get(match["host"], match["host"]), value
             )
         self.environment |= {
             "TUSKPOINT_DATA_DIR": str(directory / name),
@@ -86,9 +86,9 @@ def test_the_servers_start_share_the_journal_and_stop(tmp_path: Path) -> None:
         except LeftOutError as reason:
             pytest.skip(str(reason))
         check = [str(newest_binaries() / "pg_isready"), f"--port={port}"]
-        asked = SERVICES["postgres"]["healthcheck"]["test"]
-        assert asked[:2] == ["CMD", "pg_isready"]
-        subprocess.run([*check, *asked[2:]], check=True, stdout=subprocess.DEVNULL)
+        probe = SERVICES["postgres"]["healthcheck"]["test"]
+        assert probe[:2] == ["CMD", "pg_isready"]
+        subprocess.run([*check, *probe[2:]], check=True, stdout=subprocess.DEVNULL)
         bucket = stack.enter_context(S3Server())
         bucket.objects["tuskpoint"] = {}
         collector = stack.enter_context(Collector())

@@ -46,16 +46,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--target", default="", help="only this one")
     parser.add_argument("--input", type=Path, help="run this file once, and nothing else")
-    given = parser.parse_args()
-    if given.target and given.target not in TARGETS:
-        parser.error(f"no target '{given.target}'; targets are {', '.join(TARGETS)}")
-    if given.input:
-        if not given.target or not given.input.is_file():
+    arguments = parser.parse_args()
+    if arguments.target and arguments.target not in TARGETS:
+        parser.error(f"no target '{arguments.target}'; targets are {', '.join(TARGETS)}")
+    if arguments.input:
+        if not arguments.target or not arguments.input.is_file():
             parser.error("--input is a file, and --target the target that reads it")
-        return _apart(given.target, [str(given.input)])
-    names = [given.target] if given.target else list(TARGETS)
+        return _apart(arguments.target, [str(arguments.input)])
+    names = [arguments.target] if arguments.target else list(TARGETS)
     print(f"{'target':<22} {'executions':>10} {'features':>8}  failing inputs", flush=True)
-    failed = [name for name in names if _fuzzed(name, given.seconds)]
+    failed = [name for name in names if _fuzzed(name, arguments.seconds)]
     return int(bool(failed))
 
 
@@ -106,7 +106,7 @@ def _inside(name: str, options: list[str], log: Path | None) -> None:
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         random = Random(seed)
-        changed = mutated(data, target.form, random, lambda one, _: _by_libfuzzer(one, most))
+        changed = mutated(data, target.form, random, lambda part, _: _by_libfuzzer(part, most))
         return changed[:most]
 
     bounds = [f"-timeout={SECONDS_PER_INPUT}", f"-rss_limit_mb={RESIDENT_MIB}"]
@@ -115,8 +115,8 @@ def _inside(name: str, options: list[str], log: Path | None) -> None:
 
 
 def _by_libfuzzer(data: bytes, most: int) -> bytes:
-    found: bytes = atheris.Mutate(data[:most], most)
-    return found
+    mutant: bytes = atheris.Mutate(data[:most], most)
+    return mutant
 
 
 if __name__ == "__main__":

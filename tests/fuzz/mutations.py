@@ -186,7 +186,7 @@ def _value(value: Any, random: Random) -> Any:
 
 def _fields(data: bytes) -> list[_Field]:
     """Return the fields of a message; none if the bytes are not one."""
-    found: list[_Field] = []
+    fields: list[_Field] = []
     at = 0
     try:
         while at < len(data):
@@ -203,10 +203,10 @@ def _fields(data: bytes) -> list[_Field]:
                 if at + size > len(data):
                     return []
                 value, at = data[at : at + size], at + size
-            found.append((tag >> 3, kind, value))
+            fields.append((tag >> 3, kind, value))
     except IndexError:
         return []
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -98,9 +98,9 @@ def item_filter(data: bytes) -> None:
     """The filter of a search in a store."""
     wanted = parsed(lambda: state.parse_object(data, "filter_json"), *_OF_ITEMS)
     admits = parsed(lambda: items.filtering(wanted or {}), *_OF_ITEMS)
-    for one in seeds.items() if admits else ():
+    for item in seeds.items() if admits else ():
         assert admits is not None
-        assert admits(one) in (True, False)
+        assert admits(item) in (True, False)
 
 
 # --- what callers and files send -----------------------------------------------------------------
@@ -129,13 +129,13 @@ def position(data: bytes) -> None:
     payload = base64.urlsafe_b64encode(data).decode().rstrip("=")
     for scope, kinds in _LISTINGS:
         token = seeds.seal_of(scope, payload) + payload
-        found = parsed(
+        place = parsed(
             partial(positions.decode_cursor, scope, token, *kinds),
             Reason.PAGE_TOKEN_INVALID,
         )
-        if found is not None:
+        if place is not None:
             same(
-                positions.decode_cursor(scope, positions.encode_cursor(scope, found), *kinds), found
+                positions.decode_cursor(scope, positions.encode_cursor(scope, place), *kinds), place
             )
 
 
@@ -241,12 +241,14 @@ def adoption(data: bytes) -> None:
     rules = handoffs.HandoffServicer.checks["AdoptHandoffRequest"]
     named = parsed(partial(_checked, request, rules), Reason.INVALID_FIELD)
     if named is not None:
-        taken = lineage.Descriptor(
-            *(getattr(named, one.name) for one in fields(lineage.Descriptor))
+        descriptor = lineage.Descriptor(
+            *(getattr(named, field.name) for field in fields(lineage.Descriptor))
         )
-        parsed(lambda: signing.check(taken, request.required_signers), Reason.SIGNATURE_REFUSED)
-        bytes.fromhex(taken.key)
-        same(lineage.decode_descriptor(lineage.encode_descriptor(taken)), taken)
+        parsed(
+            lambda: signing.check(descriptor, request.required_signers), Reason.SIGNATURE_REFUSED
+        )
+        bytes.fromhex(descriptor.key)
+        same(lineage.decode_descriptor(lineage.encode_descriptor(descriptor)), descriptor)
 
 
 def _checked(

@@ -90,7 +90,7 @@ def metadata() -> list[bytes]:
 def items() -> list[bytes]:
     value = json.dumps({"a": {"b": ["x", 1, {"c": None}]}, "b": [{"c": "text"}], "n": 1.5}).encode()
     lasting = ItemTimes(1, 2, 0, None, 0)
-    return [encode_item(one, value) for one in (lasting, ItemTimes(1, 2, 60, 3, 2))]
+    return [encode_item(times, value) for times in (lasting, ItemTimes(1, 2, 60, 3, 2))]
 
 
 def item_filters() -> list[bytes]:
@@ -132,11 +132,13 @@ def token_files() -> list[bytes]:
 
 
 def token_entries() -> list[bytes]:
-    return [json.dumps(tomllib.loads(one.decode()), default=str).encode() for one in token_files()]
+    return [
+        json.dumps(tomllib.loads(file.decode()), default=str).encode() for file in token_files()
+    ]
 
 
 def retention_entries() -> list[bytes]:
-    return [json.dumps(tomllib.loads(one.decode())).encode() for one in retention_files()]
+    return [json.dumps(tomllib.loads(file.decode())).encode() for file in retention_files()]
 
 
 _TIME = re.compile(r'"(\d{4}-\d\d-\d\d[ T][^"]*)"')
@@ -171,8 +173,8 @@ def retention_files() -> list[bytes]:
 
 
 def key_files() -> list[bytes]:
-    one, other = (base64.b64encode(bytes((byte,)) * 32).decode() for byte in (1, 2))
-    return [f"{one} # first\n{other}\n".encode(), f"{one},{other}".encode()]
+    first_key, second_key = (base64.b64encode(bytes((byte,)) * 32).decode() for byte in (1, 2))
+    return [f"{first_key} # first\n{second_key}\n".encode(), f"{first_key},{second_key}".encode()]
 
 
 _PRIVATE = Ed25519PrivateKey.from_private_bytes(KEY)
@@ -202,15 +204,15 @@ def signed_token(claims: bytes) -> str:
 
 def claims() -> list[bytes]:
     made = {"iss": _URL, "aud": "aud", "exp": 4_000_000_000, "sub": "someone"}
-    given: tuple[Mapping[str, Any], ...] = (
+    payloads: tuple[Mapping[str, Any], ...] = (
         {**made, "org": "acme", "scope": "read write"},
         {**made, "org": "acme", "scope": ["read"], "nbf": 1, "iat": 1, "aud": ["aud", "x"]},
     )
-    return [json.dumps(one).encode() for one in given]
+    return [json.dumps(payload).encode() for payload in payloads]
 
 
 def bearer_tokens() -> list[bytes]:
-    return [signed_token(one).encode() for one in claims()]
+    return [signed_token(payload).encode() for payload in claims()]
 
 
 def token_headers() -> list[bytes]:
@@ -260,11 +262,11 @@ def adoptions() -> list[bytes]:
     bare = {**signed, "signer": "", "signature": ""}
     kind = handoff_service_pb2.AdoptHandoffRequest
     signer = signed["signer"]
-    asked = (
+    requests = (
         kind(descriptor=handoff_service_pb2.HandoffDescriptor(**signed), required_signers=[signer]),
         kind(descriptor=handoff_service_pb2.HandoffDescriptor(**bare), new_thread_id="n"),
     )
-    return [one.SerializeToString() for one in asked]
+    return [request.SerializeToString() for request in requests]
 
 
 def json_requests() -> list[bytes]:
@@ -304,9 +306,9 @@ def status_details() -> list[bytes]:
     bad = error_details_pb2.BadRequest()
     bad.field_violations.add(field="f", description="d")
     packed = []
-    for one in (info, retry, lacks, bad):
+    for detail in (info, retry, lacks, bad):
         packed.append(any_pb2.Any())
-        packed[-1].Pack(one)
+        packed[-1].Pack(detail)
     return [status_pb2.Status(code=3, message="m", details=packed).SerializeToString()]
 
 
@@ -338,8 +340,8 @@ def reports() -> list[bytes]:
     at = ("catalog", BLOB_ID, "", "ab" * 32, "ab" * 32, 17, Verdict.PASS, "")
     root = BlobFinding(*at)
     item = Item.of(ItemKind.CATALOG, (root,), "")
-    found = Findings({"kind": "blobs", "sha256": "ab" * 32}, root, "trust", (item,))
+    findings = Findings({"kind": "blobs", "sha256": "ab" * 32}, root, "trust", (item,))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     source = {"kind": "directory", "places": ["x"], "requests": 1, "bytes_read": 1, "remarks": []}
-    report = Report(found.as_json(), "0.1.0", now, now, source)
-    return [report.to_json().encode(), json.dumps(found.as_json()["items"][0]["blobs"]).encode()]
+    report = Report(findings.as_json(), "0.1.0", now, now, source)
+    return [report.to_json().encode(), json.dumps(findings.as_json()["items"][0]["blobs"]).encode()]

@@ -54,10 +54,10 @@ def segment(data: bytes) -> None:
         state.delta_channels(row.state)
     bundles.segment_problem(read)
     held = {value.digest: value for value in read.values}
-    for one in (*read.values, *read.writes):
-        based_on = held.get(one.keyframe) if isinstance(one, segments.SegmentValue) else None
+    for value in (*read.values, *read.writes):
+        based_on = held.get(value.keyframe) if isinstance(value, segments.SegmentValue) else None
         keyframe = None if based_on is None else parsed(partial(whole, based_on, None), MALFORMED)
-        parsed(partial(whole, one, keyframe and keyframe.data), MALFORMED)
+        parsed(partial(whole, value, keyframe and keyframe.data), MALFORMED)
 
 
 @target(seeds.segment_contents, Form.MESSAGE)
@@ -147,8 +147,12 @@ def run_page(data: bytes) -> None:
     """The lines in a page of a run, as far as they are in order."""
     frame = pack_frame(data)
     lines = data.decode(errors="replace").split("\n")[:-1]
-    found = parsed(lambda: [records.read_line(line, NAME).position for line in lines], MALFORMED)
-    first, last = (found[0], found[-1]) if found else (("",) * 4, ("",) * 4)
+    line_positions = parsed(
+        lambda: [records.read_line(line, NAME).position for line in lines], MALFORMED
+    )
+    first, last = (
+        (line_positions[0], line_positions[-1]) if line_positions else (("",) * 4, ("",) * 4)
+    )
     page = runs.RunPage(0, len(frame), blob_digest(frame), first, last, len(lines))
     for line in parsed(lambda: runs.page_lines(frame, page, NAME), MALFORMED) or ():
         parsed(partial(records.decode_record, line.stored, NAME), MALFORMED)
@@ -206,7 +210,7 @@ class OneBlob(PackStore):
         yield self
 
     def listed(self) -> list[BlobLocation]:
-        return [one.location for one in self._list(self.blob_id)]
+        return [entry.location for entry in self._list(self.blob_id)]
 
     def got(self, at: list[BlobLocation]) -> list[bytes]:
         return self._read(at)
@@ -225,10 +229,10 @@ def pack(data: bytes) -> None:
     """A pack of members in a directory or a bucket."""
     store = OneBlob(data)
     broken = (MALFORMED, Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
-    found = parsed(store.listed, MALFORMED)
-    wanted = [BlobLocation(one, 1, store.blob_id, one.hex()) for one in seeds.MEMBERS]
+    locations = parsed(store.listed, MALFORMED)
+    wanted = [BlobLocation(sha256, 1, store.blob_id, sha256.hex()) for sha256 in seeds.MEMBERS]
     parsed(lambda: store.got(wanted), *broken)
-    for location in found or ():
+    for location in locations or ():
         parsed(partial(store.got, [location]), Reason.BLOB_HASH_MISMATCH)
     with io.BytesIO(data) as file:
         parsed(lambda: audit_packs.read_pack_index(io.BufferedReader(file)), Malformed)
@@ -245,8 +249,8 @@ def walrus_answer(data: bytes) -> None:
     """What publishers and aggregators answer."""
     parsed(lambda: answers.parse_blob_result(data), ValueError, Unsuccessful)
     parsed(lambda: answers.parse_quilt_result(data, ["a"]), ValueError, Unsuccessful)
-    for one in parsed(lambda: answers.parse_patches(data), ValueError) or ():
-        quilt.is_identifier(one.identifier)
+    for patch in parsed(lambda: answers.parse_patches(data), ValueError) or ():
+        quilt.is_identifier(patch.identifier)
     answers.read_error(500, "application/json", data)
     audit_answers.trouble_of(404, data, recent=False)
     parsed(lambda: audit_answers.listed(data), ValueError)

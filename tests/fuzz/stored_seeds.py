@@ -60,7 +60,7 @@ def _frame_of(stored: bytes) -> bytes:
 
 
 def _contents(stored: list[bytes]) -> list[bytes]:
-    return [unpack_frame(_frame_of(one), NAME, 1 << 20) for one in stored]
+    return [unpack_frame(_frame_of(blob), NAME, 1 << 20) for blob in stored]
 
 
 def _value(kind: str, data: bytes) -> segment_format.SegmentValue:
@@ -173,7 +173,7 @@ def _records() -> list[record_format.Record]:
 
 
 def records() -> list[bytes]:
-    return [rows.encode_record(one) for one in _records()]
+    return [rows.encode_record(record) for record in _records()]
 
 
 class _Put:
@@ -192,7 +192,7 @@ def _runs() -> tuple[_Put, run_format.RunRef]:
     kept = _Put()
     leaf = run_format.store_records(_records(), kept.put)
     assert leaf is not None
-    later = [replace(one, thread_id=f"w{one.thread_id}") for one in _records()]
+    later = [replace(record, thread_id=f"w{record.thread_id}") for record in _records()]
     other = run_format.store_records(later, kept.put)
     assert other is not None
     return kept, run_format.branch([leaf, other], kept.put)
@@ -215,8 +215,8 @@ def run_indexes() -> list[bytes]:
 
 
 def run_pages() -> list[bytes]:
-    lines = sorted(map(record_format.line_of, _records()), key=lambda one: one.position)
-    return ["".join(f"{one.stored}\n" for one in lines).encode()]
+    lines = sorted(map(record_format.line_of, _records()), key=lambda line: line.position)
+    return ["".join(f"{line.stored}\n" for line in lines).encode()]
 
 
 _PAGES = runs()[0][frame_size(runs()[0], NAME) :]
@@ -233,8 +233,8 @@ def reference(index: bytes) -> run_format.RunRef:
         content = json.loads(index)
         inside = content.get("runs") or content["pages"]
         first, last = tuple(inside[0]["first"]), tuple(inside[-1]["last"])
-        count = sum(one["records"] for one in inside)
-        plain_bytes = sum(one.get("plain_bytes", 1 << 20) for one in inside)
+        count = sum(entry["records"] for entry in inside)
+        plain_bytes = sum(entry.get("plain_bytes", 1 << 20) for entry in inside)
         at = BlobLocation(bytes(32), 1, NAME)
         return run_format.RunRef(at, first, last, count, plain_bytes, 16)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -248,7 +248,7 @@ def index_over(page: bytes) -> tuple[bytes, bytes]:
     try:
         lines = page.decode().split("\n")[:-1]
         positions = [
-            list(record_format.read_line(one, NAME).position) for one in lines
+            list(record_format.read_line(line, NAME).position) for line in lines
         ] or positions
     except (ValueError, Refusal):
         pass
@@ -270,27 +270,29 @@ def catalogs() -> list[bytes]:
     live = catalog_format.LiveRuns(((ref,) * catalog_format.FAN_OUT, (ref,)), (merge,))
     previous = replace(rows.place("previous", NAME), key=KEY)
     made = catalog_format.Catalog("tenant", "journal", 1, 2, 1_700_000, previous, live)
-    return [catalog_format.encode_catalog(one) for one in (made, replace(made, previous=None))]
+    return [
+        catalog_format.encode_catalog(catalog) for catalog in (made, replace(made, previous=None))
+    ]
 
 
 def manifests() -> list[bytes]:
-    folded = manifest_format.fold("t", [one for one in _records() if one.thread_id == "t"])
+    folded = manifest_format.fold("t", [record for record in _records() if record.thread_id == "t"])
     return [manifest_format.encode_manifest(folded, "tenant")]
 
 
 def parts() -> list[bytes]:
     at = [rows.place("one"), replace(rows.place("two"), key=KEY)]
-    return [encode_parts(b"x" * sum(one.size for one in at), at)]
+    return [encode_parts(b"x" * sum(part.size for part in at), at)]
 
 
 # --- blob stores ---------------------------------------------------------------------------------
 
 _CONTENTS = (b"first member", b"second")
-MEMBERS = [blob_digest(one) for one in _CONTENTS]
+MEMBERS = [blob_digest(content) for content in _CONTENTS]
 
 
 def packs() -> list[bytes]:
-    members = [BlobMember(blob_digest(one), one, "segment") for one in _CONTENTS]
+    members = [BlobMember(blob_digest(content), content, "segment") for content in _CONTENTS]
     return [b"".join(pack_pieces(members)), b"".join(pack_pieces(members[:1]))]
 
 
@@ -308,20 +310,20 @@ def laid_out(columns: bytes) -> bytes:
 
 def quilts() -> list[bytes]:
     files = {"a": ({"k": "v", "kind": "run"}, b"data" * 200), "b": ({}, b"")}
-    found = []
+    streams = []
     for written in (files, {"a": files["a"]}):
         raw = write_quilt(written)
         columns = [
             bytes(raw[number * 2 + byte :: COLUMNS * 2]) for number in range(5) for byte in range(2)
         ]
         pairs = zip(columns[::2], columns[1::2], strict=True)
-        found.append(
+        streams.append(
             b"".join(
                 bytes(b for two in zip(*pair, strict=True) for b in two) for pair in pairs
             ).rstrip(b"\0")
             + b"\0" * 8
         )
-    return found
+    return streams
 
 
 BLOB_ID = base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")
@@ -333,7 +335,7 @@ def walrus_answers() -> list[bytes]:
     blob = {"id": "0x1", "registeredEpoch": 1, "blobId": BLOB_ID, "size": 17, "storage": storage}
     scratch = {"registerFromScratch": {"encodedLength": 66_034_000, "epochsAhead": 1}}
     created = {"blobObject": blob, "resourceOperation": scratch, "cost": 132_300}
-    found = {"blobId": BLOB_ID, "endEpoch": 40, "object": "0x3"}
+    certified = {"blobId": BLOB_ID, "endEpoch": 40, "object": "0x3"}
     quilt = {
         "blobStoreResult": {"newlyCreated": created},
         "storedQuiltBlobs": [{"identifier": "a", "quiltPatchId": "x"}],
@@ -345,8 +347,8 @@ def walrus_answers() -> list[bytes]:
     answers: tuple[Any, ...] = (
         {"newlyCreated": created},
         {"newlyCreated": {**created, "resourceOperation": None}},
-        {"alreadyCertified": found},
+        {"alreadyCertified": certified},
         {"markedInvalid": {}},
         *(quilt, failed, refused, patches),
     )
-    return [json.dumps(one).encode() for one in answers]
+    return [json.dumps(answer).encode() for answer in answers]

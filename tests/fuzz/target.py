@@ -45,7 +45,7 @@ def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T |
     try:
         return parse()
     except Exception as error:
-        kinds = tuple(one for one in documented if isinstance(one, type))
+        kinds = tuple(kind for kind in documented if isinstance(kind, type))
         reason = error.reason if isinstance(error, Refusal) else None
         if not isinstance(error, kinds) and reason not in documented:
             raise
@@ -54,7 +54,7 @@ def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T |
         return None
 
 
-def same(one: object, other: object) -> None:
+def same(before: object, after: object) -> None:
     """Fail unless two things are equal; NaN, which a version may be, equals itself here."""
-    if one != other and repr(one) != repr(other):
-        raise AssertionError(f"{one!r:.2000} became {other!r:.2000}")
+    if before != after and repr(before) != repr(after):
+        raise AssertionError(f"{before!r:.2000} became {after!r:.2000}")

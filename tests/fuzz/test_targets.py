@@ -73,9 +73,9 @@ def bounded_memory() -> Iterator[None]:
         yield
         return
     with open("/proc/self/statm") as statm:
-        taken = int(statm.read().split()[0]) * resource.getpagesize()
+        used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_GROWTH, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (used_bytes + MOST_GROWTH, hard))
     try:
         yield
     finally:
@@ -124,8 +124,8 @@ def test_mutations_change_what_is_inside(form: Form) -> None:
         Form.MESSAGE: seeds.adoptions()[0],
     }
     random = Random(1)
-    found = {mutated(samples[form], form, random) for _ in range(200)}
-    assert len(found) > 50
+    mutants = {mutated(samples[form], form, random) for _ in range(200)}
+    assert len(mutants) > 50
 
 
 def test_an_index_that_unpacks_to_too_much_takes_no_memory() -> None:

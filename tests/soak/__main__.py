@@ -44,10 +44,10 @@ def tell(outcome: Outcome) -> None:
     """Print what was found."""
     print("\n".join(outcome.faults))
     print(json.dumps(outcome.figures, indent=2))
-    for one in outcome.left_out:
-        print(f"left out: {one}")
-    for one in outcome.problems[:50]:
-        print(f"PROBLEM: {one}")
+    for line in outcome.left_out:
+        print(f"left out: {line}")
+    for problem in outcome.problems[:50]:
+        print(f"PROBLEM: {problem}")
     print(f"{len(outcome.problems)} problems")
 
 

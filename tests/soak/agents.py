@@ -169,7 +169,7 @@ class Agent:
     async def _read(self, what: str, answer: Awaitable[T]) -> T | None:
         """Return an answer; `None`, recorded unless a fault explains it, if the call failed."""
         try:
-            found = await answer
+            result = await answer
         except FAILURES as error:
             status = status_of(error)
             if status in PASSING:
@@ -178,7 +178,7 @@ class Agent:
                 self._writer.ledger.fail(status.name, f"{what}: {error}")
             return None
         self._counted[what] += 1
-        return found
+        return result
 
     def _must(self, holds: bool, what: str) -> None:
         if not holds:
@@ -188,27 +188,30 @@ class Agent:
         """Load what was just acknowledged."""
         answer = self._calls.get_checkpoint(checkpoint.ref)
         missing = Checkpoint()  # stands for nothing: an answer that there is none
-        found = await self._read("loads", _or(answer, missing))
-        if found is None:
+        loaded = await self._read("loads", _or(answer, missing))
+        if loaded is None:
             return
-        shown = {slot(write): write_fingerprint(write) for write in found.writes}
+        shown = {slot(write): write_fingerprint(write) for write in loaded.writes}
         sent = {slot(write): write_fingerprint(write) for write in writes}
-        same = checkpoint_fingerprint(found) == checkpoint_fingerprint(checkpoint)
+        same = checkpoint_fingerprint(loaded) == checkpoint_fingerprint(checkpoint)
         self._must(same and shown == sent, f"{key_of(checkpoint.ref)} is not loaded as saved")
 
     async def _list(self, thread: Thread) -> None:
         request = ListCheckpointsRequest(thread_id=thread.name, view=VIEW_ENTRY)
-        found = await self._read("lists", _ids(self._calls.list_checkpoints(request)))
-        if found is not None:
-            self._must(found == thread.ids[::-1], f"{thread.name} lists {found}: {thread.ids}")
+        checkpoint_ids = await self._read("lists", _ids(self._calls.list_checkpoints(request)))
+        if checkpoint_ids is not None:
+            self._must(
+                checkpoint_ids == thread.ids[::-1],
+                f"{thread.name} lists {checkpoint_ids}: {thread.ids}",
+            )
 
     async def _search(self, thread: Thread) -> None:
         request = SearchCheckpointsRequest(text="counted step", thread_id=thread.name, limit=20)
         answer = await self._read("searches", self._calls.search_checkpoints(request))
         if answer is not None:
-            own = {(thread.name, one) for one in thread.ids}
-            found = {(one.ref.thread_id, one.ref.checkpoint_id) for one in answer.results}
-            self._must(found <= own, f"a search in {thread.name} finds {found - own}")
+            own = {(thread.name, checkpoint_id) for checkpoint_id in thread.ids}
+            hits = {(result.ref.thread_id, result.ref.checkpoint_id) for result in answer.results}
+            self._must(hits <= own, f"a search in {thread.name} finds {hits - own}")
 
     async def _watch(self, thread: Thread) -> None:
         """Watch the thread from its beginning until everything saved has come."""
@@ -323,7 +326,9 @@ class Thread:
         checkpoint = line.checkpoint(new_checkpoint_id(line.parent), sizes)
         checkpoint.summary = f"counted step {line.steps} of {line.thread_id}"
         before = line.contents.get("messages")
-        messages = next(one for one in checkpoint.state.channels if one.name == "messages")
+        messages = next(
+            channel for channel in checkpoint.state.channels if channel.name == "messages"
+        )
         if before is not None:
             messages.value.data = before.value.data + messages.value.data
         return checkpoint
@@ -340,12 +345,12 @@ class Thread:
 
 
 async def _or(answer: Awaitable[Checkpoint | None], missing: Checkpoint) -> Checkpoint:
-    found = await answer
-    return missing if found is None else found
+    checkpoint = await answer
+    return missing if checkpoint is None else checkpoint
 
 
 async def _ids(checkpoints: AsyncIterator[Checkpoint]) -> list[str]:
-    return [one.ref.checkpoint_id async for one in checkpoints]
+    return [checkpoint.ref.checkpoint_id async for checkpoint in checkpoints]
 
 
 async def work(options: argparse.Namespace) -> None:
@@ -356,9 +361,9 @@ async def work(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as opened:
         writers = []
         for number in range(CLIENTS):
-            given = Options.of(targets[number % len(targets)], token=options.token)
+            call_options = Options.of(targets[number % len(targets)], token=options.token)
             policy = PATIENT if number % 4 < 2 else HASTY
-            calls = AsyncCalls(replace(given, retry=policy))
+            calls = AsyncCalls(replace(call_options, retry=policy))
             opened.push_async_callback(calls.aclose)
             writer = Writer(
                 [],

@@ -42,6 +42,6 @@ class Background:
 
     def check(self) -> None:
         """Raise the error of work that has ended."""
-        for one in self._begun:
-            if one.done():
-                one.result()
+        for task in self._begun:
+            if task.done():
+                task.result()

@@ -192,8 +192,8 @@ class Disk:
     def full(self) -> Iterator[None]:
         """Leave no space: what is used is all there is."""
         while True:
-            found = os.statvfs(self._path)
-            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            stats = os.statvfs(self._path)
+            used = (stats.f_blocks - stats.f_bfree) * stats.f_frsize
             try:
                 self._mount("-o", f"remount,size={used + ROUND_BYTES}")
                 break

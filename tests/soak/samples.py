@@ -114,7 +114,7 @@ class Course:
 
 def course(samples: Sequence[Sample], number: Callable[[Sample], int]) -> Course:
     """Return the course of a number."""
-    numbers = [number(one) for one in samples if one.pid == samples[-1].pid]
+    numbers = [number(sample) for sample in samples if sample.pid == samples[-1].pid]
     third = len(numbers) // 3
     assert third, "there are too few samples"
     return Course(

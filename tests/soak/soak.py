@@ -109,11 +109,11 @@ def run(folder: Path, plan: Plan) -> Outcome:
             blob_kind(walrus),
             disk_kind(server, disk),
             wire_kind("way to the blob store", store),
-            *(wire_kind(f"way {number} to the server", one) for number, one in enumerate(wires)),
+            *(wire_kind(f"way {number} to the server", wire) for number, wire in enumerate(wires)),
             *clock,
         ]
         options = ["--agents", str(plan.agents), "--pause", str(plan.pause_s), "--token", token]
-        ways = ",".join(one.target for one in wires)
+        ways = ",".join(wire.target for wire in wires)
         with WriterProcess(folder, ways, plan.seed, *options, program=agents.main) as writer:
             let_fail(outcome, plan, server, token, writer, kinds)
             writer.stop()
@@ -183,8 +183,8 @@ def let_fail(
 
         def check_all() -> None:
             writer.check_alive()
-            for one in (sampler, leader, faults):
-                one.check()
+            for background in (sampler, leader, faults):
+                background.check()
 
         while not leader.settled.wait(CHECK_SECONDS):
             check_all()
@@ -192,8 +192,8 @@ def let_fail(
         while time.monotonic() < ends:
             check_all()
             time.sleep(CHECK_SECONDS)
-    rss = course(sampler.samples, lambda one: one.rss_bytes)
-    descriptors = course(sampler.samples, lambda one: one.descriptors)
+    rss = course(sampler.samples, lambda sample: sample.rss_bytes)
+    descriptors = course(sampler.samples, lambda sample: sample.descriptors)
     outcome.problems += leader.problems + growth(rss, descriptors)
     outcome.faults += faults.log
     outcome.figures |= {
@@ -207,15 +207,17 @@ def let_fail(
         "rss_mib": {name: round(number / (1 << 20), 1) for name, number in asdict(rss).items()},
         "rss_mib_over_time": over_time(sampler.samples),
         "descriptors": asdict(descriptors),
-        "threads": asdict(course(sampler.samples, lambda one: one.threads)),
-        "peak_spool_mib": round(max(one.spool_bytes for one in sampler.samples) / (1 << 20), 1),
-        "peak_backlog": max(one.backlog or 0 for one in sampler.samples),
+        "threads": asdict(course(sampler.samples, lambda sample: sample.threads)),
+        "peak_spool_mib": round(
+            max(sample.spool_bytes for sample in sampler.samples) / (1 << 20), 1
+        ),
+        "peak_backlog": max(sample.backlog or 0 for sample in sampler.samples),
     }
 
 
 def over_time(samples: Sequence[Sample]) -> list[int]:
     """Return the resident memory at some 30 moments, in MiB."""
-    return [one.rss_bytes >> 20 for one in samples[:: max(1, len(samples) // 30)]]
+    return [sample.rss_bytes >> 20 for sample in samples[:: max(1, len(samples) // 30)]]
 
 
 def check(outcome: Outcome, plan: Plan, server: SoakServer, token: str, record: Record) -> str:
@@ -233,20 +235,20 @@ def check(outcome: Outcome, plan: Plan, server: SoakServer, token: str, record: 
     outcome.problems += [
         f"{path.name} is left in the spool" for path in (server.data_dir / "spool").iterdir()
     ]
-    requests = [one for one in record.all_requests() if one.durability]
+    requests = [request for request in record.all_requests() if request.durability]
     outcome.figures |= {
         "counted": dict(sorted(record.counted.items())),
         "acknowledged": record.acknowledgements,
-        "checkpoints": sum(one.state is not None for one in requests),
-        "writes": sum(one.state is None and not one.deletes for one in requests),
-        "deleted": sum(one.deletes for one in requests),
-        "made": sum(bool(one.durability) for one in record.makings),
+        "checkpoints": sum(request.state is not None for request in requests),
+        "writes": sum(request.state is None and not request.deletes for request in requests),
+        "deleted": sum(request.deletes for request in requests),
+        "made": sum(bool(making.durability) for making in record.makings),
         "loads": findings.loads,
         "blob_loads": findings.blob_loads,
         "replays": findings.replays,
         "catalogs": status.catalog_seq,
         "certified": status.certified_checkpoints,
-        "refusals": dict(Counter(kind_of(one) for one in record.refusals)),
+        "refusals": dict(Counter(kind_of(refusal) for refusal in record.refusals)),
     }
     if not outcome.figures["checkpoints"] or not findings.blob_loads:
         outcome.problems.append("nothing was checked")
@@ -279,9 +281,11 @@ def settled(target: str, token: str) -> GetArchiveStatusResponse:
 def check_log(outcome: Outcome, log: Path) -> None:
     """Look for defects in what the server logged."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    outcome.problems += [one for one in lines if DEFECT.search(one)]
+    outcome.problems += [line for line in lines if DEFECT.search(line)]
     kinds = Counter(
-        re.sub(r"[0-9]+", "N", one)[:120] for one in lines if " WARNING " in one or " ERROR " in one
+        re.sub(r"[0-9]+", "N", line)[:120]
+        for line in lines
+        if " WARNING " in line or " ERROR " in line
     )
     outcome.figures["warnings"] = dict(kinds.most_common(20))
 
@@ -292,5 +296,5 @@ def check_recovered(outcome: Outcome, plan: Plan, target: str, token: str, recor
     sample = random.Random(plan.seed).sample(threads, min(SAMPLE_THREADS, len(threads)))
     checker = Checker(record, target, token=token)
     checker.check_threads(sample)
-    outcome.problems += [f"after a recovery: {one}" for one in checker.findings.lost]
+    outcome.problems += [f"after a recovery: {loss}" for loss in checker.findings.lost]
     outcome.figures["recovered_loads"] = checker.findings.loads + checker.findings.made

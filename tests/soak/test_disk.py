@@ -52,9 +52,9 @@ class Saves:
         """Load everything that was acknowledged."""
         for checkpoint_id in self.acknowledged:
             request = GetCheckpointRequest(ref=ref(checkpoint_id))
-            found = self._stub.GetCheckpoint(request, timeout=SECONDS).checkpoint
+            checkpoint = self._stub.GetCheckpoint(request, timeout=SECONDS).checkpoint
             value = incompressible(VALUE_BYTES, checkpoint_id)
-            assert found.state.channels[0].value.data == value
+            assert checkpoint.state.channels[0].value.data == value
 
 
 @pytest.fixture
