@@ -181,7 +181,7 @@ class _Put:
 
     def __init__(self) -> None:
         self.stored: dict[bytes, bytes] = {}
-        self.put = run_format.Put(1, 2, self.take)
+        self.put = run_format.RunPut(1, 2, self.take)
 
     def take(self, data: bytes) -> BlobLocation:
         self.stored[blob_digest(data)] = data

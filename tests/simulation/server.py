@@ -20,10 +20,10 @@ from tests.simulation.promises.violation import check
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.archive_settings import ArchiveSettings
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
-from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
+from tuskpoint_server.archive.flush.packs import Spool, SpoolDamagedError
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.archive.renew import unneeded
-from tuskpoint_server.archive.rows.status import KnownCatalog
+from tuskpoint_server.archive.rows.status import NewestCatalog
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import Checkpoint, CheckpointKey, View
@@ -69,7 +69,7 @@ class _Spool(Spool):
 
     def read(self, name: str) -> list[BlobMember]:
         if name not in self._disk.spooled:
-            raise SpoolDamaged(f"spool file {name} is missing")
+            raise SpoolDamagedError(f"spool file {name} is missing")
         return self._disk.spooled[name]
 
     def remove(self, name: str) -> None:
@@ -185,7 +185,7 @@ class Server:
         await database.close()
         return len(removed)
 
-    async def recover(self, known: KnownCatalog, clock_us: Callable[[], int]) -> None:
+    async def recover(self, known: NewestCatalog, clock_us: Callable[[], int]) -> None:
         """Lose everything, and begin anew with what a catalog leads to; it must be stopped.
 
         Raises:

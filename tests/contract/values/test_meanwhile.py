@@ -167,7 +167,7 @@ async def labelled(home: Home) -> None:
 async def stored_again(home: Home) -> None:
     """The segment that holds it will not last, so the next flush stores it again."""
 
-    def find(connection: Connection) -> restore_values.Affected:
+    def find(connection: Connection) -> restore_values.AffectedCheckpoint:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
         checkpoints, _ = restore_values.affected(connection, user, home.segments)

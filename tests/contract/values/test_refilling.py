@@ -41,7 +41,7 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
         write.digest: stored_value(write.digest, write.value) for write in as_loaded(first, second)
     }
 
-    def find(connection: Connection) -> tuple[ThreadRow, list[restore_values.Affected]]:
+    def find(connection: Connection) -> tuple[ThreadRow, list[restore_values.AffectedCheckpoint]]:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
         checkpoints, _ = restore_values.affected(connection, user, home.segments)

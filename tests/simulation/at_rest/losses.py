@@ -23,7 +23,7 @@ from tests.simulation.promises.committed_rows import Shadow, Thread
 from tests.simulation.promises.model import Model, Story
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tuskpoint_server.archive.rows.status import KnownCatalog
+from tuskpoint_server.archive.rows.status import NewestCatalog
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
 
@@ -47,7 +47,7 @@ class _Copy:
 class GivenUp:
     """What an older journal gives up, unless its start is accepted: it can still be recovered."""
 
-    known: KnownCatalog | None
+    known: NewestCatalog | None
     threads: dict[str, Thread] | None
 
 

@@ -20,7 +20,7 @@ from tuskpoint_server.archive.formats.manifests import Manifest, fold
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.archive.read.read import DAMAGE, Segments, placed
 from tuskpoint_server.archive.rows import status
-from tuskpoint_server.archive.rows.status import KnownCatalog
+from tuskpoint_server.archive.rows.status import NewestCatalog
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
 from tuskpoint_server.core.threads import SNAPSHOTS, is_reserved
@@ -106,7 +106,7 @@ def marks_are_consistent(server: Server) -> None:
     check(not lacking, "values were evicted and nothing holds them:", lacking)
 
 
-async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look) -> Disk | None:
+async def recover(server: Server, known: NewestCatalog, clock_us: int, look: Look) -> Disk | None:
     """Recover a catalog into an empty journal and read what came of it."""
     store, vault = PlainStore(server.vault), server.vault
     look.catalog, look.excused, look.manifests, look.threads = (
@@ -406,7 +406,7 @@ def lost_segments(server: Server) -> list[bytes]:
     return [sha256 for [sha256] in rows]
 
 
-def newest(server: Server) -> KnownCatalog | None:
+def newest(server: Server) -> NewestCatalog | None:
     """Return the newest certified catalog of a server."""
     with server.disk.journal.engine.connect() as connection, connection.begin():
         return status.catalog(connection, TENANT)

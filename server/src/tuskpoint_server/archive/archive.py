@@ -25,7 +25,7 @@ from .flush.backlog import FlushBacklog
 from .flush.flusher import FlushTrouble, TenantFlusher
 from .flush.one_flush import ArchiveParts, Flush
 from .flush.packs import PackRunner, Pointer, Spool
-from .flush.remote_flush import Following
+from .flush.remote_flush import RemoteFlush
 from .flush.waiting import FlushOutcome
 from .formats.manifests import Manifest, encode_manifest, fold
 from .formats.records import MemberRecord
@@ -34,11 +34,11 @@ from .read.read import Segments, placed, records_of
 from .read.standalone import GONE, StandaloneStore
 from .renew.epochs import EpochClock
 from .renew.lifetime import Lifetime
-from .renew.rewriting import Rewriting
+from .renew.rewriting import PackRewriter
 from .renew.store_watch import StoreWatch
 from .rows import gaps, lifetimes, losses, plan, recorded, status
 from .rows.gaps import Gap
-from .rows.status import KnownCatalog
+from .rows.status import NewestCatalog
 from .telemetry import FlushInstruments
 from .verify import scrub_progress as scrubbing
 from .verify.repair_values import Mender
@@ -142,7 +142,9 @@ class Archive:
             self._seen,
             self._lost,
         )
-        self._following = Following(database, lease, self._flushers, self._flusher, self._trouble)
+        self._remote_flush = RemoteFlush(
+            database, lease, self._flushers, self._flusher, self._trouble
+        )
         self._parts.instruments.gauge(
             "tuskpoint.archive.backlog.size",
             "By",
@@ -190,7 +192,7 @@ class Archive:
         await self._check_keys()
         await self._unfinished()
         if self._database.is_shared:
-            await self._following.start()
+            await self._remote_flush.start()
         self._watch.start()
 
     async def _check_keys(self) -> None:
@@ -216,7 +218,7 @@ class Archive:
     async def stop(self) -> None:
         """Let nobody wait any more."""
         await self._watch.stop()
-        await self._following.stop()
+        await self._remote_flush.stop()
         for flusher in self._flushers.values():
             flusher.refuse()
 
@@ -253,7 +255,7 @@ class Archive:
             flusher.flush_soon()
         try:
             await self.lifetime.start()
-            async with self._following.serving():
+            async with self._remote_flush.serving():
                 yield
         finally:
             await self.lifetime.stop()
@@ -339,7 +341,7 @@ class Archive:
         mismatch = partial(self._parts.instruments.mismatches.add, 1)
         return ThreadVerification(self._database, self._parts.blobs, *thread_and_places, mismatch)
 
-    async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
+    async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, NewestCatalog] | None:
         """Return the manifest of a thread, live or deleted, and the newest certified catalog.
 
         `None` if nothing of the thread is stored.
@@ -383,8 +385,8 @@ class Archive:
         data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
         return (await self.standalone.store(tenant, data, Kind.MANIFEST)).location
 
-    async def rewrite(self, found: Rewriting, tenant: str, sizes: Mapping[str, int]) -> int:
-        """Rewrite the packs of a tenant, as `Rewriting.rewrite`, while `keeping`."""
+    async def rewrite(self, found: PackRewriter, tenant: str, sizes: Mapping[str, int]) -> int:
+        """Rewrite the packs of a tenant, as `PackRewriter.rewrite`, while `keeping`."""
         return await found.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
 
     async def clear_cache(self) -> None:
@@ -406,7 +408,7 @@ class Archive:
         """Kind of blob store, such as "directory"."""
         return self._parts.blobs.backend
 
-    async def catalog(self, tenant: str) -> KnownCatalog | None:
+    async def catalog(self, tenant: str) -> NewestCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""
         return await self._database.query(lambda connection: status.catalog(connection, tenant))
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ..archive.archive import Archive
-from ..archive.renew.rewriting import IsOwn, Rewriting
+from ..archive.renew.rewriting import IsOwn, PackRewriter
 from ..archive.renew.unneeded import is_own, remove, unneeded
 from ..archive.rows import status
 from ..blobs.cache import CachedStore, origin
@@ -128,7 +128,7 @@ async def _rewriting(
     tenants = await database.query(status.catalog_tenants)
     packs: list[StoredFile] = []
     for tenant in tenants:
-        rewriting = Rewriting(database, store, tenant, is_ours)
+        rewriting = PackRewriter(database, store, tenant, is_ours)
         for _ in range(_REWRITES):
             files = {file.blob_id: file async for file in store.blobs()}
             sizes = {blob_id: file.size for blob_id, file in files.items()}

@@ -17,7 +17,7 @@ from tests.kit.drafts import (
     refused,
 )
 from tuskpoint_server.archive.flush import certify
-from tuskpoint_server.archive.flush.certify import Void
+from tuskpoint_server.archive.flush.certify import VoidPackError
 from tuskpoint_server.archive.flush.waiting import FlushOutcome
 from tuskpoint_server.archive.rows.plan import PlannedThread
 from tuskpoint_server.blobs.api import BlobMember
@@ -177,6 +177,6 @@ async def test_a_watermark_moves_only_from_where_the_flush_found_it(home: House)
     await grow(home, 3)
     await home.flush()
     stale = PlannedThread(1, "t", 0, 3, 0, ended=False, checkpoints=3)
-    with pytest.raises(Void):
+    with pytest.raises(VoidPackError):
         await home.journal.database.transact(lambda batch: certify.move(batch, TENANT, [stale]))
     assert await home.watermark() == (3, 3)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.unit.core.formats.rows import sha
 from tuskpoint_server.archive.formats.catalogs import (
-    Advanced,
+    AdvancedRuns,
     Catalog,
     LiveRuns,
     advance,
@@ -14,7 +14,7 @@ from tuskpoint_server.archive.formats.catalogs import (
     encode_catalog,
 )
 from tuskpoint_server.archive.formats.records import Record
-from tuskpoint_server.archive.formats.runs import Put, store_records
+from tuskpoint_server.archive.formats.runs import RunPut, store_records
 from tuskpoint_server.archive.formats.stored_json import MEMBER_BYTES
 from tuskpoint_server.core.model import BlobLocation
 
@@ -50,7 +50,7 @@ class Tenant:
     def __init__(self) -> None:
         self.members = Members()
         self.catalog = Catalog("tenant", "journal", 1, 0, 0)
-        self.last = Advanced(LiveRuns())
+        self.last = AdvancedRuns(LiveRuns())
 
     @property
     def runs(self) -> LiveRuns:
@@ -59,7 +59,7 @@ class Tenant:
     async def flush(self, records: list[Record]) -> None:
         """Store records, and take the merges further."""
         self.members.puts += 1
-        put = Put(1, self.catalog.number + 1, self.members.store)
+        put = RunPut(1, self.catalog.number + 1, self.members.store)
         new = store_records(records, put)
         self.last = await advance(self.runs, new, self.members.fetch, put)
         made = Catalog(

@@ -25,7 +25,7 @@ from tuskpoint_server.archive.formats.catalogs import (
 )
 from tuskpoint_server.archive.formats.manifests import fold
 from tuskpoint_server.archive.formats.records import EndRecord, Record, RemovalRecord
-from tuskpoint_server.archive.formats.runs import Put, members_of, store_records
+from tuskpoint_server.archive.formats.runs import RunPut, members_of, store_records
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 
@@ -215,14 +215,14 @@ async def test_a_damaged_input_stops_a_merge_and_changes_nothing() -> None:
 
     before = tenant.runs
     with pytest.raises(Refusal) as refused:
-        await advance(tenant.runs, None, fetch, Put(1, 99, tenant.members.store))
+        await advance(tenant.runs, None, fetch, RunPut(1, 99, tenant.members.store))
     assert refused.value.reason is Reason.BLOB_MALFORMED
     assert refused.value.metadata["blob_id"] == blob_id
     assert tenant.runs == before
 
 
 def test_no_records_make_no_run() -> None:
-    assert store_records([], Put(1, 1, lambda data: pytest.fail("it was stored"))) is None
+    assert store_records([], RunPut(1, 1, lambda data: pytest.fail("it was stored"))) is None
     assert LiveRuns().oldest_first() == []
 
 
@@ -248,7 +248,7 @@ async def test_runs_whose_members_were_moved_say_the_same(share: float) -> None:
         return members.stored[location.sha256][1]
 
     members.puts += 1
-    put = Put(1, 999, members.store)
+    put = RunPut(1, 999, members.store)
     moved, replaced = await relocated(tenant.runs, places, fetch, put)
     catalog = encode_catalog(replace(tenant.catalog, runs=moved))
     moved = decode_catalog(catalog, f"put {members.puts}").runs
@@ -279,7 +279,7 @@ async def test_nothing_is_left_of_ended_threads_and_the_others_say_the_same() ->
     }
     old = [ref.location.sha256 for ref in tenant.runs.oldest_first()]
     members.puts += 1
-    put = Put(1, 999, members.store)
+    put = RunPut(1, 999, members.store)
     runs, replaced = await without_threads(tenant.runs, ended, members.fetch, put)
     catalog = encode_catalog(replace(tenant.catalog, runs=runs))
     runs = decode_catalog(catalog, f"put {members.puts}").runs

@@ -25,7 +25,7 @@ from tuskpoint_server.archive.formats.records import (
     read_line,
 )
 from tuskpoint_server.archive.formats.runs import (
-    Put,
+    RunPut,
     RunRef,
     decode_run,
     members_of,
@@ -50,7 +50,7 @@ def settled_ref(ref: RunRef, holder: str) -> RunRef:
 
 def stored_run(*chosen: Record) -> tuple[RunRef, Members]:
     members = Members()
-    ref = store_records(chosen, Put(1, 1, members.store))
+    ref = store_records(chosen, RunPut(1, 1, members.store))
     assert ref is not None
     return settled_ref(ref, "put 0"), members
 
@@ -128,7 +128,7 @@ async def test_reading_goes_on_after_a_position(number: int) -> None:
 @given(st.lists(records, max_size=8))
 async def test_any_records_come_back_in_order(chosen: list[Record]) -> None:
     members = Members()
-    ref = store_records(chosen, Put(1, 1, members.store))
+    ref = store_records(chosen, RunPut(1, 1, members.store))
     if ref is None:
         assert not chosen
         return

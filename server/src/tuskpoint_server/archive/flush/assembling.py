@@ -15,13 +15,13 @@ from ...journal.database.thread_rows import Place
 from ...journal.values.segment_refs import ForeignSegments, encode_held
 from ..formats import records as facts
 from ..formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated, without_threads
-from ..formats.runs import Fetch, Put, store_records
+from ..formats.runs import Fetch, RunPut, store_records
 from ..formats.sealing import Root, Sealer, seal_root
 from ..formats.stored_json import Kind
 from ..rows.dirty import DirtyPlace, DirtyRange, DirtyThread
 from ..rows.plan import Plan, PlannedGap, PlannedThread, StoredMember
 from .building import BuiltSegment, Locate
-from .collect import Collected
+from .collect import CollectedRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Chores:
 class Work:
     """A flush whose segments are built, and that is not spooled yet."""
 
-    taken: Collected
+    taken: CollectedRanges
     begun_us: int
     sealer: Sealer
     root: Root  # key of its catalog
@@ -53,7 +53,7 @@ class Work:
     left_out: bool = False  # the store rejected some of it
 
 
-class Assembled(NamedTuple):
+class FinalPut(NamedTuple):
     """The content of the final put of a flush."""
 
     members: list[BlobMember]
@@ -63,13 +63,13 @@ class Assembled(NamedTuple):
 
 async def assemble(
     work: Work, tenant: str, journal_id: str, generation: int, predict: Locate, fetch: Fetch
-) -> Assembled:
+) -> FinalPut:
     """Build the final put of a flush in worker threads; `predict` returns future locations."""
     running = _assemble(work, tenant, journal_id, generation, predict)
     data: bytes | None = None
     while True:
         step = await asyncio.to_thread(_step, running, data)
-        if isinstance(step, Assembled):
+        if isinstance(step, FinalPut):
             return step
         try:
             data = await fetch(step)
@@ -79,12 +79,12 @@ async def assemble(
 
 
 def _step(
-    running: Coroutine[BlobLocation, bytes | None, Assembled], data: bytes | None
-) -> BlobLocation | Assembled:
+    running: Coroutine[BlobLocation, bytes | None, FinalPut], data: bytes | None
+) -> BlobLocation | FinalPut:
     try:
         return running.send(data)
     except StopIteration as end:
-        assembled: Assembled = end.value
+        assembled: FinalPut = end.value
         return assembled
 
 
@@ -96,7 +96,7 @@ def _fetch(location: BlobLocation) -> Generator[BlobLocation, bytes, bytes]:
 
 async def _assemble(
     work: Work, tenant: str, journal_id: str, generation: int, predict: Locate
-) -> Assembled:
+) -> FinalPut:
     members: dict[bytes, BlobMember] = {}
     runs: dict[bytes, BlobLocation] = {}
 
@@ -129,7 +129,7 @@ async def _assemble(
     recorder.records += chores.records
     follows = known is not None and known.catalog.generation == generation
     number = 1 + known.catalog.number if known is not None and follows else 1
-    put = Put(generation, number, store_run)
+    put = RunPut(generation, number, store_run)
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, fetch, put)
@@ -167,7 +167,7 @@ async def _assemble(
     plan.dropped += dropped
     plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()
-    return Assembled(list(members.values()), leaves, recorder)
+    return FinalPut(list(members.values()), leaves, recorder)
 
 
 def record(work: Work, generation: int, locate: Locate) -> Recorder:

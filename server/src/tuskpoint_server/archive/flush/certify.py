@@ -18,7 +18,7 @@ from ..rows.plan import Plan, PlannedThread, drop_pack
 from ..rows.status import CatalogPlace
 
 
-class Void(Exception):
+class VoidPackError(Exception):
     """The pack is void, and nothing of it is recorded; the text gives the reason."""
 
 
@@ -55,15 +55,15 @@ def certify(
     catalog: bytes,
     locations: Mapping[bytes, BlobLocation],
 ) -> bool:
-    """Record a flush that was read back, unless it is `Void`; return whether it was new."""
+    """Record a flush that was read back; return whether it was new, or raise `VoidPackError`."""
     connection = batch.connection
     if not drop_pack(connection, pack):
         return False
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if (row[0] if row is not None else b"") != plan.previous:
-        raise Void("another catalog was certified first")
+        raise VoidPackError("another catalog was certified first")
     if len(list(_NAMED.run_listed(connection, plan.named, of_tenant=tenant))) < len(plan.named):
-        raise Void("a segment that it names was removed")
+        raise VoidPackError("a segment that it names was removed")
     move(batch, tenant, plan.threads)
     placed = [
         (member, locations.get(member.location.sha256, member.location)) for member in plan.members
@@ -136,15 +136,17 @@ def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None
     """Move the watermarks of threads, and update what waits above.
 
     Raises:
-        Void: One has moved, or the row of a thread was damaged after it was read.
+        VoidPackError: One has moved, or the row of a thread was damaged after it was read.
     """
     batch.lock((tenant, thread.thread_id) for thread in moved)
     for thread in moved:
         log = batch.find_any(tenant, thread.thread_id)
         if log is not None and log.damage is not None:
-            raise Void(str(log.damage))  # the pack that is built instead leaves the thread out
+            raise VoidPackError(
+                str(log.damage)
+            )  # the pack that is built instead leaves the thread out
         if log is None or log.row.certified_seq != thread.after:
-            raise Void("the watermark of a thread has changed")
+            raise VoidPackError("the watermark of a thread has changed")
         row = log.row
         row.certified_seq = thread.through
         row.dirty_since_us = first_above(batch.connection, row, thread.through)

@@ -43,8 +43,8 @@ from ..rows.dirty import (
 )
 from ..rows.gaps import Gap
 from ..rows.segment_index import Holders, NeededValue, choose, used
-from ..rows.status import KnownCatalog
-from .ranges import LOGGED, SCANNED, Reading, in_range
+from ..rows.status import NewestCatalog
+from .ranges import LOGGED, SCANNED, RangeStatements, in_range
 
 _log = logging.getLogger(__name__)
 
@@ -96,10 +96,10 @@ _NEEDED = Statement(
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectedRanges:
     """The ranges that a flush stores."""
 
-    catalog: KnownCatalog | None  # the catalog that its own follows; `None`: it is the first
+    catalog: NewestCatalog | None  # the catalog that its own follows; `None`: it is the first
     # ranges of threads, those that waited longest first, then single checkpoints
     ranges: list[DirtyRange] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)  # numbers of gaps of which nothing is left
@@ -119,14 +119,16 @@ def collect(
     rejected: Mapping[tuple[int, Place], str],
     due_us: int,
     doubtful: Collection[int] = (),
-) -> Collected:
+) -> CollectedRanges:
     """Read the ranges of a flush, in a transaction; also gaps that are due by `due_us`.
 
     Each checkpoint of the threads `lone`, or of all, gets a segment of its own. The store does not
     accept those that are `rejected`. Whether the threads `doubtful` are damaged is said in any
     case.
     """
-    collected = Collected(status.catalog(connection, tenant), damaged=damaged(connection, doubtful))
+    collected = CollectedRanges(
+        status.catalog(connection, tenant), damaged=damaged(connection, doubtful)
+    )
     lost = gaps.lost(connection, tenant)
     unstored = gaps.unstored(connection, tenant)
     standalone: dict[int, set[Place]] = defaultdict(set)
@@ -308,7 +310,7 @@ def _sizes(
 def _places(
     connection: Connection,
     thread: DirtyThread,
-    reading: Reading,
+    reading: RangeStatements,
     parameters: Mapping[str, int],
     standalone: Collection[Place],
 ) -> list[DirtyPlace]:

@@ -16,7 +16,7 @@ from ...journal.sql.schema import flush_requests
 from ...journal.sql.statements import Statement, inserting, putting
 
 
-class Asked(NamedTuple):
+class FlushRequestRow(NamedTuple):
     """The row of a tenant; fields as the columns of `flush_requests`."""
 
     tenant: str
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 _OF_TENANT = flush_requests.c.tenant == bindparam("of_tenant")
-_COLUMNS = select(*(flush_requests.c[name] for name in Asked._fields))
+_COLUMNS = select(*(flush_requests.c[name] for name in FlushRequestRow._fields))
 _EVERY, _ONE = Statement(_COLUMNS), Statement(_COLUMNS.where(_OF_TENANT))
 _INSERT = inserting(flush_requests)
 _ASK = Statement(
@@ -57,19 +57,19 @@ def ask(connection: Connection, tenant: str, *, everything: bool) -> int:
 
     `everything`: this is such a request, so gaps are to be tried again, and at once.
     """
-    row = Asked(tenant, 1, int(everything))._asdict()
+    row = FlushRequestRow(tenant, 1, int(everything))._asdict()
     return int(_ASK.run(connection, **row).fetchall()[0][0])
 
 
-def every(connection: Connection) -> dict[str, Asked]:
+def every(connection: Connection) -> dict[str, FlushRequestRow]:
     """Return the rows of all tenants of which one was asked or had trouble."""
-    return {row[0]: Asked(*row) for row in _EVERY.run(connection).fetchall()}
+    return {row[0]: FlushRequestRow(*row) for row in _EVERY.run(connection).fetchall()}
 
 
-def of_tenant(connection: Connection, tenant: str) -> Asked:
+def of_tenant(connection: Connection, tenant: str) -> FlushRequestRow:
     """Return the row of a tenant."""
     row = _ONE.run(connection, of_tenant=tenant).fetchone()
-    return Asked(tenant) if row is None else Asked(*row)
+    return FlushRequestRow(tenant) if row is None else FlushRequestRow(*row)
 
 
 def tried(connection: Connection, tenant: str, number: int, outcome: int | Refusal) -> None:
@@ -81,7 +81,7 @@ def tried(connection: Connection, tenant: str, number: int, outcome: int | Refus
     _TRIED.run(connection, of_tenant=tenant, tried=number, new_outcome=json.dumps(content))
 
 
-def outcome_of(row: Asked) -> int | Refusal:
+def outcome_of(row: FlushRequestRow) -> int | Refusal:
     """Return the last outcome of a tenant, as `tried` recorded it."""
     content: Any = json.loads(row.outcome)
     if isinstance(content, int):
@@ -89,6 +89,6 @@ def outcome_of(row: Asked) -> int | Refusal:
     return Refusal(Reason[content["reason"]], **content["metadata"])
 
 
-def report(connection: Connection, row: Asked) -> None:
+def report(connection: Connection, row: FlushRequestRow) -> None:
     """Record the leader's last error and its failing renewals."""
     _REPORT.run(connection, **row._asdict())

@@ -18,13 +18,13 @@ from ..read.read import DAMAGE
 from ..rows import gaps, status
 from ..rows.damaged_threads import damaged
 from ..rows.gaps import Gap
-from ..rows.status import KnownCatalog, Wanted
+from ..rows.status import AwaitedChange, NewestCatalog
 from . import flush_requests
 from .backlog import FlushBacklog
-from .one_flush import ArchiveParts, Flush, Flushed
+from .one_flush import ArchiveParts, Flush, FlushResult
 from .waiting import (
+    CertificationState,
     FlushOutcome,
-    FlushStanding,
     FlushWaiter,
     answer_waiter,
     gap_reason,
@@ -155,7 +155,7 @@ class TenantFlusher:
 
         def look(
             connection: Connection,
-        ) -> tuple[tuple[Wanted, int] | None, KnownCatalog | None, list[Gap]]:
+        ) -> tuple[tuple[AwaitedChange, int] | None, NewestCatalog | None, list[Gap]]:
             return (
                 status.wanted(connection, self.tenant, key, seq),
                 status.catalog(connection, self.tenant),
@@ -199,7 +199,7 @@ class TenantFlusher:
     async def _wait(
         self,
         marks: Mapping[int, int],
-        wanted: Wanted | None = None,
+        wanted: AwaitedChange | None = None,
         key: CheckpointKey | None = None,
     ) -> FlushOutcome:
         if self._stopped:
@@ -231,26 +231,28 @@ class TenantFlusher:
             for waiter in new:
                 waiter.request = number
             self._parts.database.announce({KEEPING})
-        standing, row = await self._parts.database.query(
+        state, row = await self._parts.database.query(
             lambda connection: (
-                self._standing(connection, waiting),
+                self._certification_state(connection, waiting),
                 flush_requests.of_tenant(connection, self.tenant),
             )
         )
         for waiter in waiting:
             if waiter.wanted is not None:
-                answer_waiter(waiter, standing)
+                answer_waiter(waiter, state)
             elif row.all_tried >= (waiter.request or 0):
-                self._tried(waiter, standing, flush_requests.outcome_of(row))
+                self._tried(waiter, state, flush_requests.outcome_of(row))
         newest = max(waiter.came for waiter in waiting)
         return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
 
-    def _tried(self, waiter: FlushWaiter, standing: FlushStanding, outcome: int | Refusal) -> None:
+    def _tried(
+        self, waiter: FlushWaiter, state: CertificationState, outcome: int | Refusal
+    ) -> None:
         """Answer a caller for whom the leader tried to certify everything."""
         waiter.retried = True
         if not isinstance(outcome, Refusal):
             waiter.certified += outcome
-        answer_waiter(waiter, standing)
+        answer_waiter(waiter, state)
         if isinstance(outcome, Refusal):
             self._refuse([waiter], outcome)
         waiter.request = None  # without an answer still: its thread changed meanwhile
@@ -314,7 +316,7 @@ class TenantFlusher:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
 
-    async def _settle(self, flushed: Flushed, waiting: Iterable[FlushWaiter]) -> None:
+    async def _settle(self, flushed: FlushResult, waiting: Iterable[FlushWaiter]) -> None:
         """Answer the waiters whose changes are certified, and count the backlog."""
         self._backoff.succeeded()
         self._retry_at, self._store_lost = 0.0, False
@@ -324,20 +326,22 @@ class TenantFlusher:
         else:
             await self.count_backlog()
         flush_requests = list(self._waiters)
-        standing = await self._parts.database.query(partial(self._standing, waiters=flush_requests))
-        problem = self.flush.damaged.text or gaps_text(standing.gaps)
+        state = await self._parts.database.query(
+            partial(self._certification_state, waiters=flush_requests)
+        )
+        problem = self.flush.damaged.text or gaps_text(state.gaps)
         problem = flushed.pointer_problem or problem
         self.trouble = FlushTrouble(problem, self._parts.clock_us()) if problem else None
         if flushed.pointer_problem:
             self._look_at = self.now + self._parts.settings.longest_retry_s
-        elif standing.gaps:
-            soonest = min(gap.retry_us for gap in standing.gaps) - self._parts.clock_us()
+        elif state.gaps:
+            soonest = min(gap.retry_us for gap in state.gaps) - self._parts.clock_us()
             self._look_at = self.now + max(1.0, soonest / 1e6)
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
         for waiter in flush_requests:
-            answer_waiter(waiter, standing)
+            answer_waiter(waiter, state)
         if waiters := [waiter for waiter in self._waiters if not waiter.answer.done()]:
             self._urgent = True
             is_forgotten = any(waiter.wanted is None and not waiter.retried for waiter in waiters)
@@ -347,10 +351,12 @@ class TenantFlusher:
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
 
-    def _standing(self, connection: Connection, waiters: Collection[FlushWaiter]) -> FlushStanding:
+    def _certification_state(
+        self, connection: Connection, waiters: Collection[FlushWaiter]
+    ) -> CertificationState:
         catalog = status.catalog(connection, self.tenant) if waiters else None
         marks = {thread for waiter in waiters for thread in waiter.marks}
-        return FlushStanding(
+        return CertificationState(
             status.watermarks(connection, marks),
             gaps.unstored(connection, self.tenant),
             status.missing(

@@ -36,10 +36,10 @@ from ..rows.dirty import DirtyRange
 from ..telemetry import FlushInstruments, tracer
 from ..verify.repair_values import Mender
 from . import certify
-from .assembling import Assembled, Chores, Recorder, Work, assemble, record
+from .assembling import Chores, FinalPut, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .catalog_repair import repair_catalog, require_catalog
-from .collect import Collected, RangeBounds, collect
+from .collect import CollectedRanges, RangeBounds, collect
 from .packs import Pack, PackRunner, Pointer, grouped
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _THREADS_PER_FLUSH = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushResult:
     """Outcome of a flush."""
 
     checkpoints: int = 0
@@ -126,7 +126,7 @@ class Flush:
         """Store a catalog with the next flush even if nothing else has to be stored."""
         self._new_root = True
 
-    async def once(self, on_collect: Callable[[], Sequence[Link]]) -> Flushed:
+    async def once(self, on_collect: Callable[[], Sequence[Link]]) -> FlushResult:
         """Finish a pack that is on its way, else flush dirty ranges.
 
         `on_collect` is called before the ranges are read; it returns links to the calls that
@@ -160,7 +160,7 @@ class Flush:
             pack = await self._pack(work)
         self._end(work)
         if pack is None:
-            return Flushed()
+            return FlushResult()
         self._packs.append(pack)
         self._new_root = False
         complete = work.taken.complete and not work.left_out
@@ -182,16 +182,16 @@ class Flush:
         for member in runs:
             self._keep_run(member)
         catalog = await self._parts.database.query(partial(status.catalog, tenant=self._tenant))
-        work = await self._work_on(Collected(catalog), self._parts.clock_us())
+        work = await self._work_on(CollectedRanges(catalog), self._parts.clock_us())
         work.chores = chores
         pack = await self._pack(work)
         if pack is not None:
             self._packs.append(pack)
             await self._finish(pack, complete=False)
 
-    def _settled(self, flushed: Flushed) -> Flushed:
+    def _settled(self, flushed: FlushResult) -> FlushResult:
         """Note that every gap was tried, if nothing was rejected and the flush is certified."""
-        if not self._retries or self._split or flushed == Flushed():
+        if not self._retries or self._split or flushed == FlushResult():
             return flushed
         self._retries = False
         return replace(flushed, retried=True)
@@ -247,7 +247,7 @@ class Flush:
                 mended |= await self._mender.mend(self._tenant, key, [damage])
         return mended
 
-    async def _work_on(self, collected: Collected, begun_us: int) -> Work:
+    async def _work_on(self, collected: CollectedRanges, begun_us: int) -> Work:
         """Begin the work of a flush, with new keys."""
         root = await new_root(self._parts.keys, self._tenant)
         return Work(collected, begun_us, Sealer(seals=self._parts.keys is not None), root)
@@ -269,7 +269,7 @@ class Flush:
                 _log.error("evicted values cannot be read: %s", refusal.message)
         return values
 
-    async def _move(self, recorder: Recorder, collected: Collected) -> Flushed:
+    async def _move(self, recorder: Recorder, collected: CollectedRanges) -> FlushResult:
         """Move watermarks over ranges with nothing to store; postpone gaps that failed again."""
 
         def move(batch: UnitOfWork) -> None:
@@ -281,7 +281,9 @@ class Flush:
             await self._parts.lease.transact(move)
         problem = "" if self._behind is None else await self.point(self._behind)
         size_bytes = recorder.plan.size_bytes
-        return Flushed(size_bytes=size_bytes, complete=collected.complete, pointer_problem=problem)
+        return FlushResult(
+            size_bytes=size_bytes, complete=collected.complete, pointer_problem=problem
+        )
 
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
@@ -310,7 +312,7 @@ class Flush:
             self._tenant, assembled.members, assembled.recorder.plan
         )
 
-    async def _assemble(self, work: Work) -> Assembled:
+    async def _assemble(self, work: Work) -> FinalPut:
         identity = (self._tenant, self._parts.database.journal_id, self._parts.database.generation)
         return await assemble(work, *identity, self._parts.blobs.predict, self._fetch_run)
 
@@ -390,7 +392,7 @@ class Flush:
         if pack in self._packs:
             self._packs.remove(pack)
 
-    async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
+    async def _finish(self, pack: Pack, *, complete: bool) -> FlushResult:
         attributes = self._about(pack.plan.checkpoints)
         with tracer.start_as_current_span(
             "archive.flush", attributes=attributes, links=self._calls
@@ -406,11 +408,11 @@ class Flush:
                 if not any(member.kind in _SEGMENTS for member in pack.members):
                     raise
                 self._split = True
-                return Flushed()
+                return FlushResult()
         self._end_pack(pack)
         self._newest = catalog
         if catalog is None:
-            return Flushed()
+            return FlushResult()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
         # If everything else is lost, this line names the catalog to recover from.
         fields = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
@@ -421,7 +423,7 @@ class Flush:
         seconds = (self._parts.clock_us() - pack.plan.begun_us) / 1e6
         self._parts.instruments.flushes.record(max(0.0, seconds), {"tenant": self._tenant})
         self._parts.instruments.certified.add(pack.plan.checkpoints, {"tenant": self._tenant})
-        return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
+        return FlushResult(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
 
     async def _require_newest(self) -> None:
         """Refuse to certify in a store that does not have the newest catalog.

@@ -36,12 +36,12 @@ from ..read.standalone import GONE
 from ..rows.lifetimes import Expiry, record_blobs
 from ..rows.plan import Plan, StoredPack, drop_pack, record_spooled
 from ..telemetry import tracer
-from .certify import Void, certify
+from .certify import VoidPackError, certify
 
 _log = logging.getLogger(__name__)
 
 
-class SpoolDamaged(Exception):
+class SpoolDamagedError(Exception):
     """A spool file is missing or does not hold the bytes that were written."""
 
 
@@ -69,7 +69,7 @@ class Spool:
         return name
 
     def read(self, name: str) -> list[BlobMember]:
-        """Return the members of a file, their hashes checked; or `SpoolDamaged`."""
+        """Return the members of a file, their hashes checked; or raise `SpoolDamagedError`."""
         members = []
         try:
             with (self._path / name).open("rb", buffering=0) as file:
@@ -80,7 +80,7 @@ class Spool:
                         raise NotAPackError(f"it does not hold member {sha256.hex()}")
                     members.append(BlobMember(sha256, data, kind))
         except (FileNotFoundError, NotAPackError) as error:
-            raise SpoolDamaged(f"spool file {name}: {error}") from error
+            raise SpoolDamagedError(f"spool file {name}: {error}") from error
         return members
 
     def remove(self, name: str) -> None:
@@ -231,7 +231,7 @@ class PackRunner:
         pack = Pack(*stored, (), resumed=True)
         try:
             pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
-        except SpoolDamaged as damage:
+        except SpoolDamagedError as damage:
             # Packs of another server are in that one's spool.
             level = logging.WARNING if self._database.is_shared else logging.ERROR
             _log.log(level, "pack %d is built again: %s", stored.number, damage)
@@ -302,7 +302,7 @@ class PackRunner:
         arguments = (pack.tenant, pack.number, pack.plan, catalog, locations)
         try:
             await self._lease.transact(lambda batch: certify(batch, *arguments))
-        except Void as void:
+        except VoidPackError as void:
             _log.warning("pack %d is abandoned: %s", pack.number, void)
             await self.abandon(pack)
             return None

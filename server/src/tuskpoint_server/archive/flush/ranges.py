@@ -26,21 +26,21 @@ def in_range(table: Table) -> ColumnElement[bool]:
     return and_(of_thread(table), seq > bindparam("after"), seq <= bindparam("through"))
 
 
-class Reading(NamedTuple):
-    """What reads the checkpoints that changed in a range, and their writes."""
+class RangeStatements(NamedTuple):
+    """The statements that read the checkpoints that changed in a range, and their writes."""
 
     rows: Statement
     writes: Statement
     write_sizes: Statement
 
 
-def reading_of(places: FromClause) -> Reading:
-    """Return what reads the checkpoints of places: thread, namespace and ID."""
+def range_statements(places: FromClause) -> RangeStatements:
+    """Return the statements for the checkpoints of places: thread, namespace and ID."""
     written = places.join(writes, same_checkpoint(writes, places))
     claimed_since = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
     size = func.sum(func.coalesce(func.length(writes.c.data), 0))
     of_writes = select(*WRITE_COLUMNS[1:3], size).select_from(written).where(claimed_since)
-    return Reading(
+    return RangeStatements(
         Statement(
             select(*CHECKPOINT_COLUMNS)
             .select_from(places.join(checkpoints, same_checkpoint(checkpoints, places)))
@@ -51,14 +51,14 @@ def reading_of(places: FromClause) -> Reading:
     )
 
 
-LOGGED = reading_of(
+LOGGED = range_statements(
     select(changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     .where(in_range(changes), changes.c.checkpoint_id != EMPTY)
     .distinct()
     .subquery()
 )
 """By the log, which is what a range is of."""
-SCANNED = reading_of(
+SCANNED = range_statements(
     union(
         *(
             select(table.c.thread, table.c.checkpoint_ns, table.c.checkpoint_id).where(

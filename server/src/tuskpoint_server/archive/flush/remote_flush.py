@@ -19,7 +19,7 @@ from ...journal.database.database import KEEPING, POLL_S, Database
 from ...journal.lease import Lease
 from ..rows import status
 from . import flush_requests
-from .flush_requests import Asked
+from .flush_requests import FlushRequestRow
 from .flusher import FlushTrouble, TenantFlusher, text_of
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _GATHER_S = 0.02  # between two looks at what is certified, while many changes are
 
 
-class Following:
+class RemoteFlush:
     """Asks the leader and follows the journal, or answers the other servers as the leader.
 
     Args:
@@ -115,7 +115,7 @@ class Following:
             elif is_new:
                 self._flusher(tenant).flush_soon()
         for tenant in [*self._flushers]:
-            row = rows.get(tenant, Asked(tenant))
+            row = rows.get(tenant, FlushRequestRow(tenant))
             trouble, failing = self._trouble(tenant)
             report = row._replace(
                 trouble=trouble.message if trouble else "",

@@ -11,7 +11,7 @@ from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
 from ..rows.damaged_threads import DamagedThread
 from ..rows.gaps import Gap
-from ..rows.status import Wanted
+from ..rows.status import AwaitedChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class FlushWaiter:
     answer: asyncio.Future[FlushOutcome]
     marks: Mapping[int, int]  # by thread, the change up to which it has to be certified
     # the one change that is waited for, through failures; `None`: all changes
-    wanted: Wanted | None = None
+    wanted: AwaitedChange | None = None
     key: CheckpointKey | None = None  # the checkpoint that it is of
     certified: int = 0
     retried: bool = False  # every gap was tried again since
@@ -42,48 +42,48 @@ class FlushWaiter:
         return {thread for thread, seq in self.marks.items() if through.get(thread, seq) < seq}
 
 
-class FlushStanding(NamedTuple):
+class CertificationState(NamedTuple):
     """The state of the journal that waiters depend on."""
 
     watermarks: dict[int, int]
     gaps: list[Gap]
-    gone: set[Wanted]
+    gone: set[AwaitedChange]
     catalog: BlobLocation | None
     damaged: Mapping[int, DamagedThread]  # threads of which nothing is stored
 
 
-def answer_waiter(waiter: FlushWaiter, standing: FlushStanding) -> None:
+def answer_waiter(waiter: FlushWaiter, state: CertificationState) -> None:
     """Answer a waiter, if there is an answer by now."""
     if waiter.answer.done():
         return
     wanted = waiter.wanted
-    if wanted in standing.gone and waiter.key is not None:
+    if wanted in state.gone and waiter.key is not None:
         waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
         return
-    marks, watermarks = waiter.marks, standing.watermarks
-    if waiter.late(watermarks) - standing.damaged.keys():
+    marks, watermarks = waiter.marks, state.watermarks
+    if waiter.late(watermarks) - state.damaged.keys():
         return
     if damaged := next(
-        (standing.damaged[thread] for thread in marks if thread in standing.damaged), None
+        (state.damaged[thread] for thread in marks if thread in state.damaged), None
     ):
         waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=str(damaged)))
         return
-    if wanted is not None and standing.catalog is None:
+    if wanted is not None and state.catalog is None:
         return
     if wanted is not None:
-        problem = gap_reason(wanted, standing.gaps)
+        problem = gap_reason(wanted, state.gaps)
     else:
-        unstored = [gap for gap in standing.gaps if gap.seq <= marks.get(gap.thread, -1)]
+        unstored = [gap for gap in state.gaps if gap.seq <= marks.get(gap.thread, -1)]
         if unstored and not waiter.retried:
             return
         problem = gaps_text(unstored)
     if problem:
         waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
     else:
-        waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
+        waiter.answer.set_result(FlushOutcome(waiter.certified, state.catalog))
 
 
-def gap_reason(wanted: Wanted, unstored: Iterable[Gap]) -> str:
+def gap_reason(wanted: AwaitedChange, unstored: Iterable[Gap]) -> str:
     """Return why a change is a gap; empty if it is none.
 
     A change of no checkpoint stands for all changes of its thread up to it.

@@ -34,7 +34,7 @@ from .records import EndRecord, Line, Position, Record, decode_record, line_of
 from .runs import (
     BRANCH_RUNS,
     Fetch,
-    Put,
+    RunPut,
     RunRef,
     branch,
     children_of,
@@ -75,7 +75,7 @@ class LiveRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class AdvancedRuns:
     """The runs after a flush."""
 
     runs: LiveRuns
@@ -83,7 +83,7 @@ class Advanced:
     dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
 
 
-async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
+async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: RunPut) -> AdvancedRuns:
     """Add the run of a flush, if there is one, and take every merge one step further.
 
     Exceptions of `fetch` are passed on, and change nothing.
@@ -111,11 +111,11 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
             merges[level] = replace(next_merge, made=heights)
     _append(levels, 0, new)
     unfinished = tuple(merge for _, merge in sorted(merges.items()))
-    return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
+    return AdvancedRuns(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
 
 
 async def relocated(
-    runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
+    runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: RunPut
 ) -> tuple[LiveRuns, list[bytes]]:
     """Return runs whose members with these hashes are now at these places.
 
@@ -131,7 +131,7 @@ async def relocated(
 
 
 async def without_threads(
-    runs: LiveRuns, ended: Mapping[str, EndRecord], fetch: Fetch, put: Put
+    runs: LiveRuns, ended: Mapping[str, EndRecord], fetch: Fetch, put: RunPut
 ) -> tuple[LiveRuns, list[bytes]]:
     """Return runs without the records of ended incarnations, and of lower ones, of these threads.
 
@@ -161,7 +161,7 @@ async def _rewritten(
     runs: LiveRuns,
     change: Callable[[RunRef], Awaitable[RunRef]],
     fetch: Fetch,
-    put: Put,
+    put: RunPut,
     also: Container[bytes] = (),
 ) -> tuple[LiveRuns, list[bytes]]:
     """Return runs with their leaves changed, and the hashes of the members that were replaced.
@@ -290,7 +290,7 @@ def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
 
 
 def _added(
-    runs: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
+    runs: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: RunPut
 ) -> tuple[tuple[RunRef, ...], ...]:
     """Add leaves to the runs that a merge has made; a full height becomes a branch."""
     heights = [list(height) for height in runs]
@@ -304,7 +304,7 @@ def _added(
     return tuple(map(tuple, heights))
 
 
-def _whole(heights: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
+def _whole(heights: Sequence[Sequence[RunRef]], put: RunPut) -> RunRef | None:
     """Return the run that a merge has made. The higher parts precede the lower ones."""
     last: list[RunRef] = []
     for height in heights:

@@ -33,7 +33,7 @@ Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns stored bytes, thei
 
 
 @dataclass(slots=True)
-class Put:
+class RunPut:
     """Takes the runs that one put stores.
 
     Each run contains the number of its catalog and its own number in the put. So no two runs have
@@ -84,18 +84,18 @@ class Run:
     runs: tuple[RunRef, ...] = ()
 
 
-def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
+def store_records(records: Iterable[Record], put: RunPut) -> RunRef | None:
     """Store records, in any order, as a run; `None` if there are none."""
     lines = sorted(map(line_of, records), key=_ORDER)
     return stacked(leaves(lines, put), put)
 
 
-def leaves(lines: Sequence[Line], put: Put) -> list[RunRef]:
+def leaves(lines: Sequence[Line], put: RunPut) -> list[RunRef]:
     """Store records that are in order as leaves."""
     return [_leaf(part, put) for part in _cut(lines, LEAF_BYTES)]
 
 
-def branch(runs: Sequence[RunRef], put: Put) -> RunRef:
+def branch(runs: Sequence[RunRef], put: RunPut) -> RunRef:
     """Store a branch that names runs which follow one another, at most `BRANCH_RUNS`."""
     location = put.store({"runs": [row_json(ref) for ref in runs]})
     return RunRef(
@@ -108,7 +108,7 @@ def branch(runs: Sequence[RunRef], put: Put) -> RunRef:
     )
 
 
-def stacked(runs: Sequence[RunRef], put: Put) -> RunRef | None:
+def stacked(runs: Sequence[RunRef], put: RunPut) -> RunRef | None:
     """Make one run of runs that follow one another; `None` of none."""
     while len(runs) > 1:
         starts = range(0, len(runs), BRANCH_RUNS)
@@ -129,7 +129,7 @@ def _cut(lines: Sequence[Line], part_bytes: int) -> list[Sequence[Line]]:
     return parts
 
 
-def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
+def _leaf(lines: Sequence[Line], put: RunPut) -> RunRef:
     frames: list[bytes] = []
     entries: list[JsonObject] = []
     plain_bytes = 0

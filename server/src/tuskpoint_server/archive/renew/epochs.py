@@ -111,7 +111,7 @@ class _Failure:
 
 
 @dataclass(eq=False)
-class Failing:
+class FailingBlobs:
     """The needed blobs of all tenants that are not stored again.
 
     A blob is due at the margin before its end.

@@ -25,9 +25,9 @@ from ..flush.one_flush import ArchiveParts
 from ..read.read import DAMAGE, read_each, sliced
 from ..rows import gaps, lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
-from .epochs import FIRST_RETRY_S, EpochClock, Failing
+from .epochs import FIRST_RETRY_S, EpochClock, FailingBlobs
 from .lost_segments import look_again
-from .repair import Repair, Round, Survey, Surveyed, survey
+from .repair import Repair, Round, Survey, SurveyedBlob, survey
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Lifetime:
         epoch_us = self._epochs.length_us or 0
         self._margin_us = self._parts.settings.renew_margin_epochs * epoch_us
         pause_s = self._parts.settings.renew_interval_s
-        self.failing = Failing(self._parts.clock_us, self._margin_us, epoch_us, pause_s)
+        self.failing = FailingBlobs(self._parts.clock_us, self._margin_us, epoch_us, pause_s)
         self._fallen: FlushTrouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
@@ -233,7 +233,7 @@ class Lifetime:
             flusher.flush_soon()
         return not done.waits
 
-    async def _is_broken(self, blob: Surveyed) -> bool:
+    async def _is_broken(self, blob: SurveyedBlob) -> bool:
         """Return whether the store itself lacks a needed member of a blob."""
         contents = await read_each(origin(self._blobs), [member.location for member in blob.alive])
         return any(isinstance(content, Refusal) for content in contents)
@@ -314,7 +314,7 @@ class Lifetime:
             leaving = [
                 blob for blob in needed if blob.of_ended and not self.failing.is_late(blob.blob)
             ]
-            dense: list[Surveyed] = []
+            dense: list[SurveyedBlob] = []
             if settled:
                 dense = self._dense([blob for blob in needed if blob not in leaving])
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
@@ -368,7 +368,7 @@ class Lifetime:
             self.failing.forget(tenant, blob.blob.blob_id)
         return settled, report
 
-    def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
+    def _dense(self, needed: Sequence[SurveyedBlob]) -> list[SurveyedBlob]:
         movable = [blob for blob in needed if not blob.is_member]
         dense = [blob for blob in movable if blob.is_sparse or blob.blob.blob_id in self._unlike]
         capacity = self._blobs.limits.max_put_bytes or 0
@@ -424,7 +424,7 @@ class Lifetime:
         await self.salvage.store_again(flusher, segments, done)
 
     async def _move(
-        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[Surveyed], done: Round
+        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[SurveyedBlob], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
         """Move the needed members of blobs; return the blobs with unreadable ones, and why."""
         lost = await self.salvage.move(flusher, report, blobs, done)

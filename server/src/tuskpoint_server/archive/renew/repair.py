@@ -35,12 +35,12 @@ from ..rows import gaps, lifetimes, pinned_bundles, recorded, restore_values, st
 from ..rows.lifetimes import DueBlob, HeldMember
 from ..rows.plan import PlannedGap
 from ..rows.recorded import ReadRecords
-from ..rows.restore_values import Affected
+from ..rows.restore_values import AffectedCheckpoint
 from ..rows.stored import stored_value
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyedBlob:
     """A blob and its members."""
 
     blob: DueBlob
@@ -78,7 +78,7 @@ class Surveyed:
         """Segments of deleted threads in it that other threads need."""
         return {member.owner for member in self.alive if member.ended}
 
-    def without_ended(self) -> Surveyed:
+    def without_ended(self) -> SurveyedBlob:
         """Return the blob with the segments of deleted threads staying in it."""
         return replace(
             self,
@@ -91,7 +91,7 @@ class Surveyed:
 class Survey:
     """Some blobs of a tenant."""
 
-    blobs: Sequence[Surveyed]
+    blobs: Sequence[SurveyedBlob]
     users: Mapping[bytes, set[str]]  # by hash of a segment the threads that may need it
     manifests: Mapping[str, Manifest]  # the stored ones of these threads
 
@@ -134,7 +134,7 @@ async def survey(
                 alive.append(member)
             else:
                 dead.append(member)
-        surveyed.append(Surveyed(blob, tuple(alive), tuple(dead), holds_catalog))
+        surveyed.append(SurveyedBlob(blob, tuple(alive), tuple(dead), holds_catalog))
     return Survey(surveyed, facts.users, manifests)
 
 
@@ -233,7 +233,7 @@ class Repair:
             journal_records.gaps.append(PlannedGap(number, *place, record.seq, problem, 0))
 
     async def move(
-        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
+        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[SurveyedBlob], done: Round
     ) -> dict[bytes, Refusal]:
         """Store the needed members of blobs in dense packs, and record their new locations.
 
@@ -249,7 +249,7 @@ class Repair:
         return lost
 
     async def _move(
-        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[Surveyed]
+        self, flusher: TenantFlusher, report: Survey, blobs: Sequence[SurveyedBlob]
     ) -> tuple[dict[bytes, Refusal], set[bytes]]:
         tenant = flusher.tenant
         members = [member for blob in blobs for member in blob.alive]
@@ -384,7 +384,7 @@ class Repair:
             await self._parts.lease.transact(forget)
 
     async def _restored(
-        self, user: ThreadRow, checkpoint: Affected, done: Round
+        self, user: ThreadRow, checkpoint: AffectedCheckpoint, done: Round
     ) -> dict[bytes, SegmentValue] | None:
         """Return the evicted values of a checkpoint; `None` if they cannot be read now."""
         digests = {*checkpoint.evicted, *(write.digest for write in checkpoint.evicted_writes)}
@@ -420,7 +420,7 @@ class Repair:
 
 
 def _moved(
-    report: Survey, blobs: Sequence[Surveyed], places: Mapping[bytes, BlobLocation]
+    report: Survey, blobs: Sequence[SurveyedBlob], places: Mapping[bytes, BlobLocation]
 ) -> Iterable[Record]:
     """Record the current locations of all members of blobs, if some were moved.
 

@@ -27,7 +27,7 @@ from ..formats.stored_json import Kind
 from ..read.read import placed
 from ..rows import lifetimes, status
 from . import emptied
-from .repair import Repair, Round, Survey, Surveyed, survey
+from .repair import Repair, Round, Survey, SurveyedBlob, survey
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _ROUNDS = 1000  # flushes that a backlog may need until all is stored again; end
 
 
 @dataclass
-class Rewriting:
+class PackRewriter:
     """Rewrites the packs of a tenant. No server runs meanwhile, and this process is the leader."""
 
     _database: Database
@@ -48,7 +48,7 @@ class Rewriting:
     _is_own: IsOwn
     _own: dict[str, bool] = field(default_factory=dict)
 
-    async def due(self, sizes: Mapping[str, int]) -> list[Surveyed]:
+    async def due(self, sizes: Mapping[str, int]) -> list[SurveyedBlob]:
         """Return the packs that are rewritten; `sizes` has those of all blobs in the store."""
         return self._without(await self._chosen(await self._survey(), sizes))
 
@@ -126,11 +126,11 @@ class Rewriting:
             await flusher.flush_all(lambda _: True)
             ended_before = None if done.waits else ended
 
-    def _without(self, blobs: Sequence[Surveyed]) -> list[Surveyed]:
+    def _without(self, blobs: Sequence[SurveyedBlob]) -> list[SurveyedBlob]:
         """Return what can be rewritten: a segment that stays needed stays in its blob."""
         return [blob for blob in blobs if not blob.of_ended and not blob.is_member]
 
-    async def _chosen(self, report: Survey, sizes: Mapping[str, int]) -> list[Surveyed]:
+    async def _chosen(self, report: Survey, sizes: Mapping[str, int]) -> list[SurveyedBlob]:
         """Return the own blobs that need to be rewritten."""
         sized = [
             replace(blob, blob=blob.blob._replace(size_bytes=sizes[blob.blob.blob_id]))
@@ -148,7 +148,7 @@ class Rewriting:
                     blobs.append(blob)
         return [blob for blob in blobs if await self._stored_here(blob)]
 
-    async def _stored_here(self, blob: Surveyed) -> bool:
+    async def _stored_here(self, blob: SurveyedBlob) -> bool:
         blob_id = blob.blob.blob_id
         if blob_id not in self._own:
             segments = (
@@ -159,7 +159,7 @@ class Rewriting:
             self._own[blob_id] = await self._is_own(blob_id, next(segments, None))
         return self._own[blob_id]
 
-    async def _has_remains(self, blob: Surveyed, index: Iterable[Listed]) -> bool:
+    async def _has_remains(self, blob: SurveyedBlob, index: Iterable[Listed]) -> bool:
         """Return whether a pack has records, or other bytes, of threads that are not there now."""
         recorded = {member.location.sha256 for member in (*blob.alive, *blob.dead)}
         unrecorded = [member for member in index if member.location.sha256 not in recorded]
@@ -181,7 +181,7 @@ class Rewriting:
         return False
 
 
-def _is_due(blob: Surveyed) -> bool:
+def _is_due(blob: SurveyedBlob) -> bool:
     """Return whether a pack has bytes of deleted threads, or is kept by little, or by runs alone.
 
     The one with the newest catalog is left alone for its size: the next flush supersedes it.

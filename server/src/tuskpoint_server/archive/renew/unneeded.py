@@ -26,7 +26,7 @@ MIN_AGE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Unneeded:
+class UnneededBlobs:
     """Blobs of a store that a journal does not need."""
 
     removable: tuple[StoredFile, ...]
@@ -37,7 +37,7 @@ class Unneeded:
 
 async def unneeded(
     database: Database, store: PackStore, keys: KeyProvider | None, *, of_others: bool
-) -> Unneeded:
+) -> UnneededBlobs:
     """Return the blobs that nothing in the journal of a stopped server needs.
 
     With `of_others` also those that this journal did not store. Refuses as a blob store does, and
@@ -83,10 +83,10 @@ async def unneeded(
         )
         for tenant, locations in dead.items()
     }
-    return Unneeded(tuple(removable), other_count, frozenset(own), members)
+    return UnneededBlobs(tuple(removable), other_count, frozenset(own), members)
 
 
-async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
+async def remove(database: Database, store: PackStore, found: UnneededBlobs) -> list[StoredFile]:
     """Remove blobs; return those that were there. Where it refuses, some may be removed."""
 
     def forget(batch: UnitOfWork) -> None:

@@ -30,7 +30,7 @@ from .gaps import Gap
 from .plan import PlannedGap, StoredMember
 from .restore_values import ONLY_IN
 from .segment_index import Holders
-from .status import KnownCatalog
+from .status import NewestCatalog
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class RecordedThread:
     checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
     removed: AbstractSet[Place]  # those whose removal is not certified yet
     lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
-    catalog: KnownCatalog | None  # the newest certified catalog, or `None`
+    catalog: NewestCatalog | None  # the newest certified catalog, or `None`
     certified_seq: int  # the thread's watermark
     ended: bool = False  # the thread was deleted, and may have begun again
 

@@ -34,7 +34,7 @@ from ..formats.segments import SegmentValue
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class AffectedCheckpoint:
     """A checkpoint that needs a segment which will not last."""
 
     place: Place
@@ -133,7 +133,7 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 
 def affected(
     connection: Connection, user: ThreadRow, segments: Collection[bytes]
-) -> tuple[list[Affected], set[bytes]]:
+) -> tuple[list[AffectedCheckpoint], set[bytes]]:
     """Return a thread's certified checkpoints that need segments, and all values it needs."""
     written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
     for ns, name, stored, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
@@ -159,7 +159,7 @@ def _affected(
     user: ThreadRow,
     row: Row,
     written: Sequence[tuple[StoredWrite, int | None]],
-) -> Affected:
+) -> AffectedCheckpoint:
     digests = referred(row.state, row.delta_base)
     size = len(row.state) + sum(stored or 0 for _, stored in written)
     evicted: set[bytes] = set()
@@ -175,7 +175,7 @@ def _affected(
     if evicted_writes:
         seqs = [write.seq for write in evicted_writes]
         sources += segment_refs.of_writes(connection, user.tenant, user.number, row.held, seqs)
-    return Affected(
+    return AffectedCheckpoint(
         row.place[1:],
         row.seq,
         frozenset(digests | keyframes),
@@ -189,7 +189,7 @@ def _affected(
 def store_again(
     batch: UnitOfWork,
     user: ThreadRow,
-    chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]],
+    chosen: Iterable[tuple[AffectedCheckpoint, Mapping[bytes, SegmentValue]]],
 ) -> int:
     """Let the next flush store checkpoints; return how many.
 

@@ -43,7 +43,7 @@ class CertificationBacklog(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCatalog:
+class NewestCatalog:
     """The newest certified catalog of a tenant, and its location."""
 
     catalog: Catalog
@@ -61,7 +61,7 @@ class CatalogPlace(NamedTuple):
     location: BlobLocation
 
 
-class Wanted(NamedTuple):
+class AwaitedChange(NamedTuple):
     """A change that a caller waits for; without a checkpoint: all of its thread up to it."""
 
     thread: int
@@ -142,7 +142,7 @@ def catalog_tenants(connection: sa.Connection) -> list[str]:
     return sorted(connection.execute(sa.select(catalogs.c.tenant)).scalars())
 
 
-def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
+def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
     """Return the newest certified catalog, or `None` before the first flush.
 
     Raises:
@@ -166,7 +166,7 @@ def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
     # A catalog of another tenant may have been recovered for this one.
     if (catalog.generation, catalog.number) != (generation, number):
         raise _damaged(tenant, "another catalog is in its place")
-    return KnownCatalog(catalog, location, certified_us, root or b"")
+    return NewestCatalog(catalog, location, certified_us, root or b"")
 
 
 def _damaged(tenant: str, problem: str) -> Refusal:
@@ -189,7 +189,7 @@ def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None
 
 def wanted(
     connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
-) -> tuple[Wanted, int] | None:
+) -> tuple[AwaitedChange, int] | None:
     """Return the change of a checkpoint that is waited for, if it exists, and the watermark.
 
     Raises:
@@ -198,7 +198,7 @@ def wanted(
     row = find_thread(connection, tenant, key.thread_id)
     if row is None or row.seq < seq:
         return None
-    change = Wanted(row.number, seq, key.checkpoint_ns, key.checkpoint_id)
+    change = AwaitedChange(row.number, seq, key.checkpoint_ns, key.checkpoint_id)
     return (change, row.certified_seq) if _is_there(connection, change) else None
 
 
@@ -207,12 +207,14 @@ def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, i
     return dict(_MARKS.run_listed(connection, numbers))
 
 
-def missing(connection: sa.Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
+def missing(
+    connection: sa.Connection, changes_wanted: Iterable[AwaitedChange]
+) -> set[AwaitedChange]:
     """Return those of the changes whose checkpoint does not exist any more."""
     return {change for change in changes_wanted if not _is_there(connection, change)}
 
 
-def _is_there(connection: sa.Connection, change: Wanted) -> bool:
+def _is_there(connection: sa.Connection, change: AwaitedChange) -> bool:
     if not change.checkpoint_id:
         return True
     parameters = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)

@@ -47,7 +47,7 @@ from ..read.read import (
 )
 from ..rows import recorded as journal
 from ..rows.recorded import RecordedCheckpoint, RecordedThread
-from ..rows.status import KnownCatalog
+from ..rows.status import NewestCatalog
 
 PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
@@ -169,7 +169,7 @@ class ThreadVerification:
                 manifest = await self._read_chain(catalog)
                 self._chain_holds = True
                 self._put_back = _behind(standing.certified_seq, self._last_seq)
-            except MemberDamage as damage:
+            except MemberDamageError as damage:
                 if broken != catalog.location.sha256:
                     broken = catalog.location.sha256
                     continue
@@ -183,14 +183,14 @@ class ThreadVerification:
             self._manifest = manifest if manifest.incarnation == self._of.incarnation else empty
             return standing
 
-    async def _read_chain(self, known: KnownCatalog) -> Manifest:
-        """Return the thread's manifest from a catalog, or raise `MemberDamage`."""
+    async def _read_chain(self, known: NewestCatalog) -> Manifest:
+        """Return the thread's manifest from a catalog, or raise `MemberDamageError`."""
         with _damage_at(known.location):
             [data] = await self._segments.fetch([known.location])
             stored = decode_catalog(opened(data, known.location), known.location.blob_id)
             if _leading(stored) != _leading(known.catalog):
                 problem = "the stored catalog and the one in the journal differ"
-                raise MemberDamage(known.location, b"", problem)
+                raise MemberDamageError(known.location, b"", problem)
             records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
         self._last_seq = max((record.seq for record in records), default=0)
         manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
@@ -199,7 +199,7 @@ class ThreadVerification:
                 f"the manifest is of incarnation {manifest.incarnation} and the journal has "
                 f"{self._of.incarnation}"
             )
-            raise MemberDamage(known.location, b"", problem)
+            raise MemberDamageError(known.location, b"", problem)
         return manifest
 
     async def _verdicts(
@@ -279,7 +279,7 @@ class ThreadVerification:
             await self._check(key, recorded, recorded.entry.segments)
             if manifest_segments := self._named_elsewhere(place, recorded):
                 await self._check(key, recorded, manifest_segments)
-        except MemberDamage as damage:
+        except MemberDamageError as damage:
             member_location, reason = damage.location, standing.lost.get(damage.location.sha256)
             if reason is not None and not damage.actual_sha256:  # a gap that is known already
                 kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
@@ -297,7 +297,7 @@ class ThreadVerification:
     async def _check(
         self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
     ) -> None:
-        """Raise `MemberDamage` unless segments hold the checkpoint that the journal has."""
+        """Raise `MemberDamageError` unless segments hold the checkpoint that the journal has."""
         with _damage_at(places[0]):
             stored = await self._segments.read(places)
             row, holder = newest_row(stored, key)
@@ -306,7 +306,7 @@ class ThreadVerification:
                 content[PENDING_WRITES] = recorded.content[PENDING_WRITES]
             if different := difference(content, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
-                raise MemberDamage(places[0], places[0].sha256, detail)
+                raise MemberDamageError(places[0], places[0].sha256, detail)
             # The values of a segment are checked once.
             digests = {
                 (holder.location.sha256, digest)
@@ -320,7 +320,7 @@ class ThreadVerification:
 
 
 @dataclass(eq=False)
-class MemberDamage(Exception):
+class MemberDamageError(Exception):
     """Stored bytes cannot be read, or are not the recorded ones; fields as in `Verdict`."""
 
     location: BlobLocation
@@ -328,7 +328,7 @@ class MemberDamage(Exception):
     detail: str
 
     @classmethod
-    def named(cls, location: BlobLocation, refusal: Refusal) -> MemberDamage:
+    def named(cls, location: BlobLocation, refusal: Refusal) -> MemberDamageError:
         """Return the damage at a location that a refusal reports."""
         actual = b""
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:
@@ -340,26 +340,26 @@ class MemberDamage(Exception):
 
 @contextmanager
 def _damage_at(location: BlobLocation) -> Iterator[None]:
-    """Raise `MemberDamage` for a refusal that reports damage at a location."""
+    """Raise `MemberDamageError` for a refusal that reports damage at a location."""
     try:
         yield
     except Refusal as refusal:
         if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the member's key
             raise
-        raise MemberDamage.named(location, refusal) from refusal
+        raise MemberDamageError.named(location, refusal) from refusal
 
 
 class _VerifiedSegments(Segments):
     """Segments of a tenant, read from the blob store itself.
 
-    An unreadable member raises `MemberDamage`, and is not read again before `forget`. The manifest
-    has the locations of segments that the journal does not know.
+    An unreadable member raises `MemberDamageError`, and is not read again before `forget`. The
+    manifest has the locations of segments that the journal does not know.
     """
 
     def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
         super().__init__(blobs, _KEPT_BYTES)
         self._recorded = placed(database, tenant)
-        self._damaged: dict[bytes, MemberDamage] = {}
+        self._damaged: dict[bytes, MemberDamageError] = {}
         self.manifest = fold("", ())
 
     def forget(self) -> None:
@@ -372,7 +372,7 @@ class _VerifiedSegments(Segments):
             try:
                 with _damage_at(location):
                     await self.take(location, _whole(data))
-            except MemberDamage as damage:
+            except MemberDamageError as damage:
                 self._damaged[location.sha256] = damage
 
     async def load_named(self, hashes: Iterable[bytes]) -> None:
@@ -393,7 +393,7 @@ class _VerifiedSegments(Segments):
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         return list(map(_whole, await self._read(locations)))
 
-    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamage]:
+    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamageError]:
         """Return for each location its bytes or their damage, which is noted."""
         by_hash = {
             location.sha256: location
@@ -403,18 +403,18 @@ class _VerifiedSegments(Segments):
         hints = [self.manifest.location(sha256) or hint for sha256, hint in by_hash.items()]
         places = await self._recorded(hints) if hints else ()
         answers = await read_each(self._blobs, places) if places else ()
-        contents: dict[bytes, bytes | MemberDamage] = {}
+        contents: dict[bytes, bytes | MemberDamageError] = {}
         for place, answer in zip(places, answers, strict=True):
             if isinstance(answer, Refusal):
-                self._damaged[place.sha256] = MemberDamage.named(place, answer)
+                self._damaged[place.sha256] = MemberDamageError.named(place, answer)
             else:
                 contents[place.sha256] = answer
         results = contents | self._damaged
         return [results[location.sha256] for location in locations]
 
 
-def _whole(data: bytes | MemberDamage) -> bytes:
-    if isinstance(data, MemberDamage):
+def _whole(data: bytes | MemberDamageError) -> bytes:
+    if isinstance(data, MemberDamageError):
         raise data
     return data
 

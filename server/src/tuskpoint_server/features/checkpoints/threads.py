@@ -12,7 +12,7 @@ from operator import attrgetter
 from ...archive.archive import Archive
 from ...archive.formats.manifests import Key, Manifest, ManifestEntry
 from ...archive.read.read import page_of
-from ...archive.rows.status import KnownCatalog
+from ...archive.rows.status import NewestCatalog
 from ...core.errors import Reason, Refusal
 from ...core.model import BlobLocation
 from ...core.threads import (
@@ -36,7 +36,7 @@ class ManifestPage:
     incarnation: int  # of the thread
     entries: Sequence[tuple[Key, ManifestEntry]] = ()
     manifest: Manifest | None = None  # `None` if nothing of the incarnation is stored
-    catalog: KnownCatalog | None = None  # the catalog that leads to it
+    catalog: NewestCatalog | None = None  # the catalog that leads to it
     stored: BlobLocation | None = None  # where the whole was stored, if that was asked for
     next_token: str = ""
 
@@ -48,7 +48,7 @@ class Threads:
     _journal: CheckpointRows
     _archive: Archive
     _journal_id: str
-    _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
+    _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, NewestCatalog]] = field(
         default_factory=OrderedDict
     )
 

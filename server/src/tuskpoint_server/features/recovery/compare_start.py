@@ -17,7 +17,7 @@ from ...archive.formats.catalogs import Catalog
 from ...archive.formats.stored_json import Kind
 from ...archive.read.read import DAMAGE
 from ...archive.rows import status
-from ...archive.rows.status import KnownCatalog
+from ...archive.rows.status import NewestCatalog
 from ...blobs.api import BlobStore, StoreLostError, digest_of
 from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Reason, Refusal
@@ -41,7 +41,7 @@ class Left:
     """
 
     named: Mapping[str, str]
-    known: Mapping[str, KnownCatalog]
+    known: Mapping[str, NewestCatalog]
     damaged: Mapping[str, str]  # blob IDs of catalogs whose rows in the journal are damaged
     given_up: Sequence[str] = ()
 
@@ -74,7 +74,7 @@ async def left(pointer: Pointer, journal: Database) -> Left:
     """
     named = pointer.named()
     tenants = await journal.query(status.catalog_tenants)
-    known: dict[str, KnownCatalog] = {}
+    known: dict[str, NewestCatalog] = {}
     damaged: dict[str, str] = {}
     for tenant in tenants:
         try:
@@ -178,7 +178,7 @@ async def again(
     return catalogs
 
 
-def _own(known: KnownCatalog) -> tuple[str, ...]:
+def _own(known: NewestCatalog) -> tuple[str, ...]:
     """Return the newest catalog of a journal and the one before: a crash may come in between."""
     previous = known.catalog.previous
     return (known.location.blob_id, *([previous.blob_id] if previous is not None else []))
@@ -197,7 +197,7 @@ async def _read(
     return source if is_of else None
 
 
-def _why(known: KnownCatalog | None, source: RecoverySource | None) -> str:
+def _why(known: NewestCatalog | None, source: RecoverySource | None) -> str:
     """Return how a journal is behind a catalog; empty if it is not."""
     if known is None:
         return "the journal has certified nothing of that tenant"
