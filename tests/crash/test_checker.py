@@ -62,7 +62,7 @@ class Story:
     def shown(self, state: Checkpoint | None, *writes: PendingWrite) -> tuple[int, int]:
         """Return how much is found lost and half visible if the server shows this."""
         self.checker.read()
-        floor = {one.number for one in self.record.requests[KEY] if one.durability}
+        floor = {request.number for request in self.record.requests[KEY] if request.durability}
         loaded = None
         if state is not None:
             loaded = Checkpoint()
@@ -195,7 +195,7 @@ def test_a_result_that_was_made_twice_is_found(
     checker = Checker(record, "127.0.0.1:1")
     checker.read()
     lineage = Lineage(**{ORIGIN_FIELDS[how]: "thread:id-1"})
-    checker.judge_all({("thread", "", one): lineage for one in shown})
+    checker.judge_all({("thread", "", checkpoint_id): lineage for checkpoint_id in shown})
     assert len(checker.findings.half_visible) == findings
 
 
@@ -206,7 +206,7 @@ def test_a_save_without_an_id_that_was_sent_twice_is_found(
     Ledger(tmp_path / "ledger").intend_making("minting", "thread", ["content"])
     checker = Checker(Record(tmp_path / "ledger"), "127.0.0.1:1")
     checker.read()
-    checker.judge_all({("thread", "", one): Lineage() for one in shown})
+    checker.judge_all({("thread", "", checkpoint_id): Lineage() for checkpoint_id in shown})
     assert len(checker.findings.half_visible) == findings
 
 
@@ -243,8 +243,10 @@ def test_a_replay_in_another_order_is_found(
     ledger.acknowledge(number, DURABILITY_JOURNALED, [("thread", "", "made")])
     checker = Checker(record, "127.0.0.1:1")
     checker.read()
-    listed = {("thread", "", one) for one in ("id-1", "id-2", "made")}
-    checker.judge_order(listed, [("thread", "", one) for one in replayed], record.places())
+    listed = {("thread", "", checkpoint_id) for checkpoint_id in ("id-1", "id-2", "made")}
+    checker.judge_order(
+        listed, [("thread", "", checkpoint_id) for checkpoint_id in replayed], record.places()
+    )
     assert len(checker.findings.half_visible) == findings
 
 

@@ -24,7 +24,7 @@ def test_a_killed_client_leaves_no_half_save(tmp_path: Path) -> None:
     moments = random.Random(SEED)
     with ServerProcess(tmp_path) as server:
         server.start()
-        checkers = [killed_client(tmp_path, server, moments, one) for one in range(CLIENTS)]
+        checkers = [killed_client(tmp_path, server, moments, number) for number in range(CLIENTS)]
         with WriterProcess(tmp_path, server.target, "survivor") as writer:
             survivor = Checker(Record(writer.ledger), server.target)
             wait_for_requests(writer, survivor, 40)

@@ -40,8 +40,8 @@ def test_sigterm_under_load_finishes_running_calls_and_refuses_new_ones(tmp_path
         server.start()
         writer.stop()
         checker.read()
-        refused = [one for one in checker.record.all_requests() if not one.durability]
-        assert [one for one in refused if set(one.statuses) != {"UNAVAILABLE"}] == []
+        refused = [request for request in checker.record.all_requests() if not request.durability]
+        assert [request for request in refused if set(request.statuses) != {"UNAVAILABLE"}] == []
         checker.record.forget_unacknowledged()
         checker.check_everything()
         assert server.stop() == 0

@@ -75,15 +75,15 @@ def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:
 
 def report(checker: Checker, breaks: int) -> None:
     """Print what was counted; write it to a file if one is named."""
-    requests = [one for one in checker.record.all_requests() if one.durability]
+    requests = [request for request in checker.record.all_requests() if request.durability]
     counted = {
         "kills": KILLS,
         "breaks": breaks,
         **checker.record.counted,
-        "checkpoints": sum(one.state is not None for one in requests),
-        "writes": sum(len(one.writes) for one in requests),
-        "certified": sum(one.durability == DURABILITY_CERTIFIED for one in requests),
-        "made": sum(bool(one.durability) for one in checker.record.makings),
+        "checkpoints": sum(request.state is not None for request in requests),
+        "writes": sum(len(request.writes) for request in requests),
+        "certified": sum(request.durability == DURABILITY_CERTIFIED for request in requests),
+        "made": sum(bool(making.durability) for making in checker.record.makings),
         "loads": checker.findings.loads,
         "blob_loads": checker.findings.blob_loads,
         "lost": len(checker.findings.lost),

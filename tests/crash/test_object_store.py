@@ -26,15 +26,15 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
     moments, faults = random.Random(SEED), random.Random(SEED)
 
-    def fault(asked: Asked, do: Callable[[], Answer]) -> Answer:
+    def fault(request: Asked, do: Callable[[], Answer]) -> Answer:
         """Refuse, or store and not say so, or say it by half."""
         chance = faults.random()
         if chance < 0.1:
             return refused(503, "SlowDown")
         answer = do()
-        if chance < 0.2 and asked.method == "PUT":
+        if chance < 0.2 and request.method == "PUT":
             return refused(502, "BadGateway")
-        if chance < 0.25 and asked.method == "GET":
+        if chance < 0.25 and request.method == "GET":
             return Answer(answer.status, answer.body, answer.headers, cut=len(answer.body) // 2)
         return answer
 

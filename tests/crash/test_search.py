@@ -37,7 +37,7 @@ def save(server: ServerProcess, numbers: range) -> None:
 
 def found_by_words(server: ServerProcess) -> set[str]:
     """Return what words find once everything is indexed."""
-    found: set[str] = set()
+    checkpoint_ids: set[str] = set()
     with grpc.insecure_channel(server.target) as connection:
         stub = SearchServiceStub(connection)
         for first in range(0, ROUNDS * SAVES, AT_ONCE):
@@ -46,8 +46,8 @@ def found_by_words(server: ServerProcess) -> set[str]:
             answer = stub.SearchCheckpoints(request)
             while answer.unindexed_checkpoints:  # the search itself waits
                 answer = stub.SearchCheckpoints(request)
-            found |= {result.ref.checkpoint_id for result in answer.results}
-    return found
+            checkpoint_ids |= {result.ref.checkpoint_id for result in answer.results}
+    return checkpoint_ids
 
 
 def found_by_vector(server: ServerProcess, number: int) -> str:

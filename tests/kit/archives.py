@@ -70,9 +70,9 @@ class House:
 
     async def from_blobs(self, key: CheckpointKey) -> Checkpoint:
         """Read a certified checkpoint from the blob store alone."""
-        found = await self.journal.load(TENANT, key, View.ENTRY)
-        assert found is not None
-        return await self.archive.read(found.entry)
+        checkpoint = await self.journal.load(TENANT, key, View.ENTRY)
+        assert checkpoint is not None
+        return await self.archive.read(checkpoint.entry)
 
     async def manifest(self, thread_id: str = "t") -> Manifest:
         """Fold what the newest catalog leads to of a thread."""
@@ -103,13 +103,13 @@ class House:
         """Give up all values that the journal can spare; return how many bytes they took."""
         gone = 0
         for [family] in await self.ask("SELECT DISTINCT family FROM threads"):
-            found = await evict_family(
+            evictions = await evict_family(
                 self.journal.database,
                 int(family),
                 self.clock.now_us + 1,
                 1 << 40,
             )
-            gone += found.size_bytes
+            gone += evictions.size_bytes
         return gone
 
     async def waiting(self) -> status.CertificationBacklog:
@@ -193,10 +193,13 @@ def shown(checkpoint: Checkpoint) -> object:
         checkpoint.entry.key,
         checkpoint.entry.metadata,
         checkpoint.state.frame,
-        [(one.name, one.version, one.digest, one.size) for one in checkpoint.state.channels],
         [
-            (one.task_path, one.task_id, one.idx, one.channel, one.digest)
-            for one in checkpoint.writes
+            (channel.name, channel.version, channel.digest, channel.size)
+            for channel in checkpoint.state.channels
+        ],
+        [
+            (write.task_path, write.task_id, write.idx, write.channel, write.digest)
+            for write in checkpoint.writes
         ],
     )
 
@@ -216,7 +219,7 @@ def _places(manifest: Manifest) -> Places:
     """Return what says where bytes lie by the records of a thread alone."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
-        return [manifest.location(one.sha256) or one for one in locations]
+        return [manifest.location(location.sha256) or location for location in locations]
 
     return places
 
@@ -247,8 +250,8 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
             assert manifest.ended == bool(deleted) or not manifest.records
         places = set()
         for key in await keys_of(house, str(thread_id)):
-            found = await house.journal.load(TENANT, key, View.FULL)
-            assert found is not None
+            checkpoint = await house.journal.load(TENANT, key, View.FULL)
+            assert checkpoint is not None
             place = (key.checkpoint_ns, key.checkpoint_id)
             if gaps and any(
                 (gap.checkpoint_ns, gap.checkpoint_id) == place for gap in manifest.gaps
@@ -256,20 +259,20 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
                 stored.discard(place)
                 continue
             places.add(place)
-            if found.entry.seq > certified_seq:
+            if checkpoint.entry.seq > certified_seq:
                 stored.discard(place)
                 places.discard(place)
                 continue
-            assert found.entry.certified, f"{key} has no location"
-            assert shown(await house.archive.read(found.entry)) == shown(found)
+            assert checkpoint.entry.certified, f"{key} has no location"
+            assert shown(await house.archive.read(checkpoint.entry)) == shown(checkpoint)
             entry = manifest.entries[place]
-            segments = [entry.record.segment, *(one.segment for one in entry.writes)]
+            segments = [entry.record.segment, *(write.segment for write in entry.writes)]
             locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]
             assert None not in locations, f"nobody says where {key} lies"
-            recorded = replace(found.entry, segments=tuple(filter(None, locations)))
+            recorded = replace(checkpoint.entry, segments=tuple(filter(None, locations)))
             reader = Segments(house.store, 0, _places(manifest))
-            assert shown(await reader.checkpoint(recorded)) == shown(found)
-            assert entry.record.label == found.entry.label
+            assert shown(await reader.checkpoint(recorded)) == shown(checkpoint)
+            assert entry.record.label == checkpoint.entry.label
             assert manifest.needed() <= manifest.members.keys()
             count += 1
         if reached:

@@ -28,7 +28,7 @@ _postgres: str | None = None
 _schemas: dict[Path, str] = {}
 _with_tables: set[Path] = set()
 
-_TABLES = [one.name for one in metadata.sorted_tables if one is not journal_info]
+_TABLES = [table.name for table in metadata.sorted_tables if table is not journal_info]
 _EMPTY = "; ".join(
     (
         *(f"DELETE FROM {name}" for name in (*_TABLES, "search_text")),
@@ -116,7 +116,7 @@ def place_of_new_journal(path: Path) -> Path | str:
     if _postgres is None or path in _schemas:
         return place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    over = next((one for one in _with_tables if not one.parent.exists()), None)
+    over = next((path for path in _with_tables if not path.parent.exists()), None)
     _with_tables.add(path)
     if over is None:
         return place(path)

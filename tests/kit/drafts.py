@@ -80,9 +80,9 @@ def write_of(one: Write) -> StoredWrite:
 def as_loaded(*writes: StoredWrite) -> tuple[Write, ...]:
     """Return writes that were sent as a load returns them."""
     return tuple(
-        Write(*named, Value(one.type, one.data or b""), one.digest)
-        for one in writes
-        for named in [(one.task_id, one.task_path, one.idx, one.channel)]
+        Write(*named, Value(write.type, write.data or b""), write.digest)
+        for write in writes
+        for named in [(write.task_id, write.task_path, write.idx, write.channel)]
     )
 
 

@@ -67,18 +67,18 @@ class Years:
 
     async def load(self, checkpoint_id: str, thread_id: str = "t") -> object:
         """Load a checkpoint from the journal, in the form of `shown`."""
-        found = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.FULL)
-        assert found is not None
-        return shown(found)
+        checkpoint = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.FULL)
+        assert checkpoint is not None
+        return shown(checkpoint)
 
     async def stored(self, checkpoint_id: str, thread_id: str = "t") -> object:
         """Read a certified checkpoint from the blob store alone, in the form of `shown`."""
         return shown(await self.home.from_blobs(key(checkpoint_id, thread_id)))
 
     async def blob_of(self, checkpoint_id: str, thread_id: str = "t") -> str:
-        found = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.ENTRY)
-        assert found is not None
-        return found.entry.segments[0].blob_id
+        checkpoint = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.ENTRY)
+        assert checkpoint is not None
+        return checkpoint.entry.segments[0].blob_id
 
     async def blobs(self) -> set[str]:
         """Return the blobs that the journal has members in."""

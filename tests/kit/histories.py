@@ -75,7 +75,9 @@ class History:
         for member in members if self.blocked else ():
             if member.kind == Kind.SEGMENT:
                 segment = decode_segment(member.data, "")
-                if any(one.checkpoint_id in self.blocked for one in segment.checkpoints):
+                if any(
+                    checkpoint.checkpoint_id in self.blocked for checkpoint in segment.checkpoints
+                ):
                     return Reason.BLOB_REJECTED
         return None
 

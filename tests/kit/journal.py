@@ -88,8 +88,8 @@ class Journal(CheckpointRows):
 
 async def save(journal: Journal, *drafts: IncomingCheckpoint) -> None:
     """Save checkpoints, one after the other."""
-    for one in drafts:
-        await journal.save_checkpoint(TENANT, one)
+    for draft in drafts:
+        await journal.save_checkpoint(TENANT, draft)
 
 
 async def thread_of(journal: Journal, thread_id: str = "t") -> Thread:

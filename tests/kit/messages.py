@@ -157,12 +157,12 @@ async def collect(
     stream: AsyncIterable[pb.LoadCheckpointResponse] | AsyncIterable[pb.ListCheckpointsResponse],
 ) -> list[checkpoint_pb2.Checkpoint]:
     """Return the checkpoints of a stream with their large values put in place."""
-    found: list[checkpoint_pb2.Checkpoint] = []
+    checkpoints: list[checkpoint_pb2.Checkpoint] = []
     large: list[tuple[Any, bytearray]] = []
     async for frame in stream:
         if frame.HasField("checkpoint"):
             _settle(large)
-            found.append(frame.checkpoint)
+            checkpoints.append(frame.checkpoint)
             large = [
                 (holder, bytearray())
                 for holder in (*frame.checkpoint.state.channels, *frame.checkpoint.writes)
@@ -174,7 +174,7 @@ async def collect(
             assert frame.chunk.offset == len(data)
             data += frame.chunk.data
     _settle(large)
-    return found
+    return checkpoints
 
 
 def _settle(large: list[tuple[Any, bytearray]]) -> None:

@@ -159,8 +159,8 @@ class Home:
             )
         ).all():
             needed |= referred(state, delta_base)
-        found = values.read(connection, row.family, needed)
-        held = {digest: value for digest, value in found.items() if value is not EVICTED}
+        stored_values = values.read(connection, row.family, needed)
+        held = {digest: value for digest, value in stored_values.items() if value is not EVICTED}
         self._sequence += 1
         sha256 = self._sequence.to_bytes(32, "big")
         self.segments[sha256] = held
@@ -197,38 +197,42 @@ class Home:
     # --- reading ---------------------------------------------------------------------------
 
     async def load(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> Checkpoint:
-        found = await self.checkpoints.load(TENANT, key(checkpoint_id, thread, ns), View.FULL)
-        assert found is not None
-        return found
+        checkpoint = await self.checkpoints.load(TENANT, key(checkpoint_id, thread, ns), View.FULL)
+        assert checkpoint is not None
+        return checkpoint
 
     async def here(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> set[str]:
         """Return the channels of a checkpoint whose values are in the journal."""
         state = (await self.load(checkpoint_id, thread, ns)).state
         assert state is not None
-        assert all(one.value is not None for one in state.channels), "a value is not stored"
-        return {one.name for one in state.channels if one.value is not EVICTED}
+        assert all(channel.value is not None for channel in state.channels), "a value is not stored"
+        return {channel.name for channel in state.channels if channel.value is not EVICTED}
 
     async def data(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> dict[str, bytes]:
         """Return the values of a checkpoint; evicted ones are read from their segments."""
         state = (await self.load(checkpoint_id, thread, ns)).state
         assert state is not None
         held = {row["digest"]: row["segment"] for row in await self.rows(thread)}
-        found = {}
-        for one in state.channels:
-            assert one.digest is not None
-            value = one.value
+        data_by_channel = {}
+        for channel in state.channels:
+            assert channel.digest is not None
+            value = channel.value
             if value is EVICTED:
-                value = self.segments[held[one.digest]][one.digest]
+                value = self.segments[held[channel.digest]][channel.digest]
             assert value is not None
-            found[one.name] = value.data
-        return found
+            data_by_channel[channel.name] = value.data
+        return data_by_channel
 
     async def read_back(self, checkpoint_id: str, thread: str = "t") -> int:
         """Put evicted values of a checkpoint back into the journal; return how many."""
         state = (await self.load(checkpoint_id, thread)).state
         assert state is not None
         rows = {row["digest"]: row for row in await self.rows(thread)}
-        evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
+        evicted = [
+            channel.digest
+            for channel in state.channels
+            if channel.value is EVICTED and channel.digest
+        ]
 
         def put(batch: UnitOfWork) -> None:
             log = batch.find(TENANT, thread)
@@ -249,8 +253,8 @@ class Home:
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             chosen = select(contents).where(contents.c.family == family)
-            found = Statement(chosen.order_by(contents.c.number)).run(connection).fetchall()
-            return [dict(zip(contents.c.keys(), row, strict=True)) for row in found]
+            rows = Statement(chosen.order_by(contents.c.number)).run(connection).fetchall()
+            return [dict(zip(contents.c.keys(), row, strict=True)) for row in rows]
 
         return await self.database.query(read)
 

@@ -29,17 +29,19 @@ class Verified:
     @property
     def kinds(self) -> dict[str, VerdictKind]:
         """Verdicts by checkpoint ID."""
-        return {one.key.checkpoint_id: one.kind for one in self.verdicts}
+        return {verdict.key.checkpoint_id: verdict.kind for verdict in self.verdicts}
 
     @property
     def counts(self) -> dict[VerdictKind, int]:
         """How many verdicts there are of each kind."""
-        kinds = [one.kind for one in self.verdicts]
+        kinds = [verdict.kind for verdict in self.verdicts]
         return {kind: kinds.count(kind) for kind in set(kinds)}
 
     def of(self, checkpoint_id: str) -> Verdict:
-        [found] = [one for one in self.verdicts if one.key.checkpoint_id == checkpoint_id]
-        return found
+        [verdict] = [
+            verdict for verdict in self.verdicts if verdict.key.checkpoint_id == checkpoint_id
+        ]
+        return verdict
 
 
 async def verify(home: House, thread_id: str = "t") -> Verified:
@@ -49,14 +51,14 @@ async def verify(home: House, thread_id: str = "t") -> Verified:
     assert verification is not None
     verification._mismatch = lambda: mismatches.append(None)
     verdicts = [verdict async for verdict in verification.verdicts()]
-    places = [(one.key.checkpoint_ns, one.key.checkpoint_id) for one in verdicts]
+    places = [(verdict.key.checkpoint_ns, verdict.key.checkpoint_id) for verdict in verdicts]
     assert places == sorted(set(places))
     return Verified(verdicts, verification.chain_problem, len(mismatches))
 
 
 async def intact(home: House, thread_id: str = "t") -> dict[str, VerdictKind]:
     """Verify a thread whose chain must hold; return the verdicts by checkpoint ID."""
-    found = await verify(home, thread_id)
-    assert found.chain_problem == ""
-    assert found.mismatches == 0
-    return found.kinds
+    verification = await verify(home, thread_id)
+    assert verification.chain_problem == ""
+    assert verification.mismatches == 0
+    return verification.kinds

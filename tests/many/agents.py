@@ -81,26 +81,26 @@ class Agents:
                 if self._stopping.is_set():
                     return
                 thread, token = source.choice(self._threads), f"{name} {count}"
-                found = await self._load(stub, thread)
-                if found is None or source.random() < 0.3:
+                head = await self._load(stub, thread)
+                if head is None or source.random() < 0.3:
                     continue
-                expected = found.checkpoint_id if source.random() < 0.7 else None
-                await self._save(stub, thread, token, found.checkpoint_id, expected)
+                expected = head.checkpoint_id if source.random() < 0.7 else None
+                await self._save(stub, thread, token, head.checkpoint_id, expected)
 
     async def _load(self, stub: CheckpointServiceAsyncStub, thread: str) -> Operation | None:
         """Load what is on top; return `None` if there is no answer."""
-        asked = Operation(thread, "load", time.monotonic())
+        operation = Operation(thread, "load", time.monotonic())
         request = GetCheckpointRequest(ref=CheckpointRef(thread_id=thread), view=VIEW_FULL)
         try:
-            found = (await stub.GetCheckpoint(request, timeout=CALL_SECONDS)).checkpoint
+            checkpoint = (await stub.GetCheckpoint(request, timeout=CALL_SECONDS)).checkpoint
         except grpc.aio.AioRpcError as error:
             if status_of(error) is grpc.StatusCode.NOT_FOUND:
-                return self._answered(asked)
+                return self._answered(operation)
             await self._failed(error)
             return None
-        there = stored(found)
+        there = stored(checkpoint)
         return self._answered(
-            replace(asked, seq=there.seq, checkpoint_id=there.checkpoint_id, token=there.token)
+            replace(operation, seq=there.seq, checkpoint_id=there.checkpoint_id, token=there.token)
         )
 
     async def _save(
@@ -111,7 +111,7 @@ class Agents:
         parent: str,
         expected: str | None,
     ) -> None:
-        asked = Operation(thread, "save", time.monotonic(), token=token, expected=expected)
+        operation = Operation(thread, "save", time.monotonic(), token=token, expected=expected)
         checkpoint = Checkpoint(
             ref=CheckpointRef(thread_id=thread),
             parent_checkpoint_id=parent,
@@ -125,18 +125,18 @@ class Agents:
             answer = await stub.SaveCheckpoint(request, timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             if status_of(error) is grpc.StatusCode.ABORTED:
-                self._answered(replace(asked, refused=True))
+                self._answered(replace(operation, refused=True))
                 return
-            self.history.append(asked)
+            self.history.append(operation)
             await self._failed(error)
             return
-        self._answered(replace(asked, seq=answer.seq, checkpoint_id=answer.ref.checkpoint_id))
+        self._answered(replace(operation, seq=answer.seq, checkpoint_id=answer.ref.checkpoint_id))
 
-    def _answered(self, one: Operation) -> Operation:
-        one = replace(one, answered=time.monotonic())
-        self.history.append(one)
+    def _answered(self, operation: Operation) -> Operation:
+        operation = replace(operation, answered=time.monotonic())
+        self.history.append(operation)
         self._acknowledged.release()
-        return one
+        return operation
 
     async def _failed(self, error: grpc.aio.AioRpcError) -> None:
         """Count a call whose outcome is not known, and wait a little; raise any other error."""

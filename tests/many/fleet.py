@@ -43,7 +43,7 @@ class Fleet:
 
     def others(self, server: ServerProcess) -> list[str]:
         """Return where the other servers listen."""
-        return [one.target for one in self.servers if one is not server]
+        return [other.target for other in self.servers if other is not server]
 
     def incidents(self) -> list[str]:
         """Return what the servers logged of defects."""

@@ -79,43 +79,47 @@ def problems(history: Iterable[Operation], stored: Sequence[Stored]) -> list[str
         history: The operations; at most one at a time of each agent.
         stored: What the thread has in the end.
     """
-    operations = [_settled(one, stored) for one in history]
-    known = [one for one in operations if one.answered < NEVER or one.seq]
+    operations = [_settled(operation, stored) for operation in history]
+    known = [operation for operation in operations if operation.answered < NEVER or operation.seq]
     return [
         *_wrong_content(known, stored),
         *_out_of_time(known, stored),
     ]
 
 
-def _settled(one: Operation, stored: Sequence[Stored]) -> Operation:
+def _settled(operation: Operation, stored: Sequence[Stored]) -> Operation:
     """Return an operation with what became of it, as far as the end shows that."""
-    if one.kind == "load" or one.refused or one.seq:
-        return one
-    found = next((each for each in stored if each.token == one.token), None)
-    if found is None:
-        return one
-    return replace(one, seq=found.seq, checkpoint_id=found.checkpoint_id)
+    if operation.kind == "load" or operation.refused or operation.seq:
+        return operation
+    checkpoint = next((each for each in stored if each.token == operation.token), None)
+    if checkpoint is None:
+        return operation
+    return replace(operation, seq=checkpoint.seq, checkpoint_id=checkpoint.checkpoint_id)
 
 
 def _wrong_content(known: Sequence[Operation], stored: Sequence[Stored]) -> Iterator[str]:
     """Yield answers and checkpoints that do not agree."""
     by_id = sorted(stored, key=attrgetter("checkpoint_id"))
-    if [one.seq for one in by_id] != list(range(1, len(stored) + 1)):
+    if [checkpoint.seq for checkpoint in by_id] != list(range(1, len(stored) + 1)):
         yield f"the numbers of {by_id} are not 1, 2, ... in the order of the IDs"
-    saves = {one.token for one in known if one.kind == "save" and not one.refused}
-    for token, count in Counter(one.token for one in stored).items():
+    saves = {
+        operation.token for operation in known if operation.kind == "save" and not operation.refused
+    }
+    for token, count in Counter(checkpoint.token for checkpoint in stored).items():
         if count > 1 or token not in saves:
             yield f"{token} is there {count} times, and was asked for: {token in saves}"
-    there = {0: NOTHING, **{one.seq: one for one in stored}}
-    for one in known:
-        if one.refused:
+    there = {0: NOTHING, **{checkpoint.seq: checkpoint for checkpoint in stored}}
+    for operation in known:
+        if operation.refused:
             continue
-        answer = Stored(one.seq, one.checkpoint_id, one.token)
-        if there.get(one.seq) != answer or (one.kind == "save" and answer == NOTHING):
-            yield f"{one}: {there.get(one.seq)} is there instead"
-        before = there.get(one.seq - 1)
-        if one.expected is not None and (before is None or before.checkpoint_id != one.expected):
-            yield f"{one}: it came after {before}"
+        answer = Stored(operation.seq, operation.checkpoint_id, operation.token)
+        if there.get(operation.seq) != answer or (operation.kind == "save" and answer == NOTHING):
+            yield f"{operation}: {there.get(operation.seq)} is there instead"
+        before = there.get(operation.seq - 1)
+        if operation.expected is not None and (
+            before is None or before.checkpoint_id != operation.expected
+        ):
+            yield f"{operation}: it came after {before}"
 
 
 def _out_of_time(known: Sequence[Operation], stored: Sequence[Stored]) -> Iterator[str]:
@@ -123,22 +127,24 @@ def _out_of_time(known: Sequence[Operation], stored: Sequence[Stored]) -> Iterat
 
     A refused save has the first place from there on at which another ID was on top than it named.
     """
-    ids = {0: "", **{one.seq: one.checkpoint_id for one in stored}}
+    ids = {0: "", **{checkpoint.seq: checkpoint.checkpoint_id for checkpoint in stored}}
     reached = 0
     places: dict[int, int] = {}
     # What is answered at the moment of a call was not answered before it.
-    moments = [(one.invoked, 0, number) for number, one in enumerate(known)]
-    moments += [(one.answered, 1, number) for number, one in enumerate(known)]
+    moments = [(operation.invoked, 0, number) for number, operation in enumerate(known)]
+    moments += [(operation.answered, 1, number) for number, operation in enumerate(known)]
     for _, is_answer, number in sorted(moments):
-        one = known[number]
+        operation = known[number]
         if is_answer:
             reached = max(reached, places[number])
-        elif one.refused:
+        elif operation.refused:
             free = (place for place in sorted(ids) if place >= reached)
-            places[number] = next((place for place in free if ids[place] != one.expected), reached)
-            if ids.get(places[number]) == one.expected:
-                yield f"{one}: nothing else was on top"
+            places[number] = next(
+                (place for place in free if ids[place] != operation.expected), reached
+            )
+            if ids.get(places[number]) == operation.expected:
+                yield f"{operation}: nothing else was on top"
         else:
-            places[number] = one.seq
-            if one.seq < reached + (one.kind == "save"):
-                yield f"{one}: {reached} was there before it was invoked"
+            places[number] = operation.seq
+            if operation.seq < reached + (operation.kind == "save"):
+                yield f"{operation}: {reached} was there before it was invoked"

@@ -145,8 +145,10 @@ def test_a_wrong_history_is_found_out(what: str) -> None:
 
 def explained(history: History, stored: list[Stored]) -> bool:
     """Search for an order that explains a history, in which all that is there was asked for."""
-    there = {one.token for one in stored}
-    known = [one for one in history if one.answered < NEVER or one.token in there]
+    there = {checkpoint.token for checkpoint in stored}
+    known = [
+        operation for operation in history if operation.answered < NEVER or operation.token in there
+    ]
     return any(
         in_time(order) and in_this_order(order) == (list(order), stored)
         for order in permutations(known)
@@ -154,45 +156,51 @@ def explained(history: History, stored: list[Stored]) -> bool:
 
 
 def in_time(order: Sequence[Operation]) -> bool:
-    return not any(later.answered < one.invoked for one, later in combinations(order, 2))
+    return not any(
+        later.answered < operation.invoked for operation, later in combinations(order, 2)
+    )
 
 
 def in_this_order(order: Sequence[Operation]) -> tuple[History, list[Stored]]:
     """Return operations with the answers that they get in this order, and what is there then."""
     top: list[Stored] = []
     answered = []
-    for one in order:
+    for operation in order:
         head = top[-1] if top else NOTHING
-        if one.kind == "load":
+        if operation.kind == "load":
             got = replace(
-                one, token=head.token, seq=head.seq, checkpoint_id=head.checkpoint_id, refused=False
+                operation,
+                token=head.token,
+                seq=head.seq,
+                checkpoint_id=head.checkpoint_id,
+                refused=False,
             )
-        elif one.expected not in (None, head.checkpoint_id):
-            got = replace(one, refused=True, seq=0, checkpoint_id="")
+        elif operation.expected not in (None, head.checkpoint_id):
+            got = replace(operation, refused=True, seq=0, checkpoint_id="")
         else:
             number = len(top) + 1
-            top.append(Stored(number, f"{number}", one.token))
-            got = replace(one, refused=False, seq=number, checkpoint_id=f"{number}")
-        answered.append(got if one.answered < NEVER else one)
+            top.append(Stored(number, f"{number}", operation.token))
+            got = replace(operation, refused=False, seq=number, checkpoint_id=f"{number}")
+        answered.append(got if operation.answered < NEVER else operation)
     return answered, top
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[History, list[Stored]]:
     """A few operations with the answers of some order, which may contradict their times."""
-    asked = []
+    operations = []
     for number in range(draw(st.integers(1, 5))):
         invoked = draw(st.integers(0, 8))
         answered = draw(st.sampled_from((invoked + 1, invoked + 2, invoked + 5)))
         expected = draw(st.sampled_from((None, None, "", "1", "2")))
         kind = draw(st.sampled_from(("save", "save", "load")))
         if kind == "load":
-            asked.append(Operation("t", "load", invoked, answered))
+            operations.append(Operation("t", "load", invoked, answered))
         else:
             lost = draw(st.sampled_from((False, False, True)))
             until = NEVER if lost and expected is None else answered
-            asked.append(Operation("t", "save", invoked, until, f"token {number}", expected))
-    return in_this_order(draw(st.permutations(asked)))
+            operations.append(Operation("t", "save", invoked, until, f"token {number}", expected))
+    return in_this_order(draw(st.permutations(operations)))
 
 
 @settings(max_examples=300)

@@ -51,8 +51,8 @@ def test_servers_of_one_journal_lose_nothing(tmp_path: Path) -> None:
             checker = Checker(Record(writer.ledger), *fleet.targets)
 
             def check(down: ServerProcess) -> None:
-                if others := fleet.others(down):
-                    checker.check_new(others)
+                if other_targets := fleet.others(down):
+                    checker.check_new(other_targets)
 
             for _ in range(KILLS):
                 for _ in acknowledged(writer, checker, moments.randint(1, 40)):
@@ -97,13 +97,13 @@ def audit(fleet: Fleet, catalog: str) -> None:
 
 def report(checker: Checker, trouble: Trouble) -> None:
     """Print what was counted, and check that there was something to check."""
-    requests = [one for one in checker.record.all_requests() if one.durability]
+    requests = [request for request in checker.record.all_requests() if request.durability]
     counted = {
         **trouble.happened,
         **checker.record.counted,
-        "checkpoints": sum(one.state is not None for one in requests),
-        "certified": sum(one.durability == DURABILITY_CERTIFIED for one in requests),
-        "made": sum(bool(one.durability) for one in checker.record.makings),
+        "checkpoints": sum(request.state is not None for request in requests),
+        "certified": sum(request.durability == DURABILITY_CERTIFIED for request in requests),
+        "made": sum(bool(making.durability) for making in checker.record.makings),
         "loads": checker.findings.loads,
         "blob_loads": checker.findings.blob_loads,
     }

@@ -49,12 +49,16 @@ async def test_each_thread_has_one_order(tmp_path: Path) -> None:
         }
         assert fleet.incidents() == []
     for thread in THREADS:
-        history = [one for one in agents.history if one.thread == thread]
+        history = [operation for operation in agents.history if operation.thread == thread]
         for target in fleet.targets:
             assert problems(history, there[target, thread]) == []
     counted = Counter(
-        "lost save" if one.answered == NEVER else "refused save" if one.refused else one.kind
-        for one in agents.history
+        "lost save"
+        if operation.answered == NEVER
+        else "refused save"
+        if operation.refused
+        else operation.kind
+        for operation in agents.history
     )
     print(f"{dict(trouble.happened)} {dict(counted)}, {agents.lost} calls without an answer")
     assert min(counted["save"], counted["load"], counted["refused save"]) > 0

@@ -44,7 +44,7 @@ async def test_watches_go_on_elsewhere(tmp_path: Path) -> None:
         await run(agents, THREADS, SEED, strike)
         assert fleet.incidents() == []
     record = agents.record
-    seen = Counter(one.kind for session in record.sessions for one in session.seen)
+    seen = Counter(event.kind for session in record.sessions for event in session.seen)
     print(
         f"{dict(trouble.happened)}; {len(record.sessions)} watches of {len(record.changes)} changes"
     )

@@ -59,11 +59,11 @@ class Trouble:
 
     def _freeze(self, victim: ServerProcess) -> None:
         """Freeze another server for longer than its lease."""
-        others = [one for one in self._fleet.servers if one is not victim]
-        if not others:
+        other_servers = [server for server in self._fleet.servers if server is not victim]
+        if not other_servers:
             return
         self.happened["freeze"] += 1
-        frozen = self._source.choice(others)
+        frozen = self._source.choice(other_servers)
         frozen.freeze()
         time.sleep(FROZEN_SECONDS)
         frozen.thaw()

@@ -91,7 +91,7 @@ class Checker:
         """
         self.read()
         keys, self._unchecked = self._unchecked, set()
-        makings = [one for one in self.record.makings[self._made :] if one.durability]
+        makings = [making for making in self.record.makings[self._made :] if making.durability]
         self._made = len(self.record.makings)
         for target in self._targets if targets is None else targets:
             with self._channel(target) as channel:
@@ -103,7 +103,11 @@ class Checker:
         """Check some threads alone. The writer must have ended."""
         self.read()
         keys = {key for key in self.record.requests if key[0] in threads}
-        makings = [one for one in self.record.makings if any(key[0] in threads for key in one.made)]
+        makings = [
+            making
+            for making in self.record.makings
+            if any(key[0] in threads for key in making.made)
+        ]
         for target in self._targets:
             with self._channel(target) as channel:
                 stub = CheckpointServiceStub(channel)
@@ -179,32 +183,34 @@ class Checker:
         loaded = _load_all(stub, expected, SOURCE_ANY)
         self.findings.made += len(loaded)
         for key, contents in expected.items():
-            found = loaded[key]
-            if found is None:
+            checkpoint = loaded[key]
+            if checkpoint is None:
                 self.findings.lost.append(f"{key} was made and is not there")
-            elif content_fingerprint(found) not in contents:
+            elif content_fingerprint(checkpoint) not in contents:
                 self.findings.lost.append(f"{key} is not what it was made of")
 
     def judge_all(self, listed: Mapping[Key, Lineage]) -> None:
         """Check that all there is was asked for, and that what was made was made once."""
-        makings = [one for one in self.record.makings if one.how != "snapshot"]
-        made: dict[tuple[str, str], set[Key]] = {(one.how, one.origin): set() for one in makings}
+        makings = [making for making in self.record.makings if making.how != "snapshot"]
+        made: dict[tuple[str, str], set[Key]] = {
+            (making.how, making.origin): set() for making in makings
+        }
         for key, lineage in listed.items():
             if any(request.state for request in self.record.requests.get(key, [])):
                 continue
-            of = ("minting", key[0])
+            making_key = ("minting", key[0])
             if lineage.rolled_back_from:
-                of = ("rollback", lineage.rolled_back_from)
+                making_key = ("rollback", lineage.rolled_back_from)
             elif lineage.forked_from:
-                of = ("restoration", lineage.forked_from)
-            if of in made:
-                made[of].add(key)
+                making_key = ("restoration", lineage.forked_from)
+            if making_key in made:
+                made[making_key].add(key)
             else:
                 self.findings.half_visible.append(f"{key} is listed and was never asked for")
         for making in makings:
-            found = made[making.how, making.origin]
-            if len(found) > 1 or (making.durability and found != set(making.made)):
-                reported = f"{making.how} of {making.origin} made {found}, reported {making.made}"
+            keys = made[making.how, making.origin]
+            if len(keys) > 1 or (making.durability and keys != set(making.made)):
+                reported = f"{making.how} of {making.origin} made {keys}, reported {making.made}"
                 self.findings.half_visible.append(reported)
 
     def _check_orders(self, stub: HistoryServiceStub, listed: Iterable[Key]) -> None:
@@ -216,7 +222,7 @@ class Checker:
         for thread_id, keys in threads.items():
             request = ReplayThreadRequest(thread_id=thread_id, view=VIEW_ENTRY)
             answers = stub.ReplayThread(request, timeout=CALL_SECONDS)
-            self.judge_order(keys, [_key(one.checkpoint.ref) for one in answers], places)
+            self.judge_order(keys, [_key(answer.checkpoint.ref) for answer in answers], places)
 
     def judge_order(
         self, keys: set[Key], replayed: Sequence[Key], places: Mapping[Key, int]
@@ -225,9 +231,11 @@ class Checker:
         self.findings.replays += 1
         if len(replayed) != len(keys) or set(replayed) != keys:
             self.findings.half_visible.append(f"{replayed} is replayed where {keys} are listed")
-        asked = [places[key] for key in replayed if key in places]
-        if asked != sorted(asked):
-            self.findings.half_visible.append(f"{replayed} is not the order of its saves: {asked}")
+        save_order = [places[key] for key in replayed if key in places]
+        if save_order != sorted(save_order):
+            self.findings.half_visible.append(
+                f"{replayed} is not the order of its saves: {save_order}"
+            )
 
     def _check_snapshots(self, stub: SnapshotServiceStub) -> None:
         """Check that each snapshot was taken once."""
@@ -235,9 +243,9 @@ class Checker:
             if making.how != "snapshot":
                 continue
             request = ListSnapshotsRequest(session_id=making.origin)
-            taken = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
-            members = [[_key(member) for member in one.members] for one in taken]
-            if len(taken) > 1 or (making.durability and members != [making.made]):
+            snapshots = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
+            members = [[_key(member) for member in snapshot.members] for snapshot in snapshots]
+            if len(snapshots) > 1 or (making.durability and members != [making.made]):
                 reported = f"snapshots of {making.origin} hold {members}, reported {making.made}"
                 self.findings.half_visible.append(reported)
 
@@ -255,15 +263,17 @@ class Checker:
     def judge(self, key: Key, floor: set[int], loaded: Checkpoint | None) -> None:
         """Compare one loaded checkpoint with what the ledger allows."""
         requests = self.record.requests.get(key, [])
-        existence = [one for one in requests if one.state is not None or one.deletes]
+        existence = [
+            request for request in requests if request.state is not None or request.deletes
+        ]
         possible = _from_floor(existence, floor)
-        settled = any(one.number in floor for one in existence)
+        settled = any(request.number in floor for request in existence)
         if loaded is None:
-            if settled and not any(one.deletes for one in possible):
+            if settled and not any(request.deletes for request in possible):
                 self.findings.lost.append(f"{key} was acknowledged and is not there")
             return
         state = checkpoint_fingerprint(loaded)
-        if state not in {one.state for one in possible}:
+        if state not in {request.state for request in possible}:
             self.findings.lost.append(f"{key} has another state than any that may be there")
         shown = {slot(write): write_fingerprint(write) for write in loaded.writes}
         if loaded.label:
@@ -278,9 +288,9 @@ class Checker:
         self, key: Key, requests: list[Request], floor: set[int], shown: dict[str, str]
     ) -> None:
         for name in {name for request in requests for name in request.writes} | set(shown):
-            asked = [request for request in requests if name in request.writes]
-            possible = {one.writes[name] for one in _from_floor(asked, floor)}
-            settled = any(one.number in floor for one in asked)
+            write_requests = [request for request in requests if name in request.writes]
+            possible = {request.writes[name] for request in _from_floor(write_requests, floor)}
+            settled = any(request.number in floor for request in write_requests)
             if name not in shown:
                 if settled:
                     self.findings.lost.append(f"{key}: write {name} was acknowledged and is lost")
@@ -302,13 +312,15 @@ def _own_parts(
     request: Request, requests: list[Request], state: str, shown: dict[str, str]
 ) -> list[bool]:
     """Tell of each part of a request whether it shows, as far as no other request has it."""
-    others = [one for one in requests if one is not request]
+    other_requests = [other for other in requests if other is not request]
     parts = []
-    superseded = any(one.number > request.number and one.state is not None for one in others)
+    superseded = any(
+        other.number > request.number and other.state is not None for other in other_requests
+    )
     if request.state is not None and not superseded:
         parts.append(state == request.state)
     for name, fingerprint in request.writes.items():
-        if not any(name in one.writes for one in others):
+        if not any(name in other.writes for other in other_requests):
             parts.append(shown.get(name) == fingerprint)
     return parts
 

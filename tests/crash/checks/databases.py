@@ -27,9 +27,9 @@ def broken_databases(data_dir: Path) -> list[str]:
             if log.exists():
                 shutil.copy(log, copy.with_name(log.name))
             with closing(sqlite3.connect(copy)) as database:
-                found = [row[0] for row in database.execute("PRAGMA integrity_check")]
-        if found != ["ok"]:
-            problems.append(f"{path.name}: {found}")
+                report = [row[0] for row in database.execute("PRAGMA integrity_check")]
+        if report != ["ok"]:
+            problems.append(f"{path.name}: {report}")
     return problems
 
 

@@ -113,8 +113,8 @@ class BreakingProxy:
                 time.sleep(DIAL_SECONDS)
         return None
 
-    def _carry(self, connection: _Connection, one: socket.socket, other: socket.socket) -> None:
-        connection.carry(one, other, self._pace)
+    def _carry(self, connection: _Connection, source: socket.socket, target: socket.socket) -> None:
+        connection.carry(source, target, self._pace)
         with self._lock:
             if connection in self._open:
                 self._open.remove(connection)
@@ -130,29 +130,29 @@ class _Connection:
         self._left = allowed
         self._lock = threading.Lock()
         self.is_broken = False
-        for one in self._sockets:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for side in self._sockets:
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def carry(self, one: socket.socket, other: socket.socket, pace: Callable[[], None]) -> None:
+    def carry(self, source: socket.socket, target: socket.socket, pace: Callable[[], None]) -> None:
         """Carry one direction until it ends or the bytes are used up.
 
         `pace`: returns once the next piece may pass.
         """
         with contextlib.suppress(OSError):  # either side was reset
-            while data := one.recv(PIECE_BYTES):
+            while data := source.recv(PIECE_BYTES):
                 pace()
                 with self._lock:
                     passed = data[: self._left]
                     self._left -= len(passed)
                     self.is_broken = self._left == 0
-                other.sendall(passed)
+                target.sendall(passed)
                 if self.is_broken:
                     return
 
     def reset(self) -> None:
         """Reset both sides."""
-        for one in self._sockets:
+        for side in self._sockets:
             with contextlib.suppress(OSError):  # it is closed already
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()

@@ -291,7 +291,7 @@ async def _next(call: Any) -> Seen:
     event = frame.event
     checkpoint = event.checkpoint
     holders = [*checkpoint.state.channels, *checkpoint.writes]
-    for index, holder in enumerate(one for one in holders if one.HasField("large")):
+    for index, holder in enumerate(holder for holder in holders if holder.HasField("large")):
         data = bytearray()
         while len(data) < holder.large.size_bytes:
             chunk = (await call.read()).chunk

@@ -74,12 +74,12 @@ class Session:
     @property
     def events(self) -> list[Seen]:
         """The events with a number of their own."""
-        return [one for one in self.seen if one.kind not in (PROGRESS, CERTIFIED)]
+        return [event for event in self.seen if event.kind not in (PROGRESS, CERTIFIED)]
 
     @property
     def positions(self) -> list[Seen]:
         """The events and the reports of progress, without certifications."""
-        return [one for one in self.seen if one.kind != CERTIFIED]
+        return [event for event in self.seen if event.kind != CERTIFIED]
 
     @property
     def through(self) -> int:
@@ -125,14 +125,16 @@ class Record:
 
     def known(self, thread: str) -> Mapping[int, str]:
         """Return the kind of every event of a thread that anybody knows of, by number."""
-        found = {
-            one.seq: one.kind
+        kinds = {
+            event.seq: event.kind
             for session in self.sessions
             if session.thread == thread
-            for one in session.events
+            for event in session.events
         }
-        found.update({one.seq: one.kind for one in self.changes if one.thread == thread})
-        return found
+        kinds.update(
+            {change.seq: change.kind for change in self.changes if change.thread == thread}
+        )
+        return kinds
 
 
 Problems = list[str]
@@ -142,7 +144,7 @@ def ordered(record: Record) -> Problems:
     """Events come in the order of the thread's sequence, which is that of what happened."""
     problems = []
     for session in record.sessions:
-        certified = [one for one in session.seen if one.kind == CERTIFIED]
+        certified = [event for event in session.seen if event.kind == CERTIFIED]
         for earlier, later in (*pairwise(session.positions), *pairwise(certified)):
             if later.seq < earlier.seq or later.incarnation < earlier.incarnation:
                 problems.append(f"{session}: {later} follows {earlier}")
@@ -163,7 +165,7 @@ def unique(record: Record) -> Problems:
     """No event comes twice, neither on one watch nor after the cursor that it is resumed at."""
     problems = []
     for session in record.sessions:
-        numbers = [one.seq for one in session.events]
+        numbers = [event.seq for event in session.events]
         problems += [
             f"{session}: number {seq} comes twice" for seq in set(numbers) if numbers.count(seq) > 1
         ]
@@ -178,12 +180,12 @@ def atomic(record: Record) -> Problems:
     problems = []
     facts: dict[tuple[str, int], Seen] = {}
     for session in record.sessions:
-        for one in session.events:
-            first = facts.setdefault((session.thread, one.seq), one)
-            if first.fact != one.fact:
-                problems.append(f"{session}: {one} was {first} to another")
-            if not one.intact:
-                problems.append(f"{session}: {one} is damaged")
+        for event in session.events:
+            first = facts.setdefault((session.thread, event.seq), event)
+            if first.fact != event.fact:
+                problems.append(f"{session}: {event} was {first} to another")
+            if not event.intact:
+                problems.append(f"{session}: {event} is damaged")
     for change in record.changes:
         seen = facts.get((change.thread, change.seq))
         if seen is not None and (seen.kind, seen.checkpoint) != (change.kind, change.checkpoint):
@@ -192,19 +194,19 @@ def atomic(record: Record) -> Problems:
 
 
 def _halves(record: Record) -> Iterator[str]:
-    changes = {(one.thread, one.seq): one for one in record.changes}
+    changes = {(change.thread, change.seq): change for change in record.changes}
     for session in record.sessions:
-        for one in session.events:
-            change = changes.get((session.thread, one.seq))
-            if change is not None and one.writes is not None and change.writes - one.writes:
-                yield f"{session}: {one} came without writes that were saved with it"
+        for event in session.events:
+            change = changes.get((session.thread, event.seq))
+            if change is not None and event.writes is not None and change.writes - event.writes:
+                yield f"{session}: {event} came without writes that were saved with it"
 
 
 def reliable(record: Record) -> Problems:
     """Nothing is left out, and whatever was acknowledged is delivered."""
     problems = []
     for session in record.sessions:
-        came = {one.seq for one in session.events}
+        came = {event.seq for event in session.events}
         if not session.kinds:
             expected = list(range(session.after + 1, max(came, default=session.after) + 1))
         else:
@@ -217,7 +219,7 @@ def reliable(record: Record) -> Problems:
     for session in record.sessions:
         watched[session.watcher, session.thread].append(session)
     for (watcher, thread), sessions in watched.items():
-        came = {one.seq for session in sessions for one in session.events}
+        came = {event.seq for session in sessions for event in session.events}
         problems += [
             f"{watcher} never saw {change}"
             for change in record.changes
@@ -248,15 +250,15 @@ def bookmarkable(record: Record) -> Problems:
         known = record.known(session.thread)
         wanted = {n for n, kind in known.items() if n > session.after and session.wants(kind)}
         came: set[int] = set()
-        for one in session.positions:
-            if one.kind != PROGRESS:
-                came.add(one.seq)
+        for event in session.positions:
+            if event.kind != PROGRESS:
+                came.add(event.seq)
                 continue
-            missing = {n for n in wanted if n <= one.seq} - came
-            ahead = {n for n in came if n > one.seq}
+            missing = {n for n in wanted if n <= event.seq} - came
+            ahead = {n for n in came if n > event.seq}
             if missing or ahead:
                 problems.append(
-                    f"{session}: progress at {one.seq} lacks {sorted(missing)} and comes after "
+                    f"{session}: progress at {event.seq} lacks {sorted(missing)} and comes after "
                     f"{sorted(ahead)}"
                 )
     return problems
@@ -270,5 +272,5 @@ GUARANTEES: Mapping[str, Callable[[Record], Problems]] = {
 
 def broken(record: Record) -> dict[str, Problems]:
     """Return the guarantees that a record breaks, with what is wrong."""
-    found = {name: validate(record) for name, validate in GUARANTEES.items()}
-    return {name: problems for name, problems in found.items() if problems}
+    problems_by_name = {name: validate(record) for name, validate in GUARANTEES.items()}
+    return {name: problems for name, problems in problems_by_name.items() if problems}

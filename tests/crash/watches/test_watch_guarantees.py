@@ -81,7 +81,7 @@ async def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 def check(record: Record) -> None:
     """Check the guarantees, and that there was something to check."""
-    seen = Counter(one.kind for session in record.sessions for one in session.seen)
+    seen = Counter(event.kind for session in record.sessions for event in session.seen)
     print(f"{len(record.sessions)} watches, {len(record.changes)} acknowledged changes: {seen}")
     assert broken(record) == {}
     assert {SAVED, WRITES, LABEL, CERTIFIED, PROGRESS} <= seen.keys()

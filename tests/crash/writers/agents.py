@@ -220,13 +220,13 @@ async def capture(
     writer: Writer, source: random.Random, thread_id: str, contents: list[str]
 ) -> None:
     """Take a snapshot of a thread, and restore it as a new thread."""
-    asked = CreateSnapshotRequest(
+    request = CreateSnapshotRequest(
         thread_ids=[thread_id], session_id=thread_id, request_id=request_id(source)
     )
     restoring = RestoreSnapshotRequest(mode=RESTORE_MODE_NEW_THREADS, request_id=request_id(source))
 
     async def take() -> tuple[int, list[Key]]:
-        answer = await writer.snapshots.CreateSnapshot(asked, wait_for_ready=True)
+        answer = await writer.snapshots.CreateSnapshot(request, wait_for_ready=True)
         restoring.snapshot_id = answer.snapshot.snapshot_id
         return answer.durability, [key_of(member) for member in answer.snapshot.members]
 
@@ -251,10 +251,10 @@ async def make(
     made: list[Key] = []
 
     async def attempt() -> int:
-        durability, found = await call()
-        if made and made != found:
-            raise RuntimeError(f"a retry made {found} besides {made}")
-        made[:] = found
+        durability, keys = await call()
+        if made and made != keys:
+            raise RuntimeError(f"a retry made {keys} besides {made}")
+        made[:] = keys
         return durability
 
     number = writer.ledger.intend_making(how, origin, contents)
@@ -333,7 +333,7 @@ async def work(options: argparse.Namespace) -> None:
                 for target in options.target.split(",")
             ]
             writer = Writer(
-                [await channels.enter_async_context(one) for one in dialled],
+                [await channels.enter_async_context(channel) for channel in dialled],
                 calls,
                 random.Random(f"{options.seed} servers"),
                 ledger,
@@ -348,8 +348,8 @@ async def work(options: argparse.Namespace) -> None:
                     thread_id = f"{options.seed}-{name}"
                     source = random.Random(thread_id)
                     line = Line(thread_id, role.checkpoint_ns, source, integers=role.integers)
-                    one = writer.unary() if role.unary else writer
-                    agents.create_task(role.agent(one, line))
+                    role_writer = writer.unary() if role.unary else writer
+                    agents.create_task(role.agent(role_writer, line))
         await calls.aclose()
     ledger.count(streams=CountingLane.streams, resent=CountingLane.resent)
 

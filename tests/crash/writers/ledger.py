@@ -199,7 +199,7 @@ class Record:
     def places(self) -> dict[Key, int]:
         """Return for each checkpoint when it was first asked for, as the number of a request."""
         places = {
-            key: min(one.number for one in requests)
+            key: min(request.number for request in requests)
             for key, requests in self.requests.items()
             if requests
         }
@@ -209,4 +209,4 @@ class Record:
 
     def all_requests(self) -> Iterator[Request]:
         """Yield every request that saves or deletes."""
-        yield from (one for one in self._by_number.values() if isinstance(one, Request))
+        yield from (entry for entry in self._by_number.values() if isinstance(entry, Request))

@@ -64,9 +64,9 @@ class Writer:
         pause_s: float,
         passing: Collection[grpc.StatusCode] = (grpc.StatusCode.UNAVAILABLE,),
     ) -> None:
-        self.raw = anywhere(source, [CheckpointServiceStub(one) for one in channels])
-        self.threads = anywhere(source, [ThreadServiceStub(one) for one in channels])
-        self.snapshots = anywhere(source, [SnapshotServiceStub(one) for one in channels])
+        self.raw = anywhere(source, [CheckpointServiceStub(channel) for channel in channels])
+        self.threads = anywhere(source, [ThreadServiceStub(channel) for channel in channels])
+        self.snapshots = anywhere(source, [SnapshotServiceStub(channel) for channel in channels])
         self.calls = calls
         self.saves: AsyncCalls | Unary = calls
         self.ledger = ledger
@@ -79,9 +79,9 @@ class Writer:
 
     def unary(self) -> Writer:
         """Return the same for an agent that saves without the client."""
-        one = copy.copy(self)
-        one.saves = Unary(self.raw)
-        return one
+        unary_writer = copy.copy(self)
+        unary_writer.saves = Unary(self.raw)
+        return unary_writer
 
     async def ask(
         self,
@@ -213,10 +213,10 @@ async def check_load(writer: Writer, checkpoint: Checkpoint) -> None:
         RuntimeError: It is not what was saved.
     """
     try:
-        found = await writer.calls.get_checkpoint(checkpoint.ref)
+        loaded = await writer.calls.get_checkpoint(checkpoint.ref)
     except TuskPointError as error:
         if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
             raise
         return
-    if found is None or checkpoint_fingerprint(found) != checkpoint_fingerprint(checkpoint):
+    if loaded is None or checkpoint_fingerprint(loaded) != checkpoint_fingerprint(checkpoint):
         raise RuntimeError(f"{checkpoint.ref} was acknowledged and is not loaded as it was saved")

@@ -39,7 +39,9 @@ T = TypeVar("T")
 CHUNK_BYTES = 64 * 1024
 CLIENT_SECONDS = 60.0
 METHODS: dict[str, Method[Any, Any]] = {
-    one.path.rpartition("/")[2]: one for one in vars(methods).values() if isinstance(one, Method)
+    method.path.rpartition("/")[2]: method
+    for method in vars(methods).values()
+    if isinstance(method, Method)
 }
 STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 LOST_CONNECTION = {
@@ -174,9 +176,9 @@ def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
     )
 
     def options(address: str, *, has_others: bool) -> list[tuple[str, int | str]]:
-        return [*given(address, has_others=has_others), *RECONNECT_OPTIONS]
+        return [*default_options(address, has_others=has_others), *RECONNECT_OPTIONS]
 
-    given = channel.channel_options
+    default_options = channel.channel_options
     with (
         mock.patch.object(lanes, "Lane", CountingLane),
         mock.patch.object(channel, "channel_options", options),
@@ -212,11 +214,13 @@ async def messages(
     sent = Checkpoint()
     sent.CopyFrom(checkpoint)
     large = []
-    for one in sent.state.channels:
-        if len(one.value.data) > CHUNK_BYTES:
-            data = one.value.data
+    for sent_channel in sent.state.channels:
+        if len(sent_channel.value.data) > CHUNK_BYTES:
+            data = sent_channel.value.data
             large.append(data)
-            one.large.CopyFrom(LargeValue(type=one.value.type, size_bytes=len(data)))
+            sent_channel.large.CopyFrom(
+                LargeValue(type=sent_channel.value.type, size_bytes=len(data))
+            )
     opening = SaveCheckpointRequest(checkpoint=sent, writes=writes)
     yield ExchangeRequest(frames=[Frame(id=1, save=opening)])
     for index, data in enumerate(large):

@@ -95,8 +95,8 @@ class EpochStore:
         if standalone:
             receipts = [await self._put([member], standalone=True) for member in members]
             return PutReceipt(
-                tuple(place for one in receipts for place in one.locations),
-                tuple(blob for one in receipts for blob in one.blobs),
+                tuple(place for receipt in receipts for place in receipt.locations),
+                tuple(blob for receipt in receipts for blob in receipt.blobs),
             )
         return await self._put(members, standalone=False)
 
@@ -108,8 +108,10 @@ class EpochStore:
         self.puts.append(name)
         size = sum(len(member.data) for member in members)
         locations = tuple(
-            BlobLocation(one.sha256, len(one.data), name, "" if standalone else one.sha256.hex())
-            for one in members
+            BlobLocation(
+                member.sha256, len(member.data), name, "" if standalone else member.sha256.hex()
+            )
+            for member in members
         )
         epoch, known = self.epoch, self.quilts.get(name)
         if known is not None and known.end_epoch >= epoch + self.epochs:

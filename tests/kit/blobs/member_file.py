@@ -78,7 +78,9 @@ def blob_path(blobs: Path, blob_id: str) -> Path:
 
 def stored_files(blobs: Path) -> list[Path]:
     """Return the files of all blobs, in order of their IDs."""
-    return sorted((path for path in blobs.glob("??/*") if path.is_file()), key=lambda one: one.name)
+    return sorted(
+        (path for path in blobs.glob("??/*") if path.is_file()), key=lambda path: path.name
+    )
 
 
 def stored_members(blobs: Path) -> list[MemberFile]:

@@ -44,10 +44,10 @@ def bucket(kind: str, directory: Path) -> Iterator[Any]:
             server.conditional, server.tokens = _CONDITIONS[kind], kind == "gs"
             yield open_bucket(parse_place(server.url("a/prefix")))
     else:
-        found = open_bucket(parse_place(kind))
-        _empty(found)
-        yield found
-        _empty(found)
+        objects = open_bucket(parse_place(kind))
+        _empty(objects)
+        yield objects
+        _empty(objects)
 
 
 def name_of(blob_id: str) -> str:
@@ -68,5 +68,5 @@ def remove(objects: Any, location: Any) -> None:
 
 def _empty(objects: Any) -> None:
     for page in obstore.list(objects):
-        for one in page:
-            obstore.delete(objects, one["path"])
+        for entry in page:
+            obstore.delete(objects, entry["path"])

@@ -84,13 +84,13 @@ def refused(status: int, code: str, message: str = "no") -> Answer:
 
 def instead(answer: Answer) -> Fault:
     """Answer so and do nothing."""
-    return lambda _asked, _do: answer
+    return lambda _request, _do: answer
 
 
 def after(answer: Answer) -> Fault:
     """Do it, and answer so."""
 
-    def fault(_asked: Asked, do: Callable[[], Answer]) -> Answer:
+    def fault(_request: Asked, do: Callable[[], Answer]) -> Answer:
         do()
         return answer
 
@@ -153,8 +153,10 @@ class S3Server:
 
     def puts(self, key: str = "") -> int:
         """Return how many puts of whole objects arrived, or of one."""
-        found = [one for one in self.asked if one.method == "PUT" and not one.query]
-        return sum(not key or one.key == key for one in found)
+        requests = [
+            request for request in self.asked if request.method == "PUT" and not request.query
+        ]
+        return sum(not key or request.key == key for request in requests)
 
     def __enter__(self) -> S3Server:
         self._thread.start()
@@ -172,77 +174,77 @@ class S3Server:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         body = handler.rfile.read(int(headers.get("content-length", 0)))
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        asked = Asked(handler.command, unquote(parts.path), query, headers, body)
+        request = Asked(handler.command, unquote(parts.path), query, headers, body)
         with self._lock:
-            self.asked.append(asked)
+            self.asked.append(request)
             fault = self.script.popleft() if self.script else self.always
 
         def answer() -> Answer:
-            denied = None if self.tokens else _denied(asked, parts.path)
+            denied = None if self.tokens else _denied(request, parts.path)
             if denied is not None:
                 return denied
             with self._lock:
-                return self._answer(asked)
+                return self._answer(request)
 
-        sent = fault(asked, answer) if fault else answer()
+        sent = fault(request, answer) if fault else answer()
         handler.send_response(sent.status)
         for name, value in sent.headers.items():
             handler.send_header(name, value)
         if "Content-Length" not in sent.headers:
             handler.send_header("Content-Length", str(len(sent.body)))
         handler.end_headers()
-        if asked.method != "HEAD":
+        if request.method != "HEAD":
             handler.wfile.write(sent.body if sent.cut is None else sent.body[: sent.cut])
         handler.wfile.flush()
         if sent.cut is not None:
             handler.close_connection = True
 
-    def _answer(self, asked: Asked) -> Answer:
-        objects = self.objects.get(asked.bucket)
+    def _answer(self, request: Asked) -> Answer:
+        objects = self.objects.get(request.bucket)
         if objects is None:
             return refused(404, "NoSuchBucket", "The specified bucket does not exist")
-        if not asked.key:
-            return _listing(asked, objects)
-        if "uploads" in asked.query or "uploadId" in asked.query:
-            return self._in_parts(asked, objects)
-        if asked.method == "PUT":
-            return self._put(asked, objects, asked.body)
-        if asked.method == "DELETE":
-            objects.pop(asked.key, None)
+        if not request.key:
+            return _listing(request, objects)
+        if "uploads" in request.query or "uploadId" in request.query:
+            return self._in_parts(request, objects)
+        if request.method == "PUT":
+            return self._put(request, objects, request.body)
+        if request.method == "DELETE":
+            objects.pop(request.key, None)
             return Answer(204)
-        stored = objects.get(asked.key)
+        stored = objects.get(request.key)
         if stored is None:
             return refused(404, "NoSuchKey", "The specified key does not exist.")
-        return _content(stored, asked.headers.get("range", ""))
+        return _content(stored, request.headers.get("range", ""))
 
-    def _put(self, asked: Asked, objects: dict[str, Stored], data: bytes) -> Answer:
+    def _put(self, request: Asked, objects: dict[str, Stored], data: bytes) -> Answer:
         absent = ("x-goog-if-generation-match", "0") if self.tokens else ("if-none-match", "*")
-        if asked.headers.get(absent[0]) == absent[1]:
+        if request.headers.get(absent[0]) == absent[1]:
             if self.conditional == "refused":
                 return refused(501, "NotImplemented", "A header implies what is not implemented")
-            if self.conditional == "kept" and asked.key in objects:
+            if self.conditional == "kept" and request.key in objects:
                 return refused(412, "PreconditionFailed", "A precondition did not hold")
-        objects[asked.key] = Stored(data, time.time())
+        objects[request.key] = Stored(data, time.time())
         return Answer(headers={"ETag": _etag(data)})
 
-    def _in_parts(self, asked: Asked, objects: dict[str, Stored]) -> Answer:
-        if "uploads" in asked.query:
+    def _in_parts(self, request: Asked, objects: dict[str, Stored]) -> Answer:
+        if "uploads" in request.query:
             name = f"upload-{len(self.uploads)}"
             self.uploads[name] = {}
             return _xml("InitiateMultipartUploadResult", f"<UploadId>{name}</UploadId>")
-        parts = self.uploads.get(asked.query["uploadId"])
+        parts = self.uploads.get(request.query["uploadId"])
         if parts is None:
             return refused(404, "NoSuchUpload")
-        if asked.method == "PUT":
-            parts[int(asked.query["partNumber"])] = asked.body
-            return Answer(headers={"ETag": _etag(asked.body)})
-        del self.uploads[asked.query["uploadId"]]
-        if asked.method == "DELETE":
+        if request.method == "PUT":
+            parts[int(request.query["partNumber"])] = request.body
+            return Answer(headers={"ETag": _etag(request.body)})
+        del self.uploads[request.query["uploadId"]]
+        if request.method == "DELETE":
             return Answer(204)
-        numbers = [int(one) for one in re.findall(rb"<PartNumber>(\d+)<", asked.body)]
-        if any(len(parts[one]) < 5 << 20 for one in numbers[:-1]):
+        numbers = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", request.body)]
+        if any(len(parts[number]) < 5 << 20 for number in numbers[:-1]):
             return refused(400, "EntityTooSmall")
-        objects[asked.key] = Stored(b"".join(parts[one] for one in numbers), time.time())
+        objects[request.key] = Stored(b"".join(parts[number] for number in numbers), time.time())
         return _xml("CompleteMultipartUploadResult", '<ETag>"whole"</ETag>')
 
 
@@ -253,71 +255,71 @@ def _content(stored: Stored, wanted: str) -> Answer:
         "Accept-Ranges": "bytes",
     }
     size = len(stored.data)
-    found = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
-    if found is None:
+    match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
+    if match is None:
         headers["Content-Length"] = str(size)
         return Answer(200, stored.data, headers)
-    begin, end = int(found[1]), min(int(found[2] or size) + 1, size)
+    begin, end = int(match[1]), min(int(match[2] or size) + 1, size)
     if begin >= size:
         return refused(416, "InvalidRange", "The requested range is not satisfiable")
     headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
     return Answer(206, stored.data[begin:end], headers)
 
 
-def _listing(asked: Asked, objects: dict[str, Stored]) -> Answer:
-    prefix, delimiter = asked.query.get("prefix", ""), asked.query.get("delimiter", "")
-    beyond = asked.query.get("continuation-token", asked.query.get("start-after", ""))
-    found: dict[str, str] = {}
+def _listing(request: Asked, objects: dict[str, Stored]) -> Answer:
+    prefix, delimiter = request.query.get("prefix", ""), request.query.get("delimiter", "")
+    beyond = request.query.get("continuation-token", request.query.get("start-after", ""))
+    entries: dict[str, str] = {}
     for key in sorted(objects):
         rest = key.removeprefix(prefix)
         if not key.startswith(prefix):
             continue
         if delimiter and delimiter in rest:
             name = prefix + rest.partition(delimiter)[0] + delimiter
-            found[name] = f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
+            entries[name] = f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
             continue
-        one = objects[key]
-        when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.modified))
-        found[key] = (
+        blob = objects[key]
+        when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(blob.modified))
+        entries[key] = (
             f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified>"
-            f"<ETag>{_etag(one.data)}</ETag><Size>{len(one.data)}</Size></Contents>"
+            f"<ETag>{_etag(blob.data)}</ETag><Size>{len(blob.data)}</Size></Contents>"
         )
-    names = [name for name in found if name > beyond]
+    names = [name for name in entries if name > beyond]
     page = names[:1000]
     more = len(names) > len(page)
     rows = [f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"]
     if more:
         rows.append(f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>")
-    return _xml("ListBucketResult", "".join([*rows, *(found[name] for name in page)]))
+    return _xml("ListBucketResult", "".join([*rows, *(entries[name] for name in page)]))
 
 
-def _denied(asked: Asked, path: str) -> Answer | None:
+def _denied(request: Asked, path: str) -> Answer | None:
     """Return the refusal of a request that nobody with the key signed; `None`: it is signed."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?"
         r"SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})",
-        asked.headers.get("authorization", ""),
+        request.headers.get("authorization", ""),
     )
-    if found is None:
+    if match is None:
         return refused(403, "AccessDenied", "Access Denied")
-    key, day, region, signed, signature = found.groups()
+    key, day, region, signed, signature = match.groups()
     if key != ACCESS_KEY:
         text = "The AWS Access Key Id you provided does not exist in our records."
         return refused(403, "InvalidAccessKeyId", text)
     if region != REGION:
         text = f"the region '{region}' is wrong; expecting '{REGION}'"
         return refused(400, "AuthorizationHeaderMalformed", text)
-    payload = asked.headers["x-amz-content-sha256"]
-    if payload != "UNSIGNED-PAYLOAD" and payload != hashlib.sha256(asked.body).hexdigest():
+    payload = request.headers["x-amz-content-sha256"]
+    if payload != "UNSIGNED-PAYLOAD" and payload != hashlib.sha256(request.body).hexdigest():
         return refused(400, "XAmzContentSHA256Mismatch")
-    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in asked.query.items())
+    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in request.query.items())
     names = signed.split(";")
     canonical = "\n".join(
         [
-            asked.method,
+            request.method,
             path,
             "&".join(f"{name}={value}" for name, value in pairs),
-            *(f"{name}:{asked.headers[name].strip()}" for name in names),
+            *(f"{name}:{request.headers[name].strip()}" for name in names),
             "",
             signed,
             payload,
@@ -325,7 +327,7 @@ def _denied(asked: Asked, path: str) -> Answer | None:
     )
     scope = f"{day}/{region}/s3/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    text = "\n".join(["AWS4-HMAC-SHA256", asked.headers["x-amz-date"], scope, digest])
+    text = "\n".join(["AWS4-HMAC-SHA256", request.headers["x-amz-date"], scope, digest])
     secret = f"AWS4{SECRET_KEY}".encode()
     for step in (day, region, "s3", "aws4_request"):
         secret = hmac.digest(secret, step.encode(), "sha256")

@@ -113,19 +113,27 @@ class MemoryStore:
         if blob_id not in self.packs:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
         return [
-            Listed(BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex()), one.kind)
-            for one in self.packs[blob_id].values()
+            Listed(
+                BlobLocation(member.sha256, len(member.data), blob_id, member.sha256.hex()),
+                member.kind,
+            )
+            for member in self.packs[blob_id].values()
         ]
 
     async def renew(self, blob_id: str) -> PutReceipt:
-        return PutReceipt(tuple(one.location for one in await self.list_blob(blob_id)))
+        return PutReceipt(tuple(listing.location for listing in await self.list_blob(blob_id)))
 
     async def close(self) -> None:
         return
 
     def members(self, kind: str) -> list[BlobMember]:
         """Return all members of a kind, in the order of the puts."""
-        return [one for pack in self.packs.values() for one in pack.values() if one.kind == kind]
+        return [
+            member
+            for pack in self.packs.values()
+            for member in pack.values()
+            if member.kind == kind
+        ]
 
     def _judge(self, reason: Reason | None) -> None:
         if reason is Reason.BLOB_REJECTED:

@@ -62,14 +62,14 @@ def as_json(value: object, status: int = 200) -> Reply:
 
 def instead(reply: Reply | None) -> Fault:
     """Answer so and do nothing."""
-    return lambda _asked, _answer: reply
+    return lambda _request, _answer: reply
 
 
 def after(reply: Reply | None) -> Fault:
     """Do it and then answer so."""
 
-    def fault(asked: Asked, answer: Callable[[Asked], Reply]) -> Reply | None:
-        answer(asked)
+    def fault(request: Asked, answer: Callable[[Asked], Reply]) -> Reply | None:
+        answer(request)
         return reply
 
     return fault
@@ -78,8 +78,8 @@ def after(reply: Reply | None) -> Fault:
 def changed(change: Callable[[bytes], bytes]) -> Fault:
     """Answer with another body."""
 
-    def fault(asked: Asked, answer: Callable[[Asked], Reply]) -> Reply:
-        reply = answer(asked)
+    def fault(request: Asked, answer: Callable[[Asked], Reply]) -> Reply:
+        reply = answer(request)
         return Reply(reply.status, change(reply.body), reply.headers)
 
     return fault
@@ -122,21 +122,22 @@ class Peer:
 
     def count(self, method: str, *route: str) -> int:
         return sum(
-            asked.method == method and asked.route[: len(route)] == route for asked in self.asked
+            request.method == method and request.route[: len(route)] == route
+            for request in self.asked
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = asyncio.Event()
         try:
-            while (asked := await _read_request(reader)) is not None:
-                self.asked.append(asked)
+            while (request := await _read_request(reader)) is not None:
+                self.asked.append(request)
                 self.arrived.release()
                 self.at_once += 1
                 self.most_at_once = max(self.most_at_once, self.at_once)
                 try:
                     if self.hold is not None:
                         await self.hold.wait()
-                    reply = self._answer(asked)
+                    reply = self._answer(request)
                 finally:
                     self.at_once -= 1
                 if reply is None or not await _write_reply(writer, reply):
@@ -147,12 +148,12 @@ class Peer:
             writer.close()
             self._open.pop(writer).set()
 
-    def _answer(self, asked: Asked) -> Reply | None:
+    def _answer(self, request: Asked) -> Reply | None:
         if self.script:
-            return self.script.popleft()(asked, self.world.answer)
+            return self.script.popleft()(request, self.world.answer)
         if self.always is not None:
-            return self.always(asked, self.world.answer)
-        return self.world.answer(asked)
+            return self.always(request, self.world.answer)
+        return self.world.answer(request)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Asked | None:
@@ -225,15 +226,15 @@ class World:
         self.quilts[blob_id] = dict(sorted(files.items()))
         return blob_id
 
-    def _put_quilt(self, asked: Asked) -> Reply:
-        fields = read_form(asked)
+    def _put_quilt(self, request: Asked) -> Reply:
+        fields = read_form(request)
         tags = {
             entry["identifier"]: entry.get("tags", {})
             for entry in json.loads(fields.pop("_metadata", b"[]"))
         }
         files = {name: (tags.get(name, {}), data) for name, data in fields.items()}
         raw = write_quilt(files)
-        result = self._store(raw, asked)
+        result = self._store(raw, request)
         blob_id = self.add_quilt(files)
         return as_json(
             {
@@ -245,9 +246,9 @@ class World:
             }
         )
 
-    def _store(self, raw: bytes, asked: Asked) -> dict[str, object]:
+    def _store(self, raw: bytes, request: Asked) -> dict[str, object]:
         blob_id = blob_id_of(raw)
-        end = self.epoch + int(dict(asked.query)["epochs"])
+        end = self.epoch + int(dict(request.query)["epochs"])
         if blob_id in self.blobs:
             event = {"txDigest": "tx", "eventSeq": "0"}
             return {"alreadyCertified": {"blobId": blob_id, "event": event, "endEpoch": end}}

@@ -91,21 +91,21 @@ class PeerKit(Kit):
     def metric(self, name: str) -> dict[tuple[object, ...], float]:
         """Return a metric's counts by the values of their attributes."""
         data = self._reader.get_metrics_data()
-        found: dict[tuple[object, ...], float] = {}
+        counts: dict[tuple[object, ...], float] = {}
         if data is None:
-            return found
+            return counts
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
-                for one in scope.metrics:
-                    if one.name == name:
-                        for point in one.data.data_points:
+                for metric in scope.metrics:
+                    if metric.name == name:
+                        for point in metric.data.data_points:
                             assert isinstance(point, HistogramDataPoint | NumberDataPoint)
-                            found[tuple((point.attributes or {}).values())] = (
+                            counts[tuple((point.attributes or {}).values())] = (
                                 point.count
                                 if isinstance(point, HistogramDataPoint)
                                 else point.value
                             )
-        return found
+        return counts
 
     async def end(self) -> None:
         await super().end()

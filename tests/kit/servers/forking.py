@@ -79,11 +79,11 @@ class Forked:
             ours.append(file)
         self.stdin, self.stdout, self.stderr = ours
         self.args = arguments
-        given = (
+        process_arguments = (
             *(main, arguments, dict(environment), theirs),
             *(os.getcwd(), start_new_session, open_files),
         )
-        self._process = _FORKS.Process(target=_run, args=given, daemon=True)
+        self._process = _FORKS.Process(target=_run, args=process_arguments, daemon=True)
         self._process.start()
         for end in theirs:
             end.close()

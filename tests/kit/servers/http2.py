@@ -46,7 +46,7 @@ def opening(path: str, *more: tuple[bytes, bytes], window: int = 65_535, stream:
         *more,
     )
     begin = connecting(window=window) if stream == 1 else b""
-    return begin + frame(HEADERS, END_HEADERS, stream, b"".join(header(*one) for one in headers))
+    return begin + frame(HEADERS, END_HEADERS, stream, b"".join(header(*pair) for pair in headers))
 
 
 def message(content: bytes) -> bytes:

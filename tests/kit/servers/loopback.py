@@ -14,8 +14,8 @@ _UP = 1
 def bring_up() -> None:
     """Let programs of this network namespace reach one another."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        asked = fcntl.ioctl(control, _GET_FLAGS, struct.pack(_REQUEST, b"lo", 0))
-        _, flags = struct.unpack(_REQUEST, asked)
+        reply = fcntl.ioctl(control, _GET_FLAGS, struct.pack(_REQUEST, b"lo", 0))
+        _, flags = struct.unpack(_REQUEST, reply)
         if not flags & _UP:
             fcntl.ioctl(control, _SET_FLAGS, struct.pack(_REQUEST, b"lo", flags | _UP))
 
