@@ -129,13 +129,13 @@ async def test_many_faults_at_once(kit: EmulatorKit) -> None:
         faults.add_chance(Operation.GET_BLOB, fault, 0.03)
     store = kit.store(first, second, put_budget_s=1e6, get_budget_s=1e6)
 
-    async def one(number: int) -> None:
+    async def put_and_read(number: int) -> None:
         members = [member(b"%d of %d" % (each, number)) for each in range(10)]
         receipt = await store.put(members)
         assert await store.get_many(receipt.locations) == [each.data for each in members]
         assert await store.get(receipt.locations[4]) == members[4].data
 
-    await asyncio.gather(*(one(number) for number in range(25)))
+    await asyncio.gather(*(put_and_read(number) for number in range(25)))
     assert sum(faults.injected.values()) > 10
 
 

@@ -265,7 +265,7 @@ async def test_each_transaction_that_takes_values_is_counted_in_all_threads_of_t
     await home.fork("t", "b", "u")
     await home.save("a", {"x": b"1"}, thread="other")
 
-    async def taken() -> dict[str, int]:
+    async def taken_counts() -> dict[str, int]:
         def read(connection: Connection) -> dict[str, int]:
             rows = connection.execute(select(threads.c.thread_id, threads.c.taken))
             return {str(name): int(count) for name, count in rows}
@@ -273,13 +273,13 @@ async def test_each_transaction_that_takes_values_is_counted_in_all_threads_of_t
         return await home.database.query(read)
 
     assert await home.remove_unneeded() == Taken()
-    assert await taken() == {"t": 0, "u": 0, "other": 0}
+    assert await taken_counts() == {"t": 0, "u": 0, "other": 0}
     assert (await home.evict()).values == 1
-    assert await taken() == {"t": 1, "u": 1, "other": 0}
+    assert await taken_counts() == {"t": 1, "u": 1, "other": 0}
     await home.remove("a")
     assert (await home.remove_unneeded()).values == 1
     await home.save("c", {"x": b"3"}, parent="b")
-    assert await taken() == {"t": 2, "u": 2, "other": 0}
+    assert await taken_counts() == {"t": 2, "u": 2, "other": 0}
 
 
 # --- several servers over one journal ----------------------------------------------------------

@@ -55,11 +55,11 @@ async def test_a_load_that_fails_holds_nothing() -> None:
 async def test_a_listing_holds_one_at_a_time() -> None:
     memory = CallMemory(MAX)
 
-    async def found() -> AsyncGenerator[int]:
+    async def sizes() -> AsyncGenerator[int]:
         for number in (5, 7):
             yield number
 
-    held = [memory.held_bytes async for _ in Reader(memory).one_by_one(found(), int)]
+    held = [memory.held_bytes async for _ in Reader(memory).one_by_one(sizes(), int)]
     assert (held, memory.held_bytes) == ([5, 7], 0)
 
 
