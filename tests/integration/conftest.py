@@ -150,9 +150,9 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
         process = Forked(serve.main, arguments, own_environment(), log)
         started.append(process)
         line = (await asyncio.to_thread(process.output.readline)).decode()
-        found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
-        assert found or not line, line
-        return StartedServer(process, found[1] if found else "", log)
+        match = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
+        assert match or not line, line
+        return StartedServer(process, match[1] if match else "", log)
 
     yield start  # type: ignore[misc]
     for process in started:

@@ -32,7 +32,7 @@ from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
-METHODS = {one.path: one for one in vars(methods).values() if isinstance(one, Method)}
+METHODS = {method.path: method for method in vars(methods).values() if isinstance(method, Method)}
 ALL_BUT_ADMIN = frozenset(Scope) - {Scope.ADMIN}
 GRANTS = (
     Grant("owner", "acme", frozenset(Scope)),
@@ -71,13 +71,13 @@ class Tenant:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.answer.FromString,
         )
-        given = iter(request) if isinstance(request, list) else request
-        answer = make(given, metadata=self._metadata, timeout=WAIT_S)
+        payload = iter(request) if isinstance(request, list) else request
+        answer = make(payload, metadata=self._metadata, timeout=WAIT_S)
         if not described.server_streaming:
             return [await answer]
         answers = []
-        async for one in answer:
-            answers.append(one)
+        async for message in answer:
+            answers.append(message)
             if path == methods.WATCH_THREAD.path:
                 answer.cancel()
                 break  # it has no end
@@ -89,12 +89,12 @@ class Tenant:
             answers = [
                 _steady(
                     json_format.MessageToDict(
-                        one,
+                        message,
                         preserving_proto_field_name=True,
                         always_print_fields_with_no_presence=True,
                     )
                 )
-                for one in await self.call(path, request)
+                for message in await self.call(path, request)
             ]
             said = json.dumps(answers, indent=1)
         except grpc.aio.AioRpcError as error:
@@ -117,7 +117,7 @@ class Tenant:
             (methods.SEARCH_ITEMS.path, store.SearchItemsRequest(limit=1000)),
             (methods.GET_ARCHIVE_STATUS.path, admin.GetArchiveStatusRequest()),
         ]
-        for thread_id in [one.thread_id async for one in self.client.list_threads()]:
+        for thread_id in [thread.thread_id async for thread in self.client.list_threads()]:
             everything += [
                 (methods.GET_THREAD.path, threads.GetThreadRequest(thread_id=thread_id)),
                 (methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id=thread_id)),
@@ -125,21 +125,21 @@ class Tenant:
                 (methods.VERIFY_THREAD.path, threads.VerifyThreadRequest(thread_id=thread_id)),
             ]
         answers = [
-            json_format.MessageToDict(one, preserving_proto_field_name=True)
+            json_format.MessageToDict(message, preserving_proto_field_name=True)
             for path, request in everything
-            for one in await self.call(path, request)
+            for message in await self.call(path, request)
         ]
-        for one in answers:
+        for answer in answers:
             for figure in ("journal_bytes", "spool_bytes", "cache_bytes"):
-                one.pop(figure, None)  # of the server
+                answer.pop(figure, None)  # of the server
         return json.dumps(answers, indent=1, sort_keys=True)
 
 
 def _steady(thing: Any) -> Any:
     """Return a message without what differs from call to call."""
     if isinstance(thing, dict):
-        return {key: _steady(one) for key, one in thing.items() if key not in _UNSTEADY}
-    return [_steady(one) for one in thing] if isinstance(thing, list) else thing
+        return {key: _steady(value) for key, value in thing.items() if key not in _UNSTEADY}
+    return [_steady(value) for value in thing] if isinstance(thing, list) else thing
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
             try:
                 yield House(target, config.blob_directory, config.data_dir, *tenants)
             finally:
-                for one in tenants:
-                    await one.client.aclose()
+                for tenant in tenants:
+                    await tenant.client.aclose()
 
 
 def _tokens(directory: Path) -> Mapping[str, str]:
@@ -193,8 +193,8 @@ def _tokens(directory: Path) -> Mapping[str, str]:
     kept = directory / "tokens.json"
     if not kept.exists():
         kept.write_text(json.dumps(write_tokens(directory / "tokens.toml", GRANTS)))
-    found: dict[str, str] = json.loads(kept.read_text())
-    return found
+    tokens: dict[str, str] = json.loads(kept.read_text())
+    return tokens
 
 
 async def furnish(owner: Tenant) -> Names:

@@ -140,7 +140,8 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
             cpb.GetDeltaHistoryRequest(ref=place, channels=["content"]) for place in (here, latest)
         ],
         methods.GET_THREAD.path: [
-            threads.GetThreadRequest(thread_id=one) for one in (names.thread, names.deleted_thread)
+            threads.GetThreadRequest(thread_id=thread_id)
+            for thread_id in (names.thread, names.deleted_thread)
         ],
         methods.LIST_THREADS.path: [
             threads.ListThreadsRequest(agent_id=names.agent),
@@ -160,9 +161,9 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         ],
         methods.WATCH_THREAD.path: [
             history.WatchThreadRequest(
-                thread_id=one, cursor=cursor, progress_interval={"seconds": 1}
+                thread_id=thread_id, cursor=cursor, progress_interval={"seconds": 1}
             )
-            for one in (names.thread, names.deleted_thread)
+            for thread_id in (names.thread, names.deleted_thread)
             for cursor in (b"", names.cursor)
         ],
         methods.SEARCH_CHECKPOINTS.path: [
@@ -270,7 +271,7 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         methods.SAVE_WRITES.path: writes,
         methods.SAVE_CHECKPOINT.path: saves,
         methods.EXCHANGE.path: [
-            [cpb.ExchangeRequest(frames=[cpb.Frame(id=1, save=one)])] for one in saves[:2]
+            [cpb.ExchangeRequest(frames=[cpb.Frame(id=1, save=save)])] for save in saves[:2]
         ],
         methods.PRUNE_THREADS.path: [
             threads.PruneThreadsRequest(thread_ids=[names.thread], strategy=strategy)
@@ -282,8 +283,8 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         methods.DELETE_RUNS.path: [threads.DeleteRunsRequest(run_ids=[names.run])],
         methods.DELETE_SNAPSHOT.path: [snapshots.DeleteSnapshotRequest(snapshot_id=names.snapshot)],
         methods.DELETE_THREAD.path: [
-            threads.DeleteThreadRequest(thread_id=one)
-            for one in (names.thread, names.deleted_thread)
+            threads.DeleteThreadRequest(thread_id=thread_id)
+            for thread_id in (names.thread, names.deleted_thread)
         ],
         methods.ERASE_THREADS.path: [
             threads.EraseThreadsRequest(thread_ids=[names.thread, names.deleted_thread])

@@ -80,16 +80,16 @@ def _algorithm(key: Any) -> Any:
 
 @pytest.fixture
 async def provider() -> AsyncIterator[Provider]:
-    found, program = Provider(), web.Application()
-    program.router.add_get("/.well-known/openid-configuration", found.describe)
-    program.router.add_get("/keys", found.list_keys)
+    issuer, program = Provider(), web.Application()
+    program.router.add_get("/.well-known/openid-configuration", issuer.describe)
+    program.router.add_get("/keys", issuer.list_keys)
     runner = web.AppRunner(program)
     await runner.setup()
     await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
     assert site._server is not None
     sockets = site._server.sockets  # type: ignore[attr-defined]
-    found.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
-    yield found
+    issuer.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+    yield issuer
     await runner.cleanup()
 
 
@@ -189,10 +189,10 @@ def past() -> datetime:
 async def test_tokens_that_are_not_for_this_server(
     save: Save, provider: Provider, claims: dict[str, Any], advice: str
 ) -> None:
-    given: dict[str, Any] = {
+    token_claims: dict[str, Any] = {
         name: past() if value == "past" else value for name, value in claims.items()
     }
-    denied = await settled(lambda: save(provider.token(**given)))
+    denied = await settled(lambda: save(provider.token(**token_claims)))
     assert denied is not None
     assert (denied.code, denied.reason) == (grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_INVALID")
     assert advice in denied.message

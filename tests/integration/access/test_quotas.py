@@ -134,7 +134,7 @@ async def test_bytes_of_requests_and_of_answers_count(
     clock.now += 1
     request = history_service_pb2.ReplayThreadRequest(thread_id=THREAD)
     replayed = HistoryServiceStub(calls).ReplayThread(request, metadata=bearer(tokens["writer"]))
-    assert [one async for one in replayed]
+    assert [frame async for frame in replayed]
     check(await refused(save(calls, tokens["writer"])), "bytes_per_second", 200_000)
 
 

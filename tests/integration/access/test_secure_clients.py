@@ -65,11 +65,11 @@ async def test_a_saver_and_its_copies_save_both_ways(server: SecureServer) -> No
     config: Any = {"configurable": {"thread_id": "saver", "checkpoint_ns": ""}}
     token = server.tokens["writer"]
     async with TuskPointSaver(server.target, ca_file=server.ca_file, token=token) as saver:
-        one, other = empty_checkpoint(), empty_checkpoint()
-        await asyncio.to_thread(saver.put, config, one, {}, {})
+        first, other = empty_checkpoint(), empty_checkpoint()
+        await asyncio.to_thread(saver.put, config, first, {}, {})
         await copy.copy(saver).aput(config, other, {}, {})
-        found = {one.checkpoint["id"] async for one in saver.alist(config)}
-    assert found == {one["id"], other["id"]}
+        ids = {checkpoint.checkpoint["id"] async for checkpoint in saver.alist(config)}
+    assert ids == {first["id"], other["id"]}
 
 
 async def test_steps_are_saved_in_the_background(server: SecureServer) -> None:
@@ -117,7 +117,7 @@ async def test_a_watch_outlives_the_token_that_it_began_with(
     async with serve.running(config) as running:
         target = f"localhost:{running.port}"
         seen = await asyncio.to_thread(seen_over_a_rotation, target, made.ca, known, held)
-    assert [one.checkpoint.state for one in seen if one.checkpoint] == [{"n": 1}, {"n": 2}]
+    assert [event.checkpoint.state for event in seen if event.checkpoint] == [{"n": 1}, {"n": 2}]
 
 
 def seen_over_a_rotation(target: str, ca: Path, known: Path, held: Path) -> list[ThreadEvent]:

@@ -51,10 +51,10 @@ async def test_another_tenants_names_are_as_good_as_nobodys(two: House) -> None:
     nobodys = replace(NOBODYS, cursor=names.cursor)
     before = await two.owner.belongings()
     real, imagined = probes(names), probes(nobodys)
-    for path, asked in real.items():
-        for one, instead in zip(asked, imagined[path], strict=True):
-            reported = await two.stranger.heard(path, one, names)
-            assert reported == await two.stranger.heard(path, instead, nobodys), (path, one)
+    for path, requests in real.items():
+        for request, instead in zip(requests, imagined[path], strict=True):
+            reported = await two.stranger.heard(path, request, names)
+            assert reported == await two.stranger.heard(path, instead, nobodys), (path, request)
     assert await two.owner.belongings() == before
 
 
@@ -64,11 +64,12 @@ async def test_the_probes_return_something_to_the_owner(two: House) -> None:
     await two.owner.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
     imagined = probes(nobodys)
     silent = set()
-    for path, asked in probes(names).items():
-        pairs = zip(asked, imagined[path], strict=True)
+    for path, requests in probes(names).items():
+        pairs = zip(requests, imagined[path], strict=True)
         reported = [
-            await two.owner.heard(path, one, names) != await two.owner.heard(path, other, nobodys)
-            for one, other in pairs
+            await two.owner.heard(path, request, names)
+            != await two.owner.heard(path, other, nobodys)
+            for request, other in pairs
         ]
         if not any(reported):
             silent.add(path)
@@ -82,12 +83,12 @@ async def test_nothing_that_one_tenant_does_is_seen_by_the_other(two: House) -> 
     await two.operator.client.flush()
 
     async def seen() -> tuple[object, ...]:
-        found = await client.search_history("zebras wrote owner meet", limit=20)
+        results = await client.search_history("zebras wrote owner meet", limit=20)
         near = await client.search_similar([1, 0], limit=20)
         figures = await client.status()
         return (
             await two.stranger.belongings(),
-            [*found, found.unindexed, *near, near.unindexed],
+            [*results, results.unindexed, *near, near.unindexed],
             (figures.journal_bytes, figures.spool_bytes, figures.cache_bytes),
         )
 
@@ -122,8 +123,8 @@ async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
     assert reported == {who: [f"{who} {number}" for number in range(10)] for who in clients}
     for tenant in (two.owner, two.operator):
         await tenant.client.flush()
-        own = {one.checkpoint_id async for one in tenant.client.list("shared")}
-        assert {one.checkpoint_id async for one in tenant.client.manifest("shared")} == own
+        own = {record.checkpoint_id async for record in tenant.client.list("shared")}
+        assert {record.checkpoint_id async for record in tenant.client.manifest("shared")} == own
         assert (await tenant.client.verify("shared")).passed == len(own) == 10
     for who, client in clients.items():
         assert (await client.load("shared", source="blob")).state == {"plan": f"{who} 9"}
@@ -138,7 +139,7 @@ async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
     # One has a tombstone, the other goes on.
     head = (await ours.load("shared")).checkpoint_id
     await ours.save("shared", {"plan": "ours 10"}, parent=head)
-    assert len([one async for one in ours.list("shared")]) == 11
+    assert len([record async for record in ours.list("shared")]) == 11
     with pytest.raises(NotFound):
         await theirs.load("shared")
 
@@ -221,9 +222,11 @@ async def test_equal_bytes_are_no_bridge(two: House) -> None:
 async def test_vectors_of_each_tenant_have_a_dimension_of_their_own(two: House) -> None:
     await two.owner.client.save("three", {"plan": 1}, vector=[1, 0, 0])
     await two.stranger.client.save("two", {"plan": 1}, vector=[1, 0])
-    assert [one.thread_id for one in await two.owner.client.search_similar([1, 0, 0])] == ["three"]
-    found = await two.stranger.client.search_similar([1, 0], limit=5)
-    assert {one.thread_id for one in found} == {"two", OWN}
+    assert [result.thread_id for result in await two.owner.client.search_similar([1, 0, 0])] == [
+        "three"
+    ]
+    results = await two.stranger.client.search_similar([1, 0], limit=5)
+    assert {result.thread_id for result in results} == {"two", OWN}
 
 
 async def test_a_descriptor_gives_another_tenant_access(two: House) -> None:
@@ -242,23 +245,23 @@ async def test_a_descriptor_gives_another_tenant_access(two: House) -> None:
 async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> None:
     async def reported(client: AsyncClient) -> tuple[object, ...]:
         try:
-            return ((await client.load("shared")).state, [one async for one in client.list()])
+            return ((await client.load("shared")).state, [record async for record in client.list()])
         except TuskPointError as error:
-            return (error.reason, [one async for one in client.list()])
+            return (error.reason, [record async for record in client.list()])
 
     first = tmp_path / "first"
     async with house(first) as two:
-        for one in (two.owner, two.operator):
-            await one.client.save("gone", {"plan": "forget"})
-            await one.client.flush()
-            await one.client.delete("gone")
+        for writer in (two.owner, two.operator):
+            await writer.client.save("gone", {"plan": "forget"})
+            await writer.client.flush()
+            await writer.client.delete("gone")
         for name, tenant in {"theirs": two.operator, "ours": two.owner}.items():
             await tenant.client.save("shared", {"plan": name})
             await tenant.client.flush()
-        before = [await reported(one.client) for one in (two.owner, two.stranger)]
-        assert [one[0] for one in before] == [{"plan": "ours"}, {"plan": "theirs"}]
+        before = [await reported(tenant.client) for tenant in (two.owner, two.stranger)]
+        assert [report[0] for report in before] == [{"plan": "ours"}, {"plan": "theirs"}]
     async with house(first) as two:
-        assert [await reported(one.client) for one in (two.owner, two.stranger)] == before
+        assert [await reported(tenant.client) for tenant in (two.owner, two.stranger)] == before
         pointers = {
             tenant: (two.data_dir / f"catalog.{tenant}").read_text().strip()
             for tenant in ("acme", "other")
@@ -276,7 +279,7 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
     config, order = recover.parse(flags, "test")
     await recover.recover(config, order)
     async with house(second, blob_dir=blobs) as two:
-        ours, theirs = [await reported(one.client) for one in (two.owner, two.stranger)]
-        assert [one.thread_id async for one in two.owner.client.list_threads()] == ["shared"]
+        ours, theirs = [await reported(tenant.client) for tenant in (two.owner, two.stranger)]
+        assert [thread.thread_id async for thread in two.owner.client.list_threads()] == ["shared"]
     assert ours[0] == {"plan": "ours"}
     assert theirs == ("CHECKPOINT_NOT_FOUND", [])

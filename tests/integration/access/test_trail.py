@@ -46,12 +46,12 @@ Counts = Counter[tuple[str, str, str, str]]
 
 async def counts(reader: AsyncClient) -> Counts:
     """Return how often each kind of call is in the trail, but for reading the trail."""
-    found: Counts = Counter()
-    async for one in reader.trail():
-        assert one.first <= one.last
-        if one.method != "ListTrail":
-            found[one.who, one.method, one.thread_id, one.status] += one.calls
-    return found
+    calls: Counts = Counter()
+    async for entry in reader.trail():
+        assert entry.first <= entry.last
+        if entry.method != "ListTrail":
+            calls[entry.who, entry.method, entry.thread_id, entry.status] += entry.calls
+    return calls
 
 
 async def test_changes_are_recorded_and_reads_and_payloads_are_not(
@@ -74,8 +74,8 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
     # A stopping server writes the last entries.
     async with serve.running(config) as server, client(server, tokens["writer"]) as writer:
         await writer.flush()
-        found = await counts(writer)
-        assert found - Counter({("writer", "Flush", "", "OK"): 1}) == Counter(
+        calls = await counts(writer)
+        assert calls - Counter({("writer", "Flush", "", "OK"): 1}) == Counter(
             {
                 ("writer", "SaveCheckpoint", "t0", "OK"): 3,
                 ("writer", "SaveCheckpoint", "t1", "OK"): 3,
@@ -85,8 +85,8 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
             }
         )
         catalog = (await writer.status()).catalog
-        entries = [one async for one in writer.trail()]
-        assert any(one.certified for one in entries)
+        entries = [entry async for entry in writer.trail()]
+        assert any(entry.certified for entry in entries)
         with pytest.raises(InvalidRequest, match="server's own"):
             await writer.load("$trail/calls")
     shown = "\n".join(map(str, entries))
@@ -94,7 +94,7 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
     assert not [token for token in tokens.values() if token in shown]
     assert catalog is not None
     await recovered(
-        config, tmp_path / "new", catalog.blob_id, [one for one in entries if one.certified]
+        config, tmp_path / "new", catalog.blob_id, [entry for entry in entries if entry.certified]
     )
 
 
@@ -107,9 +107,11 @@ async def recovered(
     anew, order = recover.parse(flags, "1")
     await recover.recover(anew, order)
     anew = anew.model_copy(update={"listen": config.listen})
-    async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as one:
-        found = [entry async for entry in one.trail()]
-    assert [one.batch_id for one in found[: len(certified)]] == [one.batch_id for one in certified]
+    async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as reader:
+        entries = [entry async for entry in reader.trail()]
+    assert [entry.batch_id for entry in entries[: len(certified)]] == [
+        entry.batch_id for entry in certified
+    ]
     assert certified
 
 
@@ -119,17 +121,17 @@ async def test_reads_are_recorded_if_all_calls_are(config: Config, tokens: dict[
         await writer.save("t", {"x": 1})
         await writer.load("t")
         expected = ("writer", "LoadCheckpoint", "t", "OK"), ("writer", "GetCheckpoint", "t", "OK")
-        found = await counts(writer)
-        while not any(found[one] for one in expected):
-            found = await counts(writer)
+        calls = await counts(writer)
+        while not any(calls[call] for call in expected):
+            calls = await counts(writer)
 
 
 async def test_nothing_is_recorded_where_nobody_is_asked_for_credentials(config: Config) -> None:
     anonymous = config.model_copy(update={"tokens": None})
-    async with serve.running(anonymous) as server, client(server, None) as one:
-        await one.save("t", {"x": 1})
-    async with serve.running(anonymous) as server, client(server, None) as one:
-        assert [entry async for entry in one.trail()] == []
+    async with serve.running(anonymous) as server, client(server, None) as caller:
+        await caller.save("t", {"x": 1})
+    async with serve.running(anonymous) as server, client(server, None) as caller:
+        assert [entry async for entry in caller.trail()] == []
 
 
 def batch(previous: str, number: int) -> TrailBatch:
@@ -144,8 +146,10 @@ def test_a_changed_or_missing_batch_is_found(wrong: int) -> None:
         trail.append(batch(last, number))
         last = hashlib.sha256(trail[-1].content).hexdigest()
     whole = TrailReader()
-    assert [one for some in trail for one in whole.entries(some)] == [{"n": n} for n in range(4)]
-    missing = [one for number, one in enumerate(trail) if number != wrong]
+    assert [entry for trail_batch in trail for entry in whole.entries(trail_batch)] == [
+        {"n": n} for n in range(4)
+    ]
+    missing = [trail_batch for number, trail_batch in enumerate(trail) if number != wrong]
     changed = [*trail]
     changed[wrong] = TrailBatch(batch_id="x", content=trail[wrong].content.replace(b"}]", b" }]"))
     added = [*trail[:wrong], batch("0" * 64, 9), *trail[wrong:]]

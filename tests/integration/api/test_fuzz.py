@@ -100,10 +100,10 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int, polite: bool) 
         if (inner and not depth) or not present or (polite and field.name in RUDE_FIELDS):
             continue
         if inner and inner.GetOptions().map_entry:
-            of = inner.fields_by_name
-            for key in draw(st.lists(one(of["key"], depth, polite), max_size=2)):
-                value = draw(one(of["value"], depth, polite))
-                if of["value"].type == F.TYPE_MESSAGE:
+            entry_fields = inner.fields_by_name
+            for key in draw(st.lists(one(entry_fields["key"], depth, polite), max_size=2)):
+                value = draw(one(entry_fields["value"], depth, polite))
+                if entry_fields["value"].type == F.TYPE_MESSAGE:
                     getattr(message, field.name)[key].CopyFrom(value)
                 else:
                     getattr(message, field.name)[key] = value

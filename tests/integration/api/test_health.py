@@ -36,11 +36,11 @@ async def test_a_watcher_that_does_not_read_delays_nobody(tmp_path: Path) -> Non
         await http2.until_answered(reader)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             watchers = [watch(channel, name) for name in ("", SERVICE)]
-            for one in watchers:
-                assert (await one.read()).status == SERVING
+            for watcher in watchers:
+                assert (await watcher.read()).status == SERVING
             draining = asyncio.create_task(server.drain(5))
-            for one in watchers:
-                assert (await one.read()).status == NOT_SERVING
+            for watcher in watchers:
+                assert (await watcher.read()).status == NOT_SERVING
             assert await draining
         writer.close()
 

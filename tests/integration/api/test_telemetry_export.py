@@ -57,7 +57,7 @@ TRACE, STEP = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 def objects(text: str) -> list[dict[str, Any]]:
     """Return the JSON objects that begin at the beginning of a line."""
     decoder = json.JSONDecoder()
-    begins = (found.start() for found in re.finditer(r"^\{", text, re.MULTILINE))
+    begins = (match.start() for match in re.finditer(r"^\{", text, re.MULTILINE))
     return [decoder.raw_decode(text, begin)[0] for begin in begins]
 
 
@@ -82,7 +82,7 @@ async def test_a_trace_leads_from_the_step_of_an_agent_to_the_put_of_its_blob(
     code, errors = await server.end()
     assert code == 0
     printed = objects(errors)
-    spans = {one["name"]: one for one in printed if "context" in one}
+    spans = {record["name"]: record for record in printed if "context" in record}
     save = spans["tuskpoint.v1.CheckpointService/SaveCheckpoint"]
     assert save["context"]["trace_id"] == f"0x{TRACE}"
     assert save["parent_id"] == f"0x{STEP}"
@@ -95,8 +95,8 @@ async def test_a_trace_leads_from_the_step_of_an_agent_to_the_put_of_its_blob(
     assert put["parent_id"] == flush["context"]["span_id"]
     exemplars = re.findall(r'"trace_id": (\d+)', errors)
     assert int(TRACE, 16) in map(int, exemplars)
-    certified = [one for one in printed if "certified" in one.get("message", "")]
-    assert [one["level"] for one in certified] == ["info"]
+    certified = [record for record in printed if "certified" in record.get("message", "")]
+    assert [record["level"] for record in certified] == ["info"]
 
 
 def test_a_line_of_the_log_in_json_names_its_span(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,12 +94,12 @@ async def everything(
     )
 
 
-def without_place(found: list[checkpoint_pb2.Checkpoint]) -> list[checkpoint_pb2.Checkpoint]:
+def without_place(checkpoints: list[checkpoint_pb2.Checkpoint]) -> list[checkpoint_pb2.Checkpoint]:
     """Clear what certification changes."""
-    for one in found:
-        one.ClearField("location")
-        one.ClearField("durability")
-    return found
+    for checkpoint in checkpoints:
+        checkpoint.ClearField("location")
+        checkpoint.ClearField("durability")
+    return checkpoints
 
 
 def values_here(config: Config) -> int:
@@ -119,13 +119,13 @@ async def test_an_evicted_thread_is_read_as_before(
     for source in (checkpoint_pb2.SOURCE_ANY, checkpoint_pb2.SOURCE_BLOB):
         for number in range(LENGTH):
             load = pb.LoadCheckpointRequest(ref=ref(name(number)), source=source)
-            found = without_place(await collect(checkpoints.LoadCheckpoint(load)))
-            assert found == [thread[number]]
+            loaded = without_place(await collect(checkpoints.LoadCheckpoint(load)))
+            assert loaded == [thread[number]]
     small = pb.GetCheckpointRequest(ref=ref(name(3)))
-    found = without_place([(await checkpoints.GetCheckpoint(small)).checkpoint])
-    assert found == [thread[3]]
-    some = await everything(checkpoints, before=name(6), limit=2, filter_json=b'{"step": 4}')
-    assert some == [thread[4]]
+    loaded = without_place([(await checkpoints.GetCheckpoint(small)).checkpoint])
+    assert loaded == [thread[3]]
+    listed = await everything(checkpoints, before=name(6), limit=2, filter_json=b'{"step": 4}')
+    assert listed == [thread[4]]
 
 
 async def test_entries_need_no_blob(
@@ -135,7 +135,9 @@ async def test_entries_need_no_blob(
 ) -> None:
     (config.data_dir / "blobs").rename(config.data_dir / "away")
     listed = await everything(checkpoints, view=checkpoint_pb2.VIEW_ENTRY)
-    assert [one.ref for one in listed] == [one.ref for one in reversed(thread)]
+    assert [checkpoint.ref for checkpoint in listed] == [
+        checkpoint.ref for checkpoint in reversed(thread)
+    ]
     head = await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref("")))
     assert without_place([head.checkpoint]) == [thread[-1]]
 
@@ -153,8 +155,12 @@ async def test_a_copy_of_an_evicted_thread(
     await threads.DeleteThread(thread_service_pb2.DeleteThreadRequest(thread_id="thread"))
     for _ in range(2):
         copied = await everything(checkpoints, thread_id="copy")
-        assert [one.state for one in reversed(copied)] == [one.state for one in thread]
-        assert [one.writes for one in reversed(copied)] == [one.writes for one in thread]
+        assert [checkpoint.state for checkpoint in reversed(copied)] == [
+            checkpoint.state for checkpoint in thread
+        ]
+        assert [checkpoint.writes for checkpoint in reversed(copied)] == [
+            checkpoint.writes for checkpoint in thread
+        ]
         assert copied[-2].label == "found again"
         await flush_and_evict(admin, len(LARGE))
 
@@ -184,10 +190,10 @@ async def test_an_old_checkpoint_is_gone_on_from(
     await flush_and_evict(admin, len(LARGE))
     for number in (4, 100, 101):
         load = pb.GetCheckpointRequest(ref=ref(name(number)))
-        found = (await checkpoints.GetCheckpoint(load)).checkpoint
-        assert found.state.channels[0].value.data == b"value 4"
+        checkpoint = (await checkpoints.GetCheckpoint(load)).checkpoint
+        assert checkpoint.state.channels[0].value.data == b"value 4"
         if number == 4:
-            assert [one.task_id for one in found.writes] == ["late", "task"]
+            assert [write.task_id for write in checkpoint.writes] == ["late", "task"]
 
 
 async def test_evicted_checkpoints_are_forked_and_rolled_back_to(
@@ -213,9 +219,9 @@ async def test_evicted_checkpoints_are_forked_and_rolled_back_to(
     later = await threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=ref(name(7))))
     assert await state_of(checkpoints, later.ref) == thread[7].state.channels
     history = pb.GetDeltaHistoryRequest(ref=later.ref, channels=["log"])
-    (frame,) = [one async for one in checkpoints.GetDeltaHistory(history)]
+    (frame,) = [frame async for frame in checkpoints.GetDeltaHistory(history)]
     assert frame.history.seed.value.data == b"seed"
-    assert [one.value.data for one in frame.history.writes] == [b"2", b"3", b"4", b"5", b"6"]
+    assert [write.value.data for write in frame.history.writes] == [b"2", b"3", b"4", b"5", b"6"]
 
 
 async def test_evicted_snapshots_are_restored(
@@ -227,7 +233,7 @@ async def test_evicted_snapshots_are_restored(
 ) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         snapshots = SnapshotServiceStub(channel)
-        taken = await snapshots.CreateSnapshot(
+        response = await snapshots.CreateSnapshot(
             snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
         )
         await checkpoints.SaveCheckpoint(step(LENGTH))
@@ -243,7 +249,7 @@ async def test_evicted_snapshots_are_restored(
         ):
             restored = await snapshots.RestoreSnapshot(
                 snapshot_service_pb2.RestoreSnapshotRequest(
-                    snapshot_id=taken.snapshot.snapshot_id, mode=mode
+                    snapshot_id=response.snapshot.snapshot_id, mode=mode
                 )
             )
             [made] = restored.restored
@@ -267,19 +273,19 @@ async def test_a_head_that_was_evicted_is_captured_and_restored(
     await threads.DeleteRuns(thread_service_pb2.DeleteRunsRequest(run_ids=["undone"]))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         snapshots = SnapshotServiceStub(channel)
-        taken = await snapshots.CreateSnapshot(
+        response = await snapshots.CreateSnapshot(
             snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
         )
         await threads.DeleteThread(thread_service_pb2.DeleteThreadRequest(thread_id="thread"))
         restored = await snapshots.RestoreSnapshot(
             snapshot_service_pb2.RestoreSnapshotRequest(
-                snapshot_id=taken.snapshot.snapshot_id,
+                snapshot_id=response.snapshot.snapshot_id,
                 mode=snapshot_service_pb2.RESTORE_MODE_NEW_THREADS,
             )
         )
     assert await state_of(checkpoints, restored.restored[0]) == thread[-1].state.channels
     request = pb.GetDeltaHistoryRequest(ref=restored.restored[0], channels=["log"])
-    (frame,) = [one async for one in checkpoints.GetDeltaHistory(request)]
+    (frame,) = [frame async for frame in checkpoints.GetDeltaHistory(request)]
     assert frame.history.seed.value.data == b"seed"
 
 
@@ -288,8 +294,8 @@ async def state_of(
 ) -> list[value_pb2.Channel]:
     """Return the channels of a checkpoint, with their values."""
     load = pb.LoadCheckpointRequest(ref=made)
-    [found] = await collect(checkpoints.LoadCheckpoint(load))
-    return list(found.state.channels)
+    [checkpoint] = await collect(checkpoints.LoadCheckpoint(load))
+    return list(checkpoint.state.channels)
 
 
 # --- damage --------------------------------------------------------------------------------
@@ -308,10 +314,10 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
     damage: str,
 ) -> None:
     entry = pb.GetCheckpointRequest(ref=ref(name(3)), view=checkpoint_pb2.VIEW_ENTRY)
-    found = (await checkpoints.GetCheckpoint(entry)).checkpoint
-    stored = blob_of(found, config)
+    checkpoint = (await checkpoints.GetCheckpoint(entry)).checkpoint
+    stored = blob_of(checkpoint, config)
     whole, file = stored.read_bytes(), stored.path.read_bytes()
-    cached = config.data_dir / "cache" / found.location.sha256.hex()
+    cached = config.data_dir / "cache" / checkpoint.location.sha256.hex()
     cached.unlink(missing_ok=True)
     bad = {
         "changed": whole[:-1] + bytes([whole[-1] ^ 1]),
@@ -338,10 +344,10 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
             assert reported.reason == "BLOB_NOT_FOUND"
         else:
             assert reported.reason == "BLOB_HASH_MISMATCH"
-            assert reported.metadata["expected"] == found.location.sha256.hex()
+            assert reported.metadata["expected"] == checkpoint.location.sha256.hex()
             assert reported.metadata["actual"] == hashlib.sha256(bad).hexdigest()
         assert not cached.exists()
-    assert (await checkpoints.GetCheckpoint(entry)).checkpoint == found
+    assert (await checkpoints.GetCheckpoint(entry)).checkpoint == checkpoint
 
     stored.path.write_bytes(file)
     again = (await checkpoints.GetCheckpoint(full)).checkpoint
@@ -363,5 +369,5 @@ async def test_a_hot_blob_is_read_from_the_cache(
     (config.data_dir / "blobs").rename(config.data_dir / "away")
     for number in (3, 5):
         again = pb.GetCheckpointRequest(ref=ref(name(number)))
-        found = (await checkpoints.GetCheckpoint(again)).checkpoint
-        assert without_place([found]) == [thread[number]]
+        checkpoint = (await checkpoints.GetCheckpoint(again)).checkpoint
+        assert without_place([checkpoint]) == [thread[number]]

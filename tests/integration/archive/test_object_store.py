@@ -135,7 +135,7 @@ async def test_evicted_values_are_loaded_and_verified_from_the_bucket(
         await flush_and_evict(running.admin, 1 << 20)
         assert content(await running.load(SECOND)) == content(before)
         assert await verdicts(running) == {tpb.VERDICT_PASS}
-        stored = max(server.objects["bucket"].values(), key=lambda one: len(one.data))
+        stored = max(server.objects["bucket"].values(), key=lambda blob: len(blob.data))
         middle = len(stored.data) // 2
         stored.data = stored.data[:middle] + b"?" + stored.data[middle + 1 :]
         error = await error_of(running.checkpoints.LoadCheckpoint(loading))

@@ -152,13 +152,17 @@ async def check_server(stored: Stored, data_dir: Path) -> None:
     ):
         checkpoints, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
         listed = await threads.ListThreads(threads_pb.ListThreadsRequest())
-        assert [one.thread_id for one in listed.threads] == ["thread-0", "thread-1", "thread-2"]
+        assert [thread.thread_id for thread in listed.threads] == [
+            "thread-0",
+            "thread-1",
+            "thread-2",
+        ]
         request = pb.GetCheckpointRequest()
         request.ref.thread_id, request.ref.checkpoint_id = "thread-2", "29"
-        found = await checkpoints.GetCheckpoint(request)
-        [channel_x] = found.checkpoint.state.channels
+        response = await checkpoints.GetCheckpoint(request)
+        [channel_x] = response.checkpoint.state.channels
         assert channel_x.value.data == b"29"
-        assert [one.value.data for one in found.checkpoint.writes] == [b"w"]
+        assert [write.value.data for write in response.checkpoint.writes] == [b"w"]
         new = save_request(durability=2)
         new.checkpoint.ref.thread_id, new.checkpoint.ref.checkpoint_id = "thread-2", "30"
         saved = await checkpoints.SaveCheckpoint(new)
@@ -428,7 +432,7 @@ class Stuck:
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        if self._segment.sha256 in [one.sha256 for one in locations]:
+        if self._segment.sha256 in [location.sha256 for location in locations]:
             self.waits.set()
             await asyncio.Event().wait()
         return await self._inner.get_many(locations)
@@ -467,17 +471,23 @@ async def quilt(*kinds: str) -> tuple[MemoryStore, str, list[BlobLocation]]:
 
 
 async def test_the_catalog_of_a_quilt_is_found() -> None:
-    store, blob_id, found = await quilt("segment", "run", "catalog")
-    for name in (blob_id, f"{blob_id}/{found[2].identifier}", f"{blob_id}:{found[2].identifier}"):
+    store, blob_id, locations = await quilt("segment", "run", "catalog")
+    for name in (
+        blob_id,
+        f"{blob_id}/{locations[2].identifier}",
+        f"{blob_id}:{locations[2].identifier}",
+    ):
         at = await find(store, parse_reference(name), Kind.CATALOG)
-        assert (at.blob_id, at.sha256) == (blob_id, found[2].sha256)
+        assert (at.blob_id, at.sha256) == (blob_id, locations[2].sha256)
     with pytest.raises(Refusal, match="f" * 64):
         await find(store, parse_reference(f"{blob_id}:{'f' * 64}"), Kind.CATALOG)
 
 
 async def test_a_quilt_without_a_catalog_or_with_several_manifests_is_unclear() -> None:
-    store, blob_id, found = await quilt("segment", "manifest", "manifest")
+    store, blob_id, locations = await quilt("segment", "manifest", "manifest")
     with pytest.raises(UnclearReferenceError, match="holds no catalog"):
         await find(store, parse_reference(blob_id), Kind.CATALOG)
-    with pytest.raises(UnclearReferenceError, match=f"{blob_id}/IDENTIFIER: {found[1].identifier}"):
+    with pytest.raises(
+        UnclearReferenceError, match=f"{blob_id}/IDENTIFIER: {locations[1].identifier}"
+    ):
         await find(store, parse_reference(blob_id), Kind.MANIFEST)

@@ -52,8 +52,8 @@ async def start(prefix: Sequence[str], *arguments: object) -> asyncio.subprocess
 async def reported(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
-    found: dict[str, Any] = json.loads(line)
-    return found
+    report: dict[str, Any] = json.loads(line)
+    return report
 
 
 async def end(process: asyncio.subprocess.Process) -> int:
@@ -69,10 +69,10 @@ async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path) -> N
     giver = await start(prefix, "give", tmp_path / "giver", blobs)
     taker = await start(prefix, "take", tmp_path / "taker", blobs)
     try:
-        given = await reported(giver)
+        giver_report = await reported(giver)
         assert taker.stdin is not None
-        taker.stdin.write(json.dumps(given["descriptor"]).encode() + b"\n")
-        taken = await reported(taker)
+        taker.stdin.write(json.dumps(giver_report["descriptor"]).encode() + b"\n")
+        taker_report = await reported(taker)
         assert [await end(taker), await end(giver)] == [0, 0]
     finally:
         for process in (giver, taker):
@@ -80,8 +80,8 @@ async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path) -> N
                 process.kill()
                 await process.communicate()
 
-    assert taken["found"] == given["found"]
-    adoption = taken["adoption"]
+    assert taker_report["found"] == giver_report["found"]
+    adoption = taker_report["adoption"]
     assert adoption.pop("blob_id")
     assert adoption == {
         "adopted_from": f"{THREAD}:{SECOND}",
@@ -91,11 +91,11 @@ async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path) -> N
         "signer": adoption["signer"],
     }
     assert adoption["signer"]
-    stages = [stage.removeprefix("ADOPT_STAGE_") for stage in taken["stages"]]
+    stages = [stage.removeprefix("ADOPT_STAGE_") for stage in taker_report["stages"]]
     assert stages == ["FETCHING", "FETCHED", "VERIFIED", "ADOPTED"]
     journals = [tmp_path / name / "journal.db" for name in ("giver", "taker")]
     assert all(journal.stat().st_size for journal in journals)
     if lacking:
         pytest.skip(f"checked on one network only: {lacking}")
-    networks = {given["network"], taken["network"], os.readlink("/proc/self/ns/net")}
+    networks = {giver_report["network"], taker_report["network"], os.readlink("/proc/self/ns/net")}
     assert len(networks) == 3

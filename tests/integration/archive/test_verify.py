@@ -67,8 +67,8 @@ class Verified:
     def kinds(self) -> dict[str, str]:
         """Verdicts, less their prefix, by checkpoint ID."""
         return {
-            one.ref.checkpoint_id: pb.Verdict.Name(one.verdict).removeprefix("VERDICT_")
-            for one in self.verdicts
+            verdict.ref.checkpoint_id: pb.Verdict.Name(verdict.verdict).removeprefix("VERDICT_")
+            for verdict in self.verdicts
         }
 
 
@@ -77,33 +77,33 @@ async def verified(threads: ThreadServiceAsyncStub) -> Verified:
     *frames, last = [frame async for frame in threads.VerifyThread(request)]
     assert all(frame.HasField("verdict") for frame in frames)
     assert last.HasField("total")
-    found = Verified([frame.verdict for frame in frames], last.total)
-    kinds, total = list(found.kinds.values()), found.total
+    outcome = Verified([frame.verdict for frame in frames], last.total)
+    kinds, total = list(outcome.kinds.values()), outcome.total
     assert [total.passed, total.failed, total.unverified, total.retracted] == [
         kinds.count(kind) for kind in ("PASS", "FAIL", "UNVERIFIED", "RETRACTED")
     ]
     assert total.ok == (total.passed > 0 and not total.failed and not total.chain_detail)
-    return found
+    return outcome
 
 
 async def segment_of(
     threads: ThreadServiceAsyncStub, checkpoint_id: str
 ) -> checkpoint_pb2.BlobLocation:
     entries = (await threads.GetManifest(pb.GetManifestRequest(thread_id=THREAD))).entries
-    [found] = [entry.segment for entry in entries if entry.checkpoint_id == checkpoint_id]
-    return found
+    [segment] = [entry.segment for entry in entries if entry.checkpoint_id == checkpoint_id]
+    return segment
 
 
 @pytest.mark.usefixtures("thread")
 async def test_an_intact_thread_passes(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
-    found = await verified(threads)
-    assert found.total == pb.VerificationTotal(ok=True, passed=LENGTH)
-    assert list(found.kinds) == [name(number) for number in range(LENGTH)]
-    for verdict in found.verdicts:
+    outcome = await verified(threads)
+    assert outcome.total == pb.VerificationTotal(ok=True, passed=LENGTH)
+    assert list(outcome.kinds) == [name(number) for number in range(LENGTH)]
+    for verdict in outcome.verdicts:
         assert verdict.actual_sha256 == verdict.location.sha256 != b""
-    assert found.verdicts[3].location == await segment_of(threads, name(3))
+    assert outcome.verdicts[3].location == await segment_of(threads, name(3))
     await checkpoints.SaveCheckpoint(step(LENGTH))
     assert (await verified(threads)).kinds[name(LENGTH)] == "UNVERIFIED"
 
@@ -115,11 +115,11 @@ async def test_a_damaged_segment_fails_with_both_hashes(
     location = await segment_of(threads, name(2))
     stored = MemberFile.at(blobs, location)
     stored.flip()
-    found = await verified(threads)
-    assert found.kinds[name(2)] == "FAIL"
-    assert found.verdicts[2].location == location
-    assert found.verdicts[2].actual_sha256 == hashlib.sha256(stored.read_bytes()).digest()
-    assert not found.total.ok
+    outcome = await verified(threads)
+    assert outcome.kinds[name(2)] == "FAIL"
+    assert outcome.verdicts[2].location == location
+    assert outcome.verdicts[2].actual_sha256 == hashlib.sha256(stored.read_bytes()).digest()
+    assert not outcome.total.ok
 
 
 @pytest.mark.usefixtures("thread")
@@ -129,10 +129,10 @@ async def test_a_damaged_way_to_the_manifest_is_reported(
     request = admin_service_pb2.GetArchiveStatusRequest()
     catalog = (await admin.GetArchiveStatus(request)).catalog
     MemberFile.at(blobs, catalog).flip()
-    found = await verified(threads)
-    assert catalog.blob_id in found.total.chain_detail
-    assert not found.total.ok
-    assert set(found.kinds.values()) == {"PASS"}
+    outcome = await verified(threads)
+    assert catalog.blob_id in outcome.total.chain_detail
+    assert not outcome.total.ok
+    assert set(outcome.kinds.values()) == {"PASS"}
 
 
 async def test_a_thread_that_is_not_there(

@@ -116,9 +116,9 @@ async def test_saves_certify_on_a_network_that_was_wiped(
 
 
 async def loaded(time: Years, checkpoint_id: str) -> object:
-    found = await time.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
-    assert found is not None
-    return shown(found)
+    checkpoint = await time.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
+    assert checkpoint is not None
+    return shown(checkpoint)
 
 
 async def test_server_reports_when_blobs_expire(tmp_path: Path, emulator: WalrusEmulator) -> None:

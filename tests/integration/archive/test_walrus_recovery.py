@@ -67,8 +67,11 @@ async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, standalon
     async with house(tmp_path, store, standalone=standalone) as home:
         await fill(home)
         source = await newest(home)
-        found = await find(store, parse_reference(source.location.blob_id), Kind.CATALOG)
-        assert (found.sha256, found.blob_id) == (source.location.sha256, source.location.blob_id)
+        location = await find(store, parse_reference(source.location.blob_id), Kind.CATALOG)
+        assert (location.sha256, location.blob_id) == (
+            source.location.sha256,
+            source.location.blob_id,
+        )
         async with recovered_house(tmp_path / "second", home) as second:
             assert await compare(home, second) == 11
             # Nobody knows when the blobs of before end, so all that is needed is stored again.
@@ -102,8 +105,8 @@ async def test_the_blob_id_of_a_stored_manifest_is_enough_for_a_thread(
     async with house(tmp_path, store) as home:
         await fill(home)
         stored = await home.archive.store_manifest(TENANT, await home.manifest("t3"))
-        found = await find(store, parse_reference(stored.blob_id), Kind.MANIFEST)
-        source = await read_source(store, found, Kind.MANIFEST, None, TENANT)
+        location = await find(store, parse_reference(stored.blob_id), Kind.MANIFEST)
+        source = await read_source(store, location, Kind.MANIFEST, None, TENANT)
         recovered = await recover(tmp_path / "second", store, source, home.clock)
         assert (recovered.threads, recovered.checkpoints) == (1, 2)
         async with house(tmp_path / "second", store, home.clock) as second:

@@ -38,8 +38,8 @@ class InThread:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._session, name)
 
-        async def call(*given: Any, **named: Any) -> Any:
-            answer = await asyncio.to_thread(method, *given, **named)
+        async def call(*arguments: Any, **named: Any) -> Any:
+            answer = await asyncio.to_thread(method, *arguments, **named)
             self.threads = self._session.threads
             return answer
 
@@ -61,10 +61,10 @@ class Sessions:
         self._blocking = Client(target)
         self._awaited = AsyncClient(target)
 
-    def __call__(self, **given: Any) -> Any:
+    def __call__(self, **options: Any) -> Any:
         if self._kind == "async":
-            return AsyncApplicationSession(self._awaited, session_id="bot", **given)
-        return InThread(ApplicationSession(self._blocking, session_id="bot", **given))
+            return AsyncApplicationSession(self._awaited, session_id="bot", **options)
+        return InThread(ApplicationSession(self._blocking, session_id="bot", **options))
 
     async def close(self) -> None:
         self._blocking.close()
@@ -90,7 +90,7 @@ async def sessions(target: str, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 async def states(client: AsyncClient, *thread_ids: str) -> list[dict[str, Any]]:
-    return [(await client.load(one)).state for one in thread_ids]
+    return [(await client.load(thread_id)).state for thread_id in thread_ids]
 
 
 # --- labels ------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ async def test_the_checkpoint_of_an_input_is_labelled_with_it(
         await client.save("t", {"n": 2})
         last = await client.save("t", {"n": 3})
         assert await session.input_handled("t", "x" * 255 + "é") == last
-    labels = [one.label async for one in client.list("t")]
+    labels = [record.label async for record in client.list("t")]
     assert labels == ["x" * 255, "", "book a flight", ""]
 
 
@@ -124,7 +124,7 @@ async def test_a_thread_that_is_new_to_the_session_is_labelled_and_captured(
     assert await session.input_handled("nobody", "hello") is None
     assert session.threads == ("t", "nobody")
     snapshot = await session.close()
-    assert [one.thread_id for one in snapshot.members] == ["t"]
+    assert [member.thread_id for member in snapshot.members] == ["t"]
 
 
 async def test_an_agent_that_saves_nothing_itself_gives_its_state(
@@ -151,7 +151,7 @@ async def test_labels_are_switched_off(sessions: Sessions, client: AsyncClient) 
         await client.save("other", {})
         assert await session.input_handled("other", "hello") is None
         assert session.threads == ("t", "other")
-    assert [one.label async for one in client.list("t")] == ["", "", ""]
+    assert [record.label async for record in client.list("t")] == ["", "", ""]
     assert (await client.load("t")).checkpoint_id == saved
     assert await states(client, "t") == [{"n": 2}]
 
@@ -164,9 +164,9 @@ async def test_an_application_starts_with_its_last_state(
 ) -> None:
     async with sessions(threads=["a", "b"], metadata={"version": 3}) as session:
         assert await session.restore_latest() is None
-        captured = [await client.save(one, {"who": one, "n": 1}) for one in "ab"]
+        captured = [await client.save(thread_id, {"who": thread_id, "n": 1}) for thread_id in "ab"]
     snapshot = await client.latest_snapshot(session_id="bot")
-    assert [one.checkpoint_id for one in snapshot.members] == captured
+    assert [member.checkpoint_id for member in snapshot.members] == captured
     assert snapshot.metadata == {"version": 3}
 
     await client.save("a", {"who": "a", "n": 2})
@@ -174,18 +174,18 @@ async def test_an_application_starts_with_its_last_state(
     restored = await later.restore_latest()
     assert restored.snapshot == snapshot
     assert await states(client, "a", "b") == [{"who": "a", "n": 1}, {"who": "b", "n": 1}]
-    heads = {one: (await client.load(one)).checkpoint_id for one in "ab"}
-    assert {name: one.checkpoint_id for name, one in restored.threads.items()} == heads
+    heads = {thread_id: (await client.load(thread_id)).checkpoint_id for thread_id in "ab"}
+    assert {name: thread.checkpoint_id for name, thread in restored.threads.items()} == heads
     assert later.threads == ("a", "b")
     again = await later.close()
-    assert {one.thread_id: one.checkpoint_id for one in again.members} == heads
+    assert {member.thread_id: member.checkpoint_id for member in again.members} == heads
 
 
 async def test_a_session_that_was_killed_continues_from_what_was_acknowledged(
     sessions: Sessions, client: AsyncClient
 ) -> None:
-    for one in "abc":
-        await client.save(one, {"who": one, "n": 1})
+    for thread_id in "abc":
+        await client.save(thread_id, {"who": thread_id, "n": 1})
     await sessions(threads="abc").close()
     killed = sessions()
     assert (await killed.restore_latest()).newer == {}
@@ -195,7 +195,7 @@ async def test_a_session_that_was_killed_continues_from_what_was_acknowledged(
 
     session = sessions(threads="c")
     restored = await session.restore_latest(mode="continue")
-    assert {name: one.checkpoint_id for name, one in restored.newer.items()} == {"a": last}
+    assert {name: record.checkpoint_id for name, record in restored.newer.items()} == {"a": last}
     assert restored.threads["a"] == restored.newer["a"]
     assert session.threads == tuple(restored.threads) == ("a", "b")
     assert await states(client, "a", "b") == [{"who": "a", "n": 3}, {"who": "b", "n": 1}]
@@ -205,7 +205,7 @@ async def test_a_session_that_was_killed_continues_from_what_was_acknowledged(
     # A rollback names what it leaves behind.
     last = await client.save("a", {"who": "a", "n": 4})
     restored = await sessions().restore_latest()
-    assert {name: one.checkpoint_id for name, one in restored.newer.items()} == {"a": last}
+    assert {name: record.checkpoint_id for name, record in restored.newer.items()} == {"a": last}
     assert await states(client, "a") == [{"who": "a", "n": 3}]
 
 
@@ -216,7 +216,7 @@ async def test_unchanged_threads_are_not_rolled_back(
     await sessions(threads=["t"]).close()
     restored = await sessions().restore_latest()
     assert restored.threads["t"].checkpoint_id == saved
-    assert [one.checkpoint_id async for one in client.list("t")] == [saved]
+    assert [record.checkpoint_id async for record in client.list("t")] == [saved]
 
 
 async def test_an_unknown_mode_is_refused_with_all_that_there_are(sessions: Sessions) -> None:
@@ -226,13 +226,13 @@ async def test_an_unknown_mode_is_refused_with_all_that_there_are(sessions: Sess
 
 
 async def test_each_thread_may_become_a_new_one(sessions: Sessions, client: AsyncClient) -> None:
-    for one in "ab":
-        await client.save(one, {"who": one})
+    for thread_id in "ab":
+        await client.save(thread_id, {"who": thread_id})
     await sessions(threads="ab").close()
     await client.delete("a")
     session = sessions(threads=["a"])
     restored = await session.restore_latest(mode="new_threads")
-    new = [restored.threads[one].thread_id for one in "ab"]
+    new = [restored.threads[thread_id].thread_id for thread_id in "ab"]
     assert session.threads == tuple(new)
     assert not set(new) & {"a", "b"}
     assert await states(client, *new) == [{"who": "a"}, {"who": "b"}]
@@ -247,8 +247,8 @@ async def test_a_deleted_thread_is_named_and_the_others_are_restored(
     went_on: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for one in "abc":
-        await client.save(one, {"who": one, "n": 1})
+    for thread_id in "abc":
+        await client.save(thread_id, {"who": thread_id, "n": 1})
     await sessions(threads="abc").close()
     await client.delete("b")
     if went_on:
@@ -260,7 +260,7 @@ async def test_a_deleted_thread_is_named_and_the_others_are_restored(
     assert session.threads == tuple(restored.threads) == ("a", "c")
     later = 2 if went_on and mode == "continue" else 1
     assert await states(client, "a", "c") == [{"who": "a", "n": 1}, {"who": "c", "n": later}]
-    assert [one.thread_id async for one in client.threads()] == ["a", "c"]
+    assert [thread.thread_id async for thread in client.threads()] == ["a", "c"]
 
 
 async def test_only_the_own_session_host_and_directory_are_restored(
@@ -282,7 +282,7 @@ async def test_threads_without_checkpoints_hold_up_no_snapshot(
     assert await sessions().close() is None
     await client.save("t", {"n": 1})
     snapshot = await sessions(threads=["nobody", "t", "nothing"]).close()
-    assert [one.thread_id for one in snapshot.members] == ["t"]
+    assert [member.thread_id for member in snapshot.members] == ["t"]
 
 
 async def test_a_session_is_closed_once(sessions: Sessions, client: AsyncClient) -> None:
@@ -290,7 +290,7 @@ async def test_a_session_is_closed_once(sessions: Sessions, client: AsyncClient)
     async with sessions(threads=["t"]) as session:
         first = await session.close()
     assert await session.close() == first
-    assert [one async for one in client.list_snapshots()] == [first]
+    assert [snapshot async for snapshot in client.list_snapshots()] == [first]
 
 
 async def test_an_exception_goes_on_after_the_snapshot(
@@ -373,9 +373,9 @@ async def test_the_example_goes_on_where_it_stopped_and_from_an_input(
     assert await notes(target, "rest") == ["buy milk", "call Ann", "rest"]
     assert await notes(target, "--from", "buy milk", "buy tea") == ["buy milk", "buy tea"]
     assert await notes(target, "again") == ["buy milk", "call Ann", "rest", "again"]
-    labels = [one.label async for one in client.history("notes")]
+    labels = [checkpoint.label async for checkpoint in client.history("notes")]
     assert labels == ["", "buy milk", "", "call Ann", "", "rest", "", "again"]
-    assert len([one async for one in client.list_snapshots(session_id="notes")]) == 4
+    assert len([snapshot async for snapshot in client.list_snapshots(session_id="notes")]) == 4
 
 
 async def notes(target: str, *arguments: str) -> list[str]:
@@ -430,8 +430,8 @@ def test_a_signal_ends_an_application_with_a_snapshot(tmp_path: Path) -> None:
                 assert ended_by(number, program, server.target) == code
         with Client(server.target) as client:
             snapshots = list(client.list_snapshots())
-            saved = [one.checkpoint_id for one in client.list("t")]
-        assert [one.members[0].checkpoint_id for one in snapshots] == saved
+            saved = [record.checkpoint_id for record in client.list("t")]
+        assert [snapshot.members[0].checkpoint_id for snapshot in snapshots] == saved
         assert len(saved) == 4
 
 

@@ -40,11 +40,11 @@ def event(thread_id: str, step: int, **state: Any) -> dict[str, Any]:
 
 def check_line(history: list[CheckpointRecord], steps: list[int]) -> None:
     """Fail unless these steps are there, once each, each following the one before."""
-    assert [one.metadata for one in history] == [
+    assert [checkpoint.metadata for checkpoint in history] == [
         {"source": "loop", "step": step, "timestamp": step + 0.5} for step in steps
     ]
-    parents = ["", *[one.checkpoint_id for one in history[:-1]]]
-    assert [one.parent_checkpoint_id for one in history] == parents
+    parents = ["", *[checkpoint.checkpoint_id for checkpoint in history[:-1]]]
+    assert [checkpoint.parent_checkpoint_id for checkpoint in history] == parents
 
 
 @pytest.mark.crash
@@ -52,7 +52,9 @@ def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -
     reported: list[tuple[AgentStep, Exception]] = []
     kept = "k" * 2000
     with ServerProcess(tmp_path, settings={}) as server:
-        saver = BackgroundSaver(server.target, on_error=lambda *given: reported.append(given))
+        saver = BackgroundSaver(
+            server.target, on_error=lambda *arguments: reported.append(arguments)
+        )
         saver.start()
         for kill in range(KILLS):
             # Some come before there is a server, and more while it saves.
@@ -66,11 +68,11 @@ def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -
         server.start()
         saver.stop(FLUSH_S)
         with Client(server.target) as client:
-            assert [one.thread_id for one in client.threads()] == list(AGENTS)
+            assert [thread.thread_id for thread in client.threads()] == list(AGENTS)
             for agent in AGENTS:
                 history = list(client.history(agent, full=True))
                 check_line(history, list(range(KILLS * ROUND)))
-                states = [one.state for one in history]
+                states = [checkpoint.state for checkpoint in history]
                 assert states == [{"n": n, "by": agent, "kept": kept} for n in range(KILLS * ROUND)]
         assert server.stop() == 0
     assert reported == []
@@ -94,10 +96,12 @@ async def test_an_async_agent_hands_over_its_steps(target: str) -> None:
                 state["items"].append(step)
                 saver.handle_agent_step({**event("t", step)["payload"], "state": state})
                 await asyncio.sleep(0)
-        history = [one async for one in client.history("t", full=True)]
+        history = [checkpoint async for checkpoint in client.history("t", full=True)]
         assert (await client.thread("t")).agent_id == "planner"
     assert history[0].checkpoint_id == first
-    assert [one.state for one in history[1:]] == [{"items": [*range(n + 1)]} for n in range(10)]
+    assert [checkpoint.state for checkpoint in history[1:]] == [
+        {"items": [*range(n + 1)]} for n in range(10)
+    ]
     assert history[1].parent_checkpoint_id == first
 
 
@@ -105,7 +109,9 @@ async def test_refused_steps_are_reported_and_the_rest_is_saved(target: str) -> 
     reported: list[tuple[AgentStep, Exception]] = []
 
     def work() -> list[CheckpointRecord]:
-        with BackgroundSaver(target, on_error=lambda *given: reported.append(given)) as saver:
+        with BackgroundSaver(
+            target, on_error=lambda *arguments: reported.append(arguments)
+        ) as saver:
             saver.handle_agent_step(event("x" * 513, 0))
             saver.handle_agent_step(event("t", 0))
             saver.handle_agent_step({**event("t", 1)["payload"], "summary": "s" * 1025})
@@ -124,7 +130,9 @@ async def test_a_deleted_thread_stays_deleted_until_it_is_forgotten(target: str)
     def work() -> list[CheckpointRecord]:
         with (
             Client(target) as client,
-            BackgroundSaver(target, on_error=lambda *given: reported.append(given)) as saver,
+            BackgroundSaver(
+                target, on_error=lambda *arguments: reported.append(arguments)
+            ) as saver,
         ):
             saver.handle_agent_step(event("t", 0))
             saver.flush()

@@ -73,28 +73,30 @@ async def test_records_carry_the_agent_of_their_thread(client: AsyncClient) -> N
     await client.save("nobody", {"n": 1})
     fork = await client.fork("t")
     await client.flush()
-    listed = {one.thread_id: one.agent_id async for one in client.list()}
+    listed = {record.thread_id: record.agent_id async for record in client.list()}
     assert listed == {"t": "planner", fork.new_thread_id: "planner", "nobody": ""}
     for view in ("entry", "full", "json"):
         assert (await client.load("t", view=view)).agent_id == "planner"
         assert (await client.load("t", source="blob", view=view)).agent_id == "planner"
     await client.save("t", {"n": 2}, agent_id="writer")
-    assert [one.agent_id async for one in client.history("t")] == ["writer", "writer"]
+    assert [checkpoint.agent_id async for checkpoint in client.history("t")] == ["writer", "writer"]
 
 
 async def test_each_save_follows_the_last(client: AsyncClient) -> None:
     ids = [await client.save("t", {"step": n, "same": "x" * 100}) for n in range(5)]
     assert ids == sorted(ids)
-    assert [one.checkpoint_id async for one in client.list("t")] == ids[::-1]
-    history = [one async for one in client.history("t", full=True)]
-    assert [one.checkpoint_id for one in history] == ids
-    assert [one.parent_checkpoint_id for one in history] == ["", *ids[:-1]]
-    assert [one.state for one in history] == [{"step": n, "same": "x" * 100} for n in range(5)]
-    assert [one.channels["step"].version for one in history] == [1, 2, 3, 4, 5]
-    assert {one.channels["same"].version for one in history} == {1}
-    entries = [one async for one in client.history("t")]
-    assert [one.checkpoint_id for one in entries] == ids
-    assert all(one.channels == {} for one in entries)
+    assert [record.checkpoint_id async for record in client.list("t")] == ids[::-1]
+    history = [checkpoint async for checkpoint in client.history("t", full=True)]
+    assert [checkpoint.checkpoint_id for checkpoint in history] == ids
+    assert [checkpoint.parent_checkpoint_id for checkpoint in history] == ["", *ids[:-1]]
+    assert [checkpoint.state for checkpoint in history] == [
+        {"step": n, "same": "x" * 100} for n in range(5)
+    ]
+    assert [checkpoint.channels["step"].version for checkpoint in history] == [1, 2, 3, 4, 5]
+    assert {checkpoint.channels["same"].version for checkpoint in history} == {1}
+    entries = [checkpoint async for checkpoint in client.history("t")]
+    assert [entry.checkpoint_id for entry in entries] == ids
+    assert all(entry.channels == {} for entry in entries)
 
 
 async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) -> None:
@@ -106,12 +108,12 @@ async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) 
         saved = await asyncio.gather(*saves)
         # A client that knows the thread from before goes on without a conflict as well.
         last = await clients[0].save("t", {"n": many, "same": 0})
-        history = [one async for one in clients[0].list("t", view="full")][::-1]
-    ids = [one.checkpoint_id for one in history]
+        history = [record async for record in clients[0].list("t", view="full")][::-1]
+    ids = [checkpoint.checkpoint_id for checkpoint in history]
     assert sorted([*saved, last]) == ids
-    assert [one.parent_checkpoint_id for one in history] == ["", *ids[:-1]]
-    assert [one.channels["n"].version for one in history] == list(range(1, many + 2))
-    assert {one.channels["same"].version for one in history} == {1}
+    assert [checkpoint.parent_checkpoint_id for checkpoint in history] == ["", *ids[:-1]]
+    assert [checkpoint.channels["n"].version for checkpoint in history] == list(range(1, many + 2))
+    assert {checkpoint.channels["same"].version for checkpoint in history} == {1}
 
 
 async def test_a_certified_save_names_its_location_and_loads_from_it(
@@ -124,7 +126,7 @@ async def test_a_certified_save_names_its_location_and_loads_from_it(
     assert record.location is not None
     assert len(record.location.sha256) == 64
     assert record.location.size > 0
-    (entry,) = [one async for one in client.manifest("t")]
+    (entry,) = [record async for record in client.manifest("t")]
     assert (entry.checkpoint_id, entry.segment) == (saved, record.location)
     assert await client.store_manifest("t") is not None
     later = await client.save("t", {"a": 3})
@@ -145,21 +147,24 @@ async def test_threads_are_copied_listed_labelled_and_pruned(client: AsyncClient
     with pytest.raises(NotFound):
         await client.copy("nothing", "c")
     assert await client.label("b", "final") == ids[2]
-    assert [one.thread_id async for one in client.threads()] == ["a", "b"]
-    assert [one.thread_id async for one in client.threads(label="final")] == ["b"]
-    latest = [one async for one in client.threads(latest_first=True)]
-    assert [one.thread_id for one in latest] == ["b", "a"]
+    assert [thread.thread_id async for thread in client.threads()] == ["a", "b"]
+    assert [thread.thread_id async for thread in client.threads(label="final")] == ["b"]
+    latest = [thread async for thread in client.threads(latest_first=True)]
+    assert [thread.thread_id for thread in latest] == ["b", "a"]
     changed = latest[0].updated
-    assert [one.thread_id async for one in client.threads(changed_after=changed)] == ["b"]
-    assert [one.thread_id async for one in client.threads(changed_before=changed)] == ["a"]
-    assert [one.label async for one in client.list("b", label="final")] == ["final"]
-    found = [one async for one in client.list(metadata={"run_id": "r1"}, full=True)]
-    assert sorted((one.thread_id, one.state["n"]) for one in found) == [("a", 1), ("b", 1)]
+    assert [thread.thread_id async for thread in client.threads(changed_after=changed)] == ["b"]
+    assert [thread.thread_id async for thread in client.threads(changed_before=changed)] == ["a"]
+    assert [record.label async for record in client.list("b", label="final")] == ["final"]
+    records = [record async for record in client.list(metadata={"run_id": "r1"}, full=True)]
+    assert sorted((record.thread_id, record.state["n"]) for record in records) == [
+        ("a", 1),
+        ("b", 1),
+    ]
     assert await client.delete_runs(["r0"]) == 2
     assert await client.prune("b") == 1
-    assert [one.checkpoint_id async for one in client.list("b")] == [ids[2]]
+    assert [record.checkpoint_id async for record in client.list("b")] == [ids[2]]
     assert await client.prune(["a", "b", "nothing"], keep="nothing") == 3
-    assert [one async for one in client.list()] == []
+    assert [record async for record in client.list()] == []
 
 
 async def test_the_blocking_client_does_the_same(target: str) -> None:
@@ -168,17 +173,22 @@ async def test_the_blocking_client_does_the_same(target: str) -> None:
         second = client.save("t", {"a": 2})
         assert client.load("t").state == {"a": 2}
         assert client.load("t", first).state == {"a": 1}
-        assert [one.checkpoint_id for one in client.list("t")] == [second, first]
-        assert [one.state for one in client.history("t", full=True)] == [{"a": 1}, {"a": 2}]
-        assert [one.checkpoint_id for one in client.list("t", before=second, limit=5)] == [first]
+        assert [record.checkpoint_id for record in client.list("t")] == [second, first]
+        assert [checkpoint.state for checkpoint in client.history("t", full=True)] == [
+            {"a": 1},
+            {"a": 2},
+        ]
+        assert [record.checkpoint_id for record in client.list("t", before=second, limit=5)] == [
+            first
+        ]
         assert list(client.list("t", limit=0)) == []
         assert client.label("t", "x", checkpoint_id=first) == first
         assert client.thread("t").checkpoint_count == 2
-        assert [one.thread_id for one in client.threads(state="idle")] == ["t"]
+        assert [thread.thread_id for thread in client.threads(state="idle")] == ["t"]
         assert client.copy("t", "u") == 2
         assert client.store_manifest("t") is None
         assert client.flush() == 4
-        assert [one.checkpoint_id for one in client.manifest("t")] == [first, second]
+        assert [record.checkpoint_id for record in client.manifest("t")] == [first, second]
         stored = client.store_manifest("t")
         assert stored is not None
         assert client.store_manifest("t") == stored
@@ -201,8 +211,10 @@ async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
         client = AsyncClient(target)
         first = await client.save("t", {"a": 1})
     saving = asyncio.create_task(client.save("t", {"a": 2}))
-    loading = asyncio.create_task(blocking(target, lambda one: one.load("t", first)))
+    loading = asyncio.create_task(
+        blocking(target, lambda blocking_client: blocking_client.load("t", first))
+    )
     async with serve.running(config.model_copy(update={"listen": target})), client:
         second = await saving
         assert (await loading).state == {"a": 1}
-        assert [one.checkpoint_id async for one in client.list("t")] == [second, first]
+        assert [record.checkpoint_id async for record in client.list("t")] == [second, first]

@@ -43,15 +43,21 @@ async def test_a_watch_from_now_skips_what_was_and_has_a_cursor_at_once(face: Fa
 async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
     ids = await save_some(face, 4)
     inner = await face.call("save", "t", {"sub": 1}, checkpoint_ns="a", checkpoint_id=ids[1])
-    found = await face.take("replay", 99, "t")
-    assert [(one.checkpoint_id, one.checkpoint_ns) for one in found] == [
+    records = await face.take("replay", 99, "t")
+    assert [(record.checkpoint_id, record.checkpoint_ns) for record in records] == [
         (ids[0], ""),
         (ids[1], ""),
         (inner, "a"),
         (ids[2], ""),
         (ids[3], ""),
     ]
-    assert [one.state for one in found] == [{"n": 0}, {"n": 1}, {"sub": 1}, {"n": 2}, {"n": 3}]
+    assert [record.state for record in records] == [
+        {"n": 0},
+        {"n": 1},
+        {"sub": 1},
+        {"n": 2},
+        {"n": 3},
+    ]
     part = await face.take(
         "replay",
         99,
@@ -61,7 +67,7 @@ async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
         to_checkpoint_id=ids[2],
         view="entry",
     )
-    assert [(one.checkpoint_id, one.state) for one in part] == [(ids[1], {}), (ids[2], {})]
+    assert [(record.checkpoint_id, record.state) for record in part] == [(ids[1], {}), (ids[2], {})]
     with pytest.raises(NotFound):
         await face.take("replay", 9, "nobody")
     assert await face.take("history", 9, "nobody") == []
@@ -70,8 +76,8 @@ async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
 async def test_a_watch_reports_past_and_new_events(face: Face) -> None:
     first, second = await save_some(face, 2)
     events = await face.take("watch", 2, "t")
-    assert [one.checkpoint.checkpoint_id for one in events] == [first, second]
-    assert [one.checkpoint.state for one in events] == [{"n": 0}, {"n": 1}]
+    assert [event.checkpoint.checkpoint_id for event in events] == [first, second]
+    assert [event.checkpoint.state for event in events] == [{"n": 0}, {"n": 1}]
     watching = asyncio.ensure_future(face.take("watch", 2, "t", cursor=events[0].cursor))
     await face.call("set_label", "t", "good")
     again, labelled = await asyncio.wait_for(watching, WAIT_SECONDS)
@@ -81,14 +87,14 @@ async def test_a_watch_reports_past_and_new_events(face: Face) -> None:
     await face.call("delete", "t")
     (deleted,) = await asyncio.wait_for(watching, WAIT_SECONDS)
     assert (deleted.kind, deleted.deleted_checkpoints) == ("thread_deleted", 2)
-    assert [one.seq for one in (*events, labelled, deleted)] == [1, 2, 3, 4]
+    assert [event.seq for event in (*events, labelled, deleted)] == [1, 2, 3, 4]
 
 
 async def test_a_watch_of_some_kinds_leaves_the_others_out(face: Face) -> None:
     await save_some(face, 2)
     await face.call("set_label", "t", "good")
-    (found,) = await face.take("watch", 1, "t", kinds=["label_set"], view="entry")
-    assert (found.kind, found.checkpoint.label, found.seq) == ("label_set", "good", 3)
+    (event,) = await face.take("watch", 1, "t", kinds=["label_set"], view="entry")
+    assert (event.kind, event.checkpoint.label, event.seq) == ("label_set", "good", 3)
 
 
 async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
@@ -100,8 +106,8 @@ async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
         face.take("watch", 1, "t", cursor=progress.cursor, kinds=kinds)
     )
     await save_some(face, 1, first=1)
-    (found,) = await asyncio.wait_for(watching, WAIT_SECONDS)
-    assert found.checkpoint.state == {"n": 1}
+    (event,) = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert event.checkpoint.state == {"n": 1}
     with pytest.raises(InvalidRequest, match="at least 1 second"):
         await face.take("watch", 1, "t", progress_s=0.5)
 
@@ -125,8 +131,8 @@ async def test_a_cursor_of_another_journal_names_where_to_begin(
         with pytest.raises(CursorCompacted) as caught:
             await there.take("watch", 1, "t", cursor=event.cursor)
         assert caught.value.oldest_cursor
-        (found,) = await there.take("watch", 1, "t", cursor=caught.value.oldest_cursor)
-        assert found.checkpoint.checkpoint_id == first
+        (oldest,) = await there.take("watch", 1, "t", cursor=caught.value.oldest_cursor)
+        assert oldest.checkpoint.checkpoint_id == first
         await there.aclose()
 
 
@@ -156,10 +162,13 @@ async def test_watches_survive_servers_without_gap_or_duplicate(process: ServerP
             await asyncio.to_thread(writer.delete, "t")
             both = await asyncio.wait_for(watching, WAIT_SECONDS)
     for events in both:
-        changes = [one.seq for one in events if one.kind != "certified"]
+        changes = [event.seq for event in events if event.kind != "certified"]
         assert changes == list(range(1, len(changes) + 1))
-        reported = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
-        assert [one.checkpoint_id for one in reported if one is not None] == [first, *saved]
+        reported = [event.checkpoint for event in events if event.kind == "checkpoint_saved"]
+        assert [record.checkpoint_id for record in reported if record is not None] == [
+            first,
+            *saved,
+        ]
         assert events[-1].deleted_checkpoints == len(saved) + 1
 
 
@@ -199,9 +208,9 @@ def test_a_replay_survives_a_killed_server(process: ServerProcess) -> None:
             client.save("t", {"n": n, "text": os.urandom(256 * 1024).hex()}) for n in range(100)
         ]
         replay = client.replay("t")
-        found = [next(replay)]
+        records = [next(replay)]
         process.kill()
         process.start()
-        found += replay
-    assert [one.checkpoint_id for one in found] == saved
-    assert [one.state["n"] for one in found] == list(range(100))
+        records += replay
+    assert [record.checkpoint_id for record in records] == saved
+    assert [record.state["n"] for record in records] == list(range(100))

@@ -50,8 +50,8 @@ async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[
 def tamper(folder: Path) -> int:
     """Change a bit of everything that is stored in a blob directory; return how many there are."""
     stored = stored_members(folder)
-    for one in stored:
-        one.flip()
+    for file in stored:
+        file.flip()
     return len(stored)
 
 
@@ -108,12 +108,13 @@ async def test_a_lineage_leads_both_ways(face: Face) -> None:
     await face.call("fork", "t", root, new_thread_id="f")
     await face.call("fork", "f", root, new_thread_id="g")
     tree = await face.call("lineage", "f")
-    assert [(one.kind, one.origin, one.result) for one in tree.ancestors] == [
+    assert [(ancestor.kind, ancestor.origin, ancestor.result) for ancestor in tree.ancestors] == [
         ("fork", Reference("t", "", root), Reference("f", "", root))
     ]
-    assert [(one.origin.thread_id, one.result.thread_id) for one in tree.descendants] == [
-        ("f", "g")
-    ]
+    assert [
+        (descendant.origin.thread_id, descendant.result.thread_id)
+        for descendant in tree.descendants
+    ] == [("f", "g")]
     assert not tree.truncated
     with pytest.raises(NotFound):
         await face.call("lineage", "nobody")
@@ -151,7 +152,7 @@ async def test_a_state_of_any_encoding_is_read_as_json(face: Face) -> None:
     loaded = await face.call("load", "t", view="json")
     text = "x" * (3 << 20)
     assert loaded.state == {"c": {"a": [1, 2, None], "b": True}, "large": text, "more": text}
-    assert [(one.channel, one.value) for one in loaded.writes] == [
+    assert [(write.channel, write.value) for write in loaded.writes] == [
         ("__interrupt__", {"a": [1, 2, None], "b": True})
     ]
     (listed,) = await face.take("list", 9, "t", view="json")
@@ -188,7 +189,7 @@ async def test_a_handoff_is_adopted_by_another_server(
         assert loaded.state == {"plan": ["read", "write"]}
         assert loaded.location.blob_id == adopted.blob_id
         assert loaded.lineage.adopted_from == descriptor.source
-        assert list(dict.fromkeys(one.stage for one in reported)) == [
+        assert list(dict.fromkeys(progress.stage for progress in reported)) == [
             "fetching",
             "fetched",
             "verified",
@@ -232,8 +233,10 @@ async def test_a_verification_proves_the_stored_bytes(face: Face, config: Config
     reported: list[CheckpointVerdict] = []
     proven = await face.call("verify", "t", reported.append)
     assert (proven.ok, proven.passed, proven.failed, proven.unverified) == (True, 3, 0, 0)
-    assert [one.verdict for one in reported] == ["pass"] * 3
-    assert all(one.location.sha256 == one.actual_sha256 for one in reported if one.location)
+    assert [verdict.verdict for verdict in reported] == ["pass"] * 3
+    assert all(
+        verdict.location.sha256 == verdict.actual_sha256 for verdict in reported if verdict.location
+    )
     assert config.blob_dir is not None
     assert tamper(config.blob_dir) > 0
     damaged = await face.call("verify", "t")
@@ -249,5 +252,5 @@ async def test_a_replay_from_the_blob_store_needs_certified_checkpoints(face: Fa
     with pytest.raises(PreconditionFailed):
         await face.take("replay", 9, "t", source="blob")
     await face.call("flush")
-    (found,) = await face.take("replay", 9, "t", source="blob")
-    assert (found.checkpoint_id, found.state) == (first, {"n": 1})
+    (record,) = await face.take("replay", 9, "t", source="blob")
+    assert (record.checkpoint_id, record.state) == (first, {"n": 1})

@@ -46,9 +46,9 @@ async def test_a_snapshot_is_restored_into_new_threads(face: Face) -> None:
     made = await face.call("create_snapshot", ["a", "b"])
     await face.call("delete", "a")
     restored = await face.call("restore_snapshot", made.snapshot_id)
-    states = [(await face.call("load", one.thread_id)).state for one in restored]
+    states = [(await face.call("load", head.thread_id)).state for head in restored]
     assert states == [{"name": "a"}, {"name": "b"}]
-    assert not {one.thread_id for one in restored} & {"a", "b"}
+    assert not {head.thread_id for head in restored} & {"a", "b"}
 
 
 async def test_a_snapshot_is_restored_by_rolling_back(face: Face) -> None:
@@ -70,7 +70,7 @@ async def test_a_snapshot_is_restored_by_rolling_back(face: Face) -> None:
     restored = await face.call(
         "restore_snapshot", three.snapshot_id, mode="rollback", skip_deleted=True
     )
-    assert [one.thread_id for one in restored] == ["c"]
+    assert [head.thread_id for head in restored] == ["c"]
 
 
 async def test_a_deleted_snapshot_is_gone_and_restored_threads_stay(face: Face) -> None:

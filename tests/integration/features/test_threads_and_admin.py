@@ -58,7 +58,7 @@ async def test_a_page_token_is_good_for_its_order_and_times_only(
 ) -> None:
     for name in ("a", "b"):
         await checkpoints.SaveCheckpoint(save_request(thread_id=name))
-    asked = [
+    requests = [
         tpb.ListThreadsRequest(),
         tpb.ListThreadsRequest(order=LATEST),
         tpb.ListThreadsRequest(order=LATEST, changed_after=Timestamp()),
@@ -66,20 +66,20 @@ async def test_a_page_token_is_good_for_its_order_and_times_only(
         tpb.ListThreadsRequest(order=LATEST, changed_before=Timestamp()),
         tpb.ListThreadsRequest(order=LATEST, changed_before=Timestamp(seconds=2**32)),
     ]
-    for given in asked:
-        given.page_size = 1
-        token = (await threads.ListThreads(given)).next_page_token
-        if given.HasField("changed_before") and not given.changed_before.seconds:
+    for request in requests:
+        request.page_size = 1
+        token = (await threads.ListThreads(request)).next_page_token
+        if request.HasField("changed_before") and not request.changed_before.seconds:
             assert not token  # nothing changed before 1970
             continue
-        for one in asked:
-            one.page_token = token
-            if one is given:
-                assert len((await threads.ListThreads(one)).threads) == 1
+        for other in requests:
+            other.page_token = token
+            if other is request:
+                assert len((await threads.ListThreads(other)).threads) == 1
             else:
-                answer = await refused(threads.ListThreads(one))
+                answer = await refused(threads.ListThreads(other))
                 assert answer.reason == "PAGE_TOKEN_INVALID"
-            one.page_token = ""
+            other.page_token = ""
 
 
 async def test_a_page_token_is_good_for_its_listing_only(
@@ -166,8 +166,8 @@ async def test_a_manifest_is_stored_when_that_is_asked_for(
             stored.manifest.identifier,
         )
     )
-    found = decode_manifest(data, stored.manifest.blob_id)
-    assert [name for _, name in found.entries] == [FIRST]
+    manifest = decode_manifest(data, stored.manifest.blob_id)
+    assert [name for _, name in manifest.entries] == [FIRST]
     answer = await refused(
         threads.GetManifest(tpb.GetManifestRequest(thread_id="thread", store=True, page_token="x"))
     )

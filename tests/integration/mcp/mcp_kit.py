@@ -27,7 +27,7 @@ class Caller:
 
     def __init__(self, client: Client, tools: list[Tool]) -> None:
         self.client = client
-        self.tools = {one.name: one for one in tools}
+        self.tools = {tool.name: tool for tool in tools}
 
     async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Return the structured content of a result."""
@@ -65,14 +65,14 @@ async def calling(server: Transport | str, mode: str = "auto") -> AsyncIterator[
 
 def over_stdio(target: str, *options: str, **env: str) -> Transport:
     """Return how the client starts a server of its own."""
-    given = environment(target, **env)
+    variables = environment(target, **env)
     args = [*PROGRAM, *options]
-    return stdio_client(StdioServerParameters(command=sys.executable, args=args, env=given))
+    return stdio_client(StdioServerParameters(command=sys.executable, args=args, env=variables))
 
 
-def environment(target: str, **others: str) -> dict[str, str]:
+def environment(target: str, **variables: str) -> dict[str, str]:
     """Return the environment of a server."""
-    return {**own_environment(), "TUSKPOINT_TARGET": target, **others}
+    return {**own_environment(), "TUSKPOINT_TARGET": target, **variables}
 
 
 @contextmanager

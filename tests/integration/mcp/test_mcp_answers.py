@@ -27,13 +27,15 @@ def saver(target: str) -> Iterator[TuskPointSaver]:
         yield made
 
 
-def a_graph(saver: TuskPointSaver, question: Any, *others: Any) -> Any:
+def a_graph(saver: TuskPointSaver, question: Any, *more_questions: Any) -> Any:
     """Return a graph whose nodes ask at once."""
     builder = StateGraph(Draft)
-    asked = dict(zip(("said", "also"), (question, *others), strict=False))
-    for key, one in asked.items():
+    questions = dict(zip(("said", "also"), (question, *more_questions), strict=False))
+    for key, payload in questions.items():
         # The defaults bind what the loop has now.
-        builder.add_node(f"ask_{key}", lambda _, key=key, one=one: {key: interrupt(one)})
+        builder.add_node(
+            f"ask_{key}", lambda _, key=key, payload=payload: {key: interrupt(payload)}
+        )
         builder.add_edge(START, f"ask_{key}")
         builder.add_edge(f"ask_{key}", END)
     return builder.compile(checkpointer=saver)
@@ -48,7 +50,7 @@ async def test_a_question_is_found_and_answered(call: Caller, saver: TuskPointSa
     thread = config["configurable"]["thread_id"]
     graph.invoke({}, config)
     everywhere = await call("thread_waiting")
-    assert thread in [one["thread_id"] for one in everywhere["waiting"]]
+    assert thread in [entry["thread_id"] for entry in everywhere["waiting"]]
     [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]
     [question] = waiting["questions"]
     assert question["question"] == {"question": "publish?"}
@@ -61,10 +63,10 @@ async def test_a_question_is_found_and_answered(call: Caller, saver: TuskPointSa
     )
     assert answered["checkpoint_id"] == waiting["checkpoint_id"]
     everywhere = await call("thread_waiting")
-    assert thread not in [one["thread_id"] for one in everywhere["waiting"]]
+    assert thread not in [entry["thread_id"] for entry in everywhere["waiting"]]
     assert graph.invoke(None, config)["said"] == {"approved": True}
     listed = await call("thread_list")
-    [state] = [one["state"] for one in listed["threads"] if one["thread_id"] == thread]
+    [state] = [entry["state"] for entry in listed["threads"] if entry["thread_id"] == thread]
     assert state == "idle"
 
 
@@ -75,9 +77,9 @@ async def test_one_of_several_questions_has_to_be_named(
     thread = config["configurable"]["thread_id"]
     graph.invoke({}, config)
     [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]
-    ids = {one["question"]: one["interrupt_id"] for one in waiting["questions"]}
+    ids = {question["question"]: question["interrupt_id"] for question in waiting["questions"]}
     said = await call.refused("thread_answer", thread_id=thread, answer_json='"yes"')
-    assert all(one in said for one in ids.values())
+    assert all(interrupt_id in said for interrupt_id in ids.values())
     for question, named in ids.items():
         answer = json.dumps(f"to {question}")
         await call("thread_answer", thread_id=thread, answer_json=answer, interrupt_id=named)
@@ -115,15 +117,15 @@ async def test_long_questions_are_cut_and_threads_come_in_pages(
     for config in configs:
         graph.invoke({}, config)
     threads = sorted(config["configurable"]["thread_id"] for config in configs)
-    found: dict[str, Any] = {}
+    questions_by_thread: dict[str, Any] = {}
     after: str | None = ""
     while after is not None:
         page = await call("thread_waiting", after=after, limit=2, max_chars=2_000)
-        found |= {one["thread_id"]: one["questions"] for one in page["waiting"]}
+        questions_by_thread |= {entry["thread_id"]: entry["questions"] for entry in page["waiting"]}
         after = page["next_after"]
-    assert set(threads) <= set(found)
+    assert set(threads) <= set(questions_by_thread)
     for thread in threads:
-        [question] = found[thread]
+        [question] = questions_by_thread[thread]
         assert question["truncated"]
         assert len(question["question"]) == 2_000
     [whole] = (await call("thread_waiting", thread_id=threads[0]))["waiting"]

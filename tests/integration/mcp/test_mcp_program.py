@@ -63,9 +63,9 @@ async def test_it_starts_before_its_server_and_needs_no_restart(tmp_path: Path) 
 
 
 def test_stdout_has_only_the_protocol_and_the_end_of_stdin_ends_it(target: str) -> None:
-    given = "".join(
-        json.dumps(one) + "\n"
-        for one in (
+    lines = "".join(
+        json.dumps(message) + "\n"
+        for message in (
             HELLO,
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
             {
@@ -79,13 +79,13 @@ def test_stdout_has_only_the_protocol_and_the_end_of_stdin_ends_it(target: str) 
     with program(target) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(given.encode())
+        process.stdin.write(lines.encode())
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.stdin.close()
         assert process.stdout.read() == b""
         assert process.wait(STOP_SECONDS) == 0
-    assert [one["id"] for one in answers] == [1, 2]
+    assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[1]["result"]["isError"]
 
 
@@ -118,8 +118,8 @@ def test_with_json_the_first_line_is_an_object_with_its_url(target: str) -> None
 
 def test_pages_of_other_sites_do_not_get_in(url: str) -> None:
     def status(**headers: str) -> int:
-        given = {**JSON_HEADERS, **headers}
-        return httpx.post(url, json=HELLO, headers=given, trust_env=False).status_code
+        sent_headers = {**JSON_HEADERS, **headers}
+        return httpx.post(url, json=HELLO, headers=sent_headers, trust_env=False).status_code
 
     assert status() == 200
     assert status(Host="rebound.example") == 421
@@ -128,8 +128,8 @@ def test_pages_of_other_sites_do_not_get_in(url: str) -> None:
 
 
 def test_a_taken_port_is_said_on_one_line(target: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         done = run(target, "mcp", "--http", "--listen", address)
     assert done.code == 4
     assert done.out == ""
@@ -186,8 +186,8 @@ async def test_other_machines_need_the_token(target: str, token_file: Path) -> N
     with over_http(target, *options) as (listening, _):
         url = listening.replace("0.0.0.0", "127.0.0.1")
         async with httpx2.AsyncClient(headers=JSON_HEADERS, trust_env=False) as http:
-            for given in ("", f"Bearer {TOKEN}x", TOKEN):
-                refused = await http.post(url, json=HELLO, headers={"Authorization": given})
+            for authorization in ("", f"Bearer {TOKEN}x", TOKEN):
+                refused = await http.post(url, json=HELLO, headers={"Authorization": authorization})
                 assert refused.status_code == 401
                 assert refused.headers["WWW-Authenticate"].startswith("Bearer")
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -94,9 +94,9 @@ async def test_many_results_of_a_search_and_steps_of_a_trail_are_cut(
     thread, words = a_thread(), "walrus " * 150
     for number in range(30):
         client.save(thread, {f"n{number}": words}, summary=words[:1_000])
-    found = await call("checkpoint_search", query="walrus", thread_id=thread, limit=100)
-    assert found["truncated"]
-    assert 10 < len(found["results"]) < 30
+    answer = await call("checkpoint_search", query="walrus", thread_id=thread, limit=100)
+    assert answer["truncated"]
+    assert 10 < len(answer["results"]) < 30
     client.flush()
     trail = await call("verify_trail", thread_id=thread, limit=20)
     assert (trail["verified"], len(trail["steps"]), trail["truncated"]) == (30, 20, True)
@@ -105,27 +105,27 @@ async def test_many_results_of_a_search_and_steps_of_a_trail_are_cut(
 async def test_lists_come_in_pages(call: Caller, client: Client) -> None:
     thread = a_thread()
     saved = [client.save(thread, {"n": n}, summary="x" * 1_000) for n in range(30)]
-    found: list[str] = []
+    checkpoint_ids: list[str] = []
     before: str | None = ""
     while before is not None:
         page = await call("checkpoint_list", thread_id=thread, before=before, limit=25)
         assert page["count"] == len(page["checkpoints"]) < 20  # cut by their length, not by limit
-        found += [one["checkpoint_id"] for one in page["checkpoints"]]
+        checkpoint_ids += [checkpoint["checkpoint_id"] for checkpoint in page["checkpoints"]]
         before = page["next_before"]
-    assert found == saved[::-1]
+    assert checkpoint_ids == saved[::-1]
 
 
 async def test_threads_come_in_pages(call: Caller, client: Client) -> None:
     agent, names = a_thread(), [a_thread() for _ in range(5)]
     for name in names:
         client.save(name, {}, agent_id=agent)
-    found: list[str] = []
+    thread_ids: list[str] = []
     after: str | None = ""
     while after is not None:
         page = await call("thread_list", agent_id=agent, limit=2, after=after)
-        found += [one["thread_id"] for one in page["threads"]]
+        thread_ids += [thread["thread_id"] for thread in page["threads"]]
         after = page["next_after"]
-    assert found == sorted(names)
+    assert thread_ids == sorted(names)
 
 
 async def test_a_long_difference_is_cut(call: Caller, client: Client) -> None:
@@ -144,11 +144,11 @@ async def test_the_history_is_read_on_from_a_cursor(call: Caller, client: Client
     client.set_label(thread, "good")
     client.rollback(thread, first)
     page = await call("thread_history", thread_id=thread, limit=2)
-    assert [one["kind"] for one in page["events"]] == ["checkpoint_saved", "label_set"]
+    assert [event["kind"] for event in page["events"]] == ["checkpoint_saved", "label_set"]
     assert (page["events"][0]["checkpoint_id"], page["events"][0]["summary"]) == (first, "began")
     assert page["more"]
     rest = await call("thread_history", thread_id=thread, cursor=page["cursor"])
-    assert [one["kind"] for one in rest["events"]] == ["checkpoint_saved"]
+    assert [event["kind"] for event in rest["events"]] == ["checkpoint_saved"]
     assert not rest["more"]
     client.save(thread, {"n": 2})
     later = await call("thread_history", thread_id=thread, cursor=rest["cursor"])

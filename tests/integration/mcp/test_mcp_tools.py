@@ -56,7 +56,7 @@ async def test_prompts_for_the_older_server_work(
         resumed = await call("checkpoint_resume", thread_id=thread)
         assert (resumed["checkpoint_id"], resumed["state"]) == (b, {"plan": [], "x": {}})
         listed = await call("checkpoint_list", thread_id=thread)
-        assert [one["checkpoint_id"] for one in listed["checkpoints"]] == [b, a]
+        assert [checkpoint["checkpoint_id"] for checkpoint in listed["checkpoints"]] == [b, a]
         assert listed["checkpoints"][0]["parent_checkpoint_id"] == a
         differs = await call("checkpoint_diff", thread_id=thread, id_a=a, id_b=b)
         assert differs["removed"] == {"plan/0": "a", "n": 1}
@@ -71,32 +71,34 @@ async def test_prompts_for_the_older_server_work(
         back = await call("checkpoint_rollback", thread_id=thread, checkpoint_id=a)
         assert back["restored_from"] == a
         assert (await call("checkpoint_resume", thread_id=thread))["state"] == loaded["state"]
-        given = await call("handoff_checkpoint", thread_id=thread, checkpoint_id=b, to_agent="ed")
-        assert "sealed_key" not in given
-        for form, descriptor in (("text", json.dumps(given)), ("object", given)):
+        handoff = await call("handoff_checkpoint", thread_id=thread, checkpoint_id=b, to_agent="ed")
+        assert "sealed_key" not in handoff
+        for form, descriptor in (("text", json.dumps(handoff)), ("object", handoff)):
             adopted = await call(
                 "adopt_checkpoint", handoff_json=descriptor, new_thread_id=f"{thread}-{form}"
             )
             assert adopted["verified"]
             assert adopted["adopted_from"] == f"{thread}:{b}"
-        found = await call("checkpoint_search", query="plan")
-        assert found["mode"] == "lexical"
-        assert found["results"][0]["thread_id"]
+        answer = await call("checkpoint_search", query="plan")
+        assert answer["mode"] == "lexical"
+        assert answer["results"][0]["thread_id"]
         client.flush()
         trail = await call("verify_trail", thread_id=thread)
         assert (trail["ok"], trail["checkpoint_count"], trail["verified"]) == (True, 3, 3)
-        assert {one["status"] for one in trail["steps"]} == {"PASS"}
+        assert {step["status"] for step in trail["steps"]} == {"PASS"}
         info = await call("tuskpoint_info")
         assert info["transport"] == ("stdio" if transport == "stdio" else "streamable-http")
         assert info["server"]["blob_backend"] == "directory"
-        assert {one["name"] for one in info["tools"]} == set(call.tools)
+        assert {tool["name"] for tool in info["tools"]} == set(call.tools)
 
 
 async def test_the_tools_announce_parameters_schemas_and_what_they_change(call: Caller) -> None:
     for name, parameters in OLDER.items():
         schema = call.tools[name].input_schema
-        assert schema.get("required", []) == [one for one in parameters if "?" not in one]
-        assert {one.rstrip("?") for one in parameters} <= set(schema["properties"])
+        assert schema.get("required", []) == [
+            parameter for parameter in parameters if "?" not in parameter
+        ]
+        assert {parameter.rstrip("?") for parameter in parameters} <= set(schema["properties"])
     beyond = {"thread_list", "thread_waiting", "thread_answer", "thread_history"}
     assert set(call.tools) == set(OLDER) | beyond
     for name, tool in call.tools.items():
@@ -125,9 +127,9 @@ async def test_a_certified_save_names_its_blob(call: Caller) -> None:
     loaded = await call("checkpoint_load", thread_id=thread)
     assert (loaded["blob_id"], loaded["label"]) == (saved["blob_id"], "done")
     assert loaded["metadata"] == {"source": "mcp"}
-    found = await call("checkpoint_search", query="walruses", thread_id=thread)
-    assert [one["checkpoint_id"] for one in found["results"]] == [saved["checkpoint_id"]]
-    assert found["results"][0]["summary"] == "Wrote about walruses."
+    answer = await call("checkpoint_search", query="walruses", thread_id=thread)
+    assert [result["checkpoint_id"] for result in answer["results"]] == [saved["checkpoint_id"]]
+    assert answer["results"][0]["summary"] == "Wrote about walruses."
 
 
 async def test_a_save_with_an_outdated_head_says_what_to_do(call: Caller) -> None:

@@ -136,7 +136,7 @@ def test_what_was_certified_after_a_backup_stays_recoverable(tmp_path: Path) -> 
     with serving(b, blobs) as (_, client):
         assert client.load("t").checkpoint_id == first
         other = client.save("t", {"n": 4}, parent=first, durability="certified")
-        assert [one.checkpoint_id for one in client.history("t")] == [first, other]
+        assert [checkpoint.checkpoint_id for checkpoint in client.history("t")] == [first, other]
         assert client.verify("t").ok
         with pytest.raises(InvalidRequest, match="cursor"):
             next(iter(client.watch("t", cursor=cursor)))
@@ -148,9 +148,12 @@ def test_what_was_certified_after_a_backup_stays_recoverable(tmp_path: Path) -> 
         recovered = run(tmp_path / "log", "recover", *arguments, "--catalog", catalog)
         assert recovered.code == 0, recovered.errors
     with serving(tmp_path / "c", blobs) as (_, client):
-        assert [one.checkpoint_id for one in client.history("t")] == [again]
+        assert [checkpoint.checkpoint_id for checkpoint in client.history("t")] == [again]
     with serving(tmp_path / "d", blobs) as (_, client):
-        assert [one.state for one in client.history("t", full=True)] == [{"n": 1}, {"n": 4}]
+        assert [checkpoint.state for checkpoint in client.history("t", full=True)] == [
+            {"n": 1},
+            {"n": 4},
+        ]
     assert later not in (first, other, again)
 
 

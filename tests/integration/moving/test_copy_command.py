@@ -34,8 +34,8 @@ def save_all(client: Client) -> bytes:
 def check_all(client: Client, cursor: bytes) -> None:
     """Everything is there, and the server goes on."""
     for thread_id, states in STATES.items():
-        found = list(client.history(thread_id, full=True))
-        assert [one.state for one in found] == states
+        history = list(client.history(thread_id, full=True))
+        assert [checkpoint.state for checkpoint in history] == states
         assert len(list(client.list(thread_id, checkpoint_ns=""))) == len(states)
     assert client.load("thread-c", checkpoint_ns="late").state == {"n": 99}
     assert client.latest_snapshot() is not None

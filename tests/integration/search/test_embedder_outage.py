@@ -43,7 +43,7 @@ async def started(settings: Config) -> AsyncIterator[AsyncClient]:
 
 async def existing(client: AsyncClient) -> set[str]:
     """Return the IDs of all checkpoints."""
-    threads = [one.thread_id async for one in client.threads()]
+    threads = [thread.thread_id async for thread in client.threads()]
     return {entry.checkpoint_id for name in threads async for entry in client.history(name)}
 
 
@@ -53,12 +53,12 @@ async def look(client: AsyncClient) -> tuple[str, int]:
     An answer that counts no checkpoint as missing has all that exist. Returns its mode and count.
     """
     alive = await existing(client)
-    found = await client.search_history("note", limit=100)
-    ids = {one.checkpoint_id for one in found}
+    results = await client.search_history("note", limit=100)
+    ids = {result.checkpoint_id for result in results}
     assert ids <= alive
-    if not found.unindexed:
+    if not results.unindexed:
         assert ids == alive
-    return found.mode, found.unindexed
+    return results.mode, results.unindexed
 
 
 async def until(client: AsyncClient, mode: str, missing: int) -> None:
@@ -154,8 +154,8 @@ async def test_vectors_of_callers_are_counted_with_those_that_the_embedder_owes(
         await until_all_are_found(client)
         endpoint.respond = failing
         sent = await client.save("u", {}, summary="note with a vector", vector=[1.0, 2.0])
-        found = await client.search_similar([1.0, 2.0], limit=100)
-        assert (found[0].checkpoint_id, found.unindexed) == (sent, 0)
+        results = await client.search_similar([1.0, 2.0], limit=100)
+        assert (results[0].checkpoint_id, results.unindexed) == (sent, 0)
         await client.save("u", {}, summary="note without")
-        found = await client.search_similar([1.0, 2.0], limit=100)
-        assert (len(found), found.unindexed) == (2, 1)
+        results = await client.search_similar([1.0, 2.0], limit=100)
+        assert (len(results), results.unindexed) == (2, 1)

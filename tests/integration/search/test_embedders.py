@@ -40,18 +40,18 @@ async def test_an_endpoint_that_comes_back_embeds_earlier_saves(
         ):
             bread = await client.save("t", {}, summary="bread")
             await client.save("t", {}, summary="boat")
-            found = await client.search_history("bread")
-            assert (found.mode, found[0].checkpoint_id) == ("lexical", bread)
-            (warning,) = found.warnings
+            results = await client.search_history("bread")
+            assert (results.mode, results[0].checkpoint_id) == ("lexical", bread)
+            (warning,) = results.warnings
             assert warning.kind == "search_fell_back"
             assert endpoint.url not in str(warning)
             (warning,) = (await client.search_similar([1, 2])).warnings
             assert str(warning).startswith("no checkpoint has a vector yet: the embedder")
             endpoint.vectors = vectors
             await has_vectors(client, 2)
-            found = await client.search_history("a loaf")
-            assert (found.mode, found.metric, found.warnings) == ("vector", "cosine", ())
-            assert found[0].checkpoint_id == bread
+            results = await client.search_history("a loaf")
+            assert (results.mode, results.metric, results.warnings) == ("vector", "cosine", ())
+            assert results[0].checkpoint_id == bread
             assert (await client.info()).embedder == "openai:text-embedding-3-small"
 
 
@@ -65,8 +65,8 @@ async def test_the_local_model_finds_by_meaning(config: Config) -> None:
         bread = await client.save("t", {}, summary="The sourdough did not rise.")
         await client.save("t", {}, summary="The ferry left the harbour.")
         await has_vectors(client, 2)
-        found = await client.search_history("Why was the loaf so flat?")
-        assert (found.mode, found[0].checkpoint_id) == ("vector", bread)
+        results = await client.search_history("Why was the loaf so flat?")
+        assert (results.mode, results[0].checkpoint_id) == ("vector", bread)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_an_embedder_that_cannot_be_had_is_reported_at_the_start(
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
-        lambda name, *of: None if name == "fastembed" else find(name, *of),
+        lambda name, *package: None if name == "fastembed" else find(name, *package),
     )
     with pytest.raises(StartError, match="cannot be used") as raised:
         async with serve.running(with_embedder(config, **settings)):

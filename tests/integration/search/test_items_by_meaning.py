@@ -32,8 +32,8 @@ def settings(config: Config, endpoint: Endpoint) -> Config:
     return config.model_copy(update={"embedder": "openai", "embedder_url": endpoint.url})
 
 
-def said(found: FoundItems) -> list[tuple[str, float | None]]:
-    return [(one.key, None if one.score is None else round(one.score, 6)) for one in found]
+def said(items: FoundItems) -> list[tuple[str, float | None]]:
+    return [(item.key, None if item.score is None else round(item.score, 6)) for item in items]
 
 
 async def test_the_nearest_come_first_and_those_without_text_last(settings: Config) -> None:
@@ -47,24 +47,24 @@ async def test_the_nearest_come_first_and_those_without_text_last(settings: Conf
             ]
         )
         await client.save("t", {}, summary="bread")
-        found = await client.search_items(("u",), query="a loaf")
-        assert said(found) == [("bread", 0.8), ("sea", 0.6), ("hidden", None)]
-        assert found.warnings == ()
+        items = await client.search_items(("u",), query="a loaf")
+        assert said(items) == [("bread", 0.8), ("sea", 0.6), ("hidden", None)]
+        assert items.warnings == ()
         paged = [
             await client.search_items(("u",), query="a loaf", limit=1, offset=n) for n in (0, 2)
         ]
         assert [*map(said, paged)] == [[("bread", 0.8)], [("hidden", None)]]
-        some = await client.search_items(("u",), query="a loaf", filter={"n": {"$gt": 0}})
-        assert said(some) == [("bread", 0.8), ("hidden", None)]
+        filtered_items = await client.search_items(("u",), query="a loaf", filter={"n": {"$gt": 0}})
+        assert said(filtered_items) == [("bread", 0.8), ("hidden", None)]
         await client.put_items(
             [ItemChange(FOOD, "bread", {"text": "boat"}), ItemChange(("u",), "sea", None)]
         )
-        found = await client.search_items(("u",), query="a loaf")
-        assert said(found) == [("bread", 0.6), ("hidden", None)]
+        items = await client.search_items(("u",), query="a loaf")
+        assert said(items) == [("bread", 0.6), ("hidden", None)]
         # Checkpoints are found without items, by meaning and by words.
         for mode in ("vector", "lexical"):
             results = await client.search_history("bread", mode=mode, limit=10)
-            assert [one.thread_id for one in results] == ["t"]
+            assert [result.thread_id for result in results] == ["t"]
 
 
 async def test_of_several_paths_the_nearest_counts(settings: Config) -> None:
@@ -88,9 +88,9 @@ async def test_without_an_answer_of_the_embedder_the_last_put_come_first(
         assert said(await client.search_items((), query="a loaf")) == [("bread", 0.8)]
         await client.put_items([ItemChange(FOOD, "boat", {"text": "boat"})])
         vectors, endpoint.vectors = endpoint.vectors, _broken
-        found = await client.search_items((), query="bread")
-        assert said(found) == [("boat", None), ("bread", None)]
-        (warning,) = found.warnings
+        items = await client.search_items((), query="bread")
+        assert said(items) == [("boat", None), ("bread", None)]
+        (warning,) = items.warnings
         assert warning.kind == "search_fell_back"
         assert "the embedder does not answer" in str(warning)
         endpoint.vectors = vectors

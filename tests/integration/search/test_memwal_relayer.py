@@ -261,10 +261,10 @@ async def test_bystanders_of_a_cancelled_session_are_served() -> None:
         it.fault(Operation.CONFIG, FaultKind.HOLD)
         doomed = asyncio.create_task(relayer.recall(SPACE, "step", 5))
         await until(lambda: it.emulator.faults.held == 1)
-        others = [asyncio.create_task(relayer.recall(SPACE, "step", 5)) for _ in range(4)]
+        bystanders = [asyncio.create_task(relayer.recall(SPACE, "step", 5)) for _ in range(4)]
         await asyncio.sleep(0)
         doomed.cancel()
-        assert await asyncio.gather(*others) == [Recollection(())] * 4
+        assert await asyncio.gather(*bystanders) == [Recollection(())] * 4
         with pytest.raises(asyncio.CancelledError):
             await doomed
 

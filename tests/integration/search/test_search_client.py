@@ -31,10 +31,10 @@ async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[
     await made.aclose()
 
 
-async def load(face: Face, found: Any) -> Any:
+async def load(face: Face, result: Any) -> Any:
     """Load what a search found, as it stands."""
     return await face.call(
-        "load", found.thread_id, found.checkpoint_id, checkpoint_ns=found.checkpoint_ns
+        "load", result.thread_id, result.checkpoint_id, checkpoint_ns=result.checkpoint_ns
     )
 
 
@@ -63,8 +63,8 @@ async def test_a_saved_checkpoint_is_found_by_words_and_loads(face: Face) -> Non
 
 async def test_a_checkpoint_without_text_shows_its_summary(face: Face) -> None:
     await face.call("save", "t", {}, summary="Booked the night train.")
-    (found,) = await face.call("search_history", "night train")
-    assert found.content == found.summary == "Booked the night train."
+    (result,) = await face.call("search_history", "night train")
+    assert result.content == result.summary == "Booked the night train."
 
 
 async def test_vectors_find_the_nearest_however_it_was_saved(face: Face) -> None:
@@ -72,12 +72,12 @@ async def test_vectors_find_the_nearest_however_it_was_saved(face: Face) -> None
     await face.call("save", "north", {"big": BIG}, vector=np.array([0, 2]))
     await face.call("save", "nowhere", {"n": 1})
     results = await face.call("search_similar", np.array([0, 1], dtype=np.float32))
-    assert [one.thread_id for one in results] == ["north", "east"]
+    assert [result.thread_id for result in results] == ["north", "east"]
     assert [distance for *_, distance in results] == pytest.approx([0, 1])
     assert (results.mode, results.metric) == ("vector", "cosine")
     assert (await load(face, results[0])).state == {"big": BIG}
     results = await face.call("search_similar", [0, 0], metric="l2", limit=1)
-    assert [(one.thread_id, one.distance) for one in results] == [("east", 1.0)]
+    assert [(result.thread_id, result.distance) for result in results] == [("east", 1.0)]
     with pytest.raises(InvalidRequest, match="2 components"):
         await face.call("search_similar", [1, 2, 3])
 
@@ -93,8 +93,8 @@ async def test_a_search_without_vectors_says_why_it_finds_nothing(face: Face) ->
     assert str(warning) == f"no checkpoint of thread 'words' has a vector: {hint}"
     filtered = await face.call("search_similar", [0, 1], filter_metadata={"outcome": "success"})
     assert (len(filtered), filtered.warnings) == (0, ())
-    found = await face.call("search_similar", [0, 1])
-    assert (len(found), found.warnings) == (1, ())
+    results = await face.call("search_similar", [0, 1])
+    assert (len(results), results.warnings) == (1, ())
 
 
 async def test_scopes_keep_everything_else_out(face: Face) -> None:
@@ -119,8 +119,8 @@ async def test_scopes_keep_everything_else_out(face: Face) -> None:
     ]
     for scope, expected in scopes:
         for name, query in (("search_history", "budget"), ("search_similar", [1, 1])):
-            found = await face.call(name, query, **scope)
-            assert sorted(one.thread_id for one in found) == expected, scope
+            results = await face.call(name, query, **scope)
+            assert sorted(result.thread_id for result in results) == expected, scope
 
 
 async def test_a_thread_may_stay_out_of_sight_from_its_first_save(face: Face) -> None:
@@ -154,8 +154,8 @@ async def test_steps_saved_in_the_background_are_found(face: Face) -> None:
         background.handle_agent_step(
             {"thread_id": "t", "step": 1, "state": {"n": 1}, "summary": "Left.", "vector": [0, 1]}
         )
-    (found,) = await face.call("search_similar", [0, 1])
-    assert (found.summary, found.metadata["step"]) == ("Left.", 1)
+    (result,) = await face.call("search_similar", [0, 1])
+    assert (result.summary, result.metadata["step"]) == ("Left.", 1)
 
 
 # --- the saver ------------------------------------------------------------------------
@@ -200,14 +200,14 @@ async def test_a_graph_continues_from_a_checkpoint_that_was_found(
         graph = writing_graph(saver)
         config: Any = {"configurable": {"thread_id": "t"}}
         await graph.ainvoke({"done": []}, config)
-        (found,) = await ask(saver, kind, "search_history", "the lighthouse keeper", thread_id="t")
-        assert found.content == "interview the lighthouse keeper"
-        loaded = await ask(saver, kind, "get_tuple", found.config)
-        assert loaded.config == found.config
-        assert (await graph.aget_state(found.config)).next == ("write",)
+        (result,) = await ask(saver, kind, "search_history", "the lighthouse keeper", thread_id="t")
+        assert result.content == "interview the lighthouse keeper"
+        loaded = await ask(saver, kind, "get_tuple", result.config)
+        assert loaded.config == result.config
+        assert (await graph.aget_state(result.config)).next == ("write",)
         (near,) = await ask(saver, kind, "search_similar", [0, 1], "t", 1)
-        assert near.ref == found.ref
-        ended = await graph.ainvoke(None, found.config)
+        assert near.ref == result.ref
+        ended = await graph.ainvoke(None, result.config)
         assert ended == {"current_plan": "publish", "done": ["interview"]}
 
 
@@ -217,9 +217,9 @@ async def test_a_graph_gives_its_vector_in_the_config(server: Server, kind: str)
         for thread_id, vector in (("t", [1.0, 0.0]), ("u", [0.0, 1.0])):
             config: Any = {"configurable": {"thread_id": thread_id, "tuskpoint_vector": vector}}
             await graph.ainvoke({"done": []}, config)
-        found = await ask(saver, kind, "search_similar", [0, 1], limit=3)
-        assert {one.thread_id for one in found} == {"u"}
-        assert [one for one in found if "tuskpoint_vector" in one.metadata] == []
+        results = await ask(saver, kind, "search_similar", [0, 1], limit=3)
+        assert {result.thread_id for result in results} == {"u"}
+        assert [result for result in results if "tuskpoint_vector" in result.metadata] == []
 
 
 async def test_a_savers_threads_may_stay_out_of_sight(server: Server, kind: str) -> None:
@@ -241,10 +241,12 @@ async def test_a_question_of_a_graph_and_a_label_are_found(server: Server, kind:
         config: Any = {"configurable": {"thread_id": "t"}}
         await asking.ainvoke({"done": []}, config)
         waiting = (await asking.aget_state(config)).config["configurable"]["checkpoint_id"]
-        (found,) = await ask(saver, kind, "search_history", "walrus story")
-        assert found.checkpoint_id == waiting
-        assert found.content.startswith('asks: {"question":"Shall the walrus story be published?"}')
+        (result,) = await ask(saver, kind, "search_history", "walrus story")
+        assert result.checkpoint_id == waiting
+        assert result.content.startswith(
+            'asks: {"question":"Shall the walrus story be published?"}'
+        )
         await client.set_label("t", "editor asked", checkpoint_id=waiting)
-        (found,) = await ask(saver, kind, "search_history", '"editor asked"')
-        assert found.checkpoint_id == waiting
+        (result,) = await ask(saver, kind, "search_history", '"editor asked"')
+        assert result.checkpoint_id == waiting
         assert (await asking.ainvoke(Command(resume="yes"), config)) == {"done": ["yes"]}

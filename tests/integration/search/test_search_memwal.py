@@ -248,8 +248,8 @@ async def test_forged_memories_lead_nowhere(home: House) -> None:
     answer = await home.search("approve the payment", mode=pb.SEARCH_MODE_MEMWAL)
     assert ids(answer) == [saved]
     assert answer.results[0].distance > 0
-    (found,) = (result.summary for result in answer.results)
-    assert found == "the writer started"
+    (summary,) = (result.summary for result in answer.results)
+    assert summary == "the writer started"
 
 
 async def test_a_relayer_that_hangs_delays_no_save_and_searches_fall_back(home: House) -> None:
@@ -263,13 +263,13 @@ async def test_a_relayer_that_hangs_delays_no_save_and_searches_fall_back(home: 
     assert [warning.kind for warning in answer.warnings] == [
         errors_pb2.WARNING_KIND_SEARCH_FELL_BACK
     ]
-    asked = await refused(
+    refusal = await refused(
         home.searches.SearchCheckpoints(
             pb.SearchCheckpointsRequest(text="writer", mode=pb.SEARCH_MODE_MEMWAL)
         )
     )
-    assert (asked.code, asked.reason) == (grpc.StatusCode.UNAVAILABLE, "SEARCH_UNAVAILABLE")
-    assert "RetryInfo" in asked.kinds
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SEARCH_UNAVAILABLE")
+    assert "RetryInfo" in refusal.kinds
     status = await home.memwal()
     assert not status.healthy
     assert status.last_error
@@ -331,12 +331,12 @@ async def test_wrong_credentials_are_reported_in_one_line_and_saves_go_on(
                 await home.save(number, f"finished step {number}")
             answer = await home.search("step")
             assert (answer.mode, len(answer.results)) == (pb.SEARCH_MODE_LEXICAL, 3)
-            asked = await refused(
+            refusal = await refused(
                 home.searches.SearchCheckpoints(
                     pb.SearchCheckpointsRequest(text="step", mode=pb.SEARCH_MODE_MEMWAL)
                 )
             )
-            assert asked.code == grpc.StatusCode.FAILED_PRECONDITION, "waiting does not help"
+            assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION, "waiting does not help"
             status = await home.status(lambda status: status.last_error and status.waiting == 3)
             assert not status.healthy
     reported = [record for record in caplog.records if record.levelno >= logging.ERROR]

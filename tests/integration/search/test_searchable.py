@@ -53,7 +53,7 @@ async def test_thread_reports_whether_it_is_searchable(server: Server) -> None:
         assert (await client.thread("t")).searchable
         await client.set_searchable("t", False)
         assert not (await client.thread("t")).searchable
-        assert [one.searchable async for one in client.threads()] == [False]
+        assert [thread.searchable async for thread in client.threads()] == [False]
         await client.set_searchable("t", True)
         assert (await client.thread("t")).searchable
 
@@ -64,12 +64,12 @@ async def test_watch_reports_it(server: Server) -> None:
         await client.set_searchable("t", False)
         await client.set_searchable("t", False)
         await client.set_searchable("t", True)
-        found = []
+        events = []
         async for event in client.watch("t", kinds=["searchable_set"]):
-            found.append((event.seq, event.kind, event.checkpoint))
-            if len(found) == 2:
+            events.append((event.seq, event.kind, event.checkpoint))
+            if len(events) == 2:
                 break
-        assert found == [(2, "searchable_set", None), (3, "searchable_set", None)]
+        assert events == [(2, "searchable_set", None), (3, "searchable_set", None)]
 
 
 def test_blocking_client_sets_it_too(config: Config) -> None:
@@ -107,8 +107,8 @@ async def test_save_sets_it_with_the_first_checkpoint(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
     async def unsearchable() -> bool:
-        found = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread"))
-        return found.thread.unsearchable
+        response = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread"))
+        return response.thread.unsearchable
 
     first = await checkpoints.SaveCheckpoint(save_request(searchable=False))
     assert first.seq == 2, "the setting comes first"
@@ -207,8 +207,8 @@ async def test_recovered_server_does_not_find_unsearchable_threads(
         await client.set_searchable("on", True, durability="certified")
         catalog = (await client.status()).catalog
     assert catalog is not None
-    found = await recovered(config, tmp_path / "new", catalog.blob_id)
-    of_users = {name: off for name, off in found.items() if not name.startswith("$")}
+    flags = await recovered(config, tmp_path / "new", catalog.blob_id)
+    of_users = {name: off for name, off in flags.items() if not name.startswith("$")}
     assert of_users == {"off": True, "on": False, "fork": True, "copy": True}
     anew = config.model_copy(
         update={
@@ -224,7 +224,7 @@ async def test_recovered_server_does_not_find_unsearchable_threads(
         assert not (await client.thread("off")).searchable
         await client.delete("off")
         restored = await client.restore_snapshot(snapshot.snapshot_id)
-        kept = [(await client.thread(one.thread_id)).searchable for one in restored]
+        kept = [(await client.thread(head.thread_id)).searchable for head in restored]
         assert kept == [False, True], "what a snapshot captured says it too"
 
 
@@ -298,8 +298,8 @@ async def test_saves_of_a_stream_have_both(
     answers = await exchanged(checkpoints, requests)
     assert len(answers) == 3
     assert vectors(config) == {FIRST: [1.0, 2.0]}
-    found = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="other"))
-    assert found.thread.unsearchable
+    response = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="other"))
+    assert response.thread.unsearchable
 
 
 async def test_limits_are_announced(admin: AdminServiceAsyncStub) -> None:

@@ -26,8 +26,8 @@ async def save_both(client: AsyncClient) -> None:
     await client.save("short", {"current_plan": "look for the puffin"})
 
 
-def kinds(found: object) -> list[str]:
-    return [one.kind for one in found.warnings]  # type: ignore[attr-defined]
+def kinds(results: object) -> list[str]:
+    return [warning.kind for warning in results.warnings]  # type: ignore[attr-defined]
 
 
 async def test_a_miss_warns_where_the_text_in_scope_was_cut(server: Server) -> None:
@@ -58,9 +58,12 @@ async def test_no_search_warns_that_found_what_was_cut_or_as_many_as_it_may(
 ) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await save_both(client)
-        found = await client.search_history("puffin")
-        assert {one.thread_id: one.truncated for one in found} == {"long": True, "short": False}
-        assert kinds(found) == []
+        results = await client.search_history("puffin")
+        assert {result.thread_id: result.truncated for result in results} == {
+            "long": True,
+            "short": False,
+        }
+        assert kinds(results) == []
         assert kinds(await client.search_history("look", 1)) == []
         assert kinds(await client.search_history("look", 2)) == ["text_truncated"]
         await client.set_searchable("long", False)
@@ -85,13 +88,15 @@ async def test_an_identifier_that_is_in_no_indexed_text_warns_in_a_search_by_mea
                 await client.save(f"t{number}", {}, summary=f"note {number}")
             async with asyncio.timeout(60):
                 while True:
-                    found = await client.search_history("PAY-1234", 5)
-                    if found.mode == "vector" and not found.unindexed:
+                    results = await client.search_history("PAY-1234", 5)
+                    if results.mode == "vector" and not results.unindexed:
                         break
                     await asyncio.sleep(0.02)
-            assert len(found) == 5
-            expected = [] if "long" in {one.thread_id for one in found} else ["text_truncated"]
-            assert kinds(found) == expected
+            assert len(results) == 5
+            expected = (
+                [] if "long" in {result.thread_id for result in results} else ["text_truncated"]
+            )
+            assert kinds(results) == expected
             assert kinds(await client.search_history("note", 5)) == []
 
 

@@ -89,9 +89,9 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    found = json.loads((ROOT / "deploy/grafana/tuskpoint.json").read_text("utf-8"))["panels"]
-    assert isinstance(found, list)
-    return found
+    content = json.loads((ROOT / "deploy/grafana/tuskpoint.json").read_text("utf-8"))["panels"]
+    assert isinstance(content, list)
+    return content
 
 
 EXPRESSIONS = [
@@ -107,7 +107,7 @@ def test_names_are_those_that_prometheus_reads(served: Served) -> None:
     assert 'rpc_method="tuskpoint.v1.CheckpointService/SaveCheckpoint"' in served.text
 
 
-@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=[one[0] for one in EXPRESSIONS])
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=[case[0] for case in EXPRESSIONS])
 def test_alerts_and_panels_name_metrics_and_labels_that_exist(
     served: Served, name: str, expression: str
 ) -> None:
@@ -137,8 +137,8 @@ def test_every_alert_is_explained() -> None:
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path, refused_program: RefusedProgram) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         code, line = refused_program("--data-dir", str(tmp_path), "--metrics-listen", address)
     assert code == EXIT_ADDRESS
     assert f"cannot listen on {address}: Address already in use; choose another --metrics" in line

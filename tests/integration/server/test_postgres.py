@@ -108,13 +108,13 @@ async def test_the_event_loop_never_waits_for_the_database(
 async def test_two_servers_serve_one_journal(tmp_path: Path, url: str) -> None:
     blobs = {"blob_dir": tmp_path / "blobs"}
     async with (
-        serving(config_of(url, tmp_path / "first", **blobs)) as one,
-        serving(config_of(url, tmp_path / "second", **blobs)) as other,
+        serving(config_of(url, tmp_path / "first", **blobs)) as first_channel,
+        serving(config_of(url, tmp_path / "second", **blobs)) as second_channel,
     ):
-        saved = await CheckpointServiceStub(one).SaveCheckpoint(save_request())
-        found = await CheckpointServiceStub(other).GetCheckpoint(FIRST_WANTED)
-        assert found.checkpoint.ref == saved.ref
-        again = await CheckpointServiceStub(other).SaveCheckpoint(save_request("b"))
+        saved = await CheckpointServiceStub(first_channel).SaveCheckpoint(save_request())
+        response = await CheckpointServiceStub(second_channel).GetCheckpoint(FIRST_WANTED)
+        assert response.checkpoint.ref == saved.ref
+        again = await CheckpointServiceStub(second_channel).SaveCheckpoint(save_request("b"))
         assert again.seq == saved.seq + 1
 
 
@@ -278,8 +278,8 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
             assert looked_for == [False], "the changes are not there, so they were made again"
             assert (await stub.SaveCheckpoint(save_request(f"{saved}"))).seq == saved + 1
         with psycopg.connect(cluster.dsn) as connection:
-            found = connection.execute("SELECT checkpoint_id FROM checkpoints").fetchall()
-        assert sorted(found) == [(f"{number}",) for number in range(saved + 1)]
+            rows = connection.execute("SELECT checkpoint_id FROM checkpoints").fetchall()
+        assert sorted(rows) == [(f"{number}",) for number in range(saved + 1)]
 
 
 async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(

@@ -94,9 +94,9 @@ def test_a_catalog_and_the_key_file_are_enough_to_recover(
         assert recover(keys, server, blobs, second.data_dir) == 0
         second.start()
         with Client(second.target) as client:
-            found = client.load(f"fork-{SECRET}", checkpoint_id)
-            assert found is not None
-            assert found.state == {SECRET: SECRET * 2000}
+            checkpoint = client.load(f"fork-{SECRET}", checkpoint_id)
+            assert checkpoint is not None
+            assert checkpoint.state == {SECRET: SECRET * 2000}
             assert client.verify(f"thread-{SECRET}").ok
 
 
@@ -158,8 +158,8 @@ def test_a_hand_off_opens_with_its_key_or_for_its_recipient_and_only_so(
         assert client.adopt(closed, "of the same keys").verified
     theirs, identity = make_keys(tmp_path / "their.keys"), tmp_path / "identity"
     assert serve.main(["keys", "identity", str(identity)]) == 0
-    given = settings(theirs, tmp_path / "blobs", TUSKPOINT_IDENTITY=str(identity))
-    with ServerProcess(tmp_path / "two", given) as second:
+    variables = settings(theirs, tmp_path / "blobs", TUSKPOINT_IDENTITY=str(identity))
+    with ServerProcess(tmp_path / "two", variables) as second:
         second.start()
         [public] = run(second.target, "status", "--json").object["recipients"]
         assert f"recipient   {public}\n" in run(second.target, "status").out
@@ -171,9 +171,9 @@ def test_a_hand_off_opens_with_its_key_or_for_its_recipient_and_only_so(
                 client.adopt(closed, "in vain")
             assert client.adopt(with_key.to_json(), "ours").verified
             for thread_id in ("ours", "sealed to us"):
-                found = client.load(thread_id)
-                assert found is not None
-                assert found.state == {SECRET: SECRET * 2000}
+                checkpoint = client.load(thread_id)
+                assert checkpoint is not None
+                assert checkpoint.state == {SECRET: SECRET * 2000}
 
 
 def test_keys_that_cannot_be_used_stop_the_start(
@@ -234,8 +234,8 @@ def test_a_key_provider_that_is_down_delays_certification_only(tmp_path: Path) -
     )
     service.chmod(0o700)
     (tmp_path / "down").touch()
-    given = {**FLUSH_OFTEN, "TUSKPOINT_KEY_COMMAND": str(service)}
-    with ServerProcess(tmp_path / "one", given) as server:
+    variables = {**FLUSH_OFTEN, "TUSKPOINT_KEY_COMMAND": str(service)}
+    with ServerProcess(tmp_path / "one", variables) as server:
         server.start()
         with Client(server.target) as client, Client(server.target, timeout_s=1.0) as impatient:
             client.save("t", {"x": 1})
@@ -264,10 +264,12 @@ HIDDEN = "vibraphone"  # only in values
 @pytest.fixture
 def sealed(tmp_path: Path, keys: Path) -> Iterator[ServerProcess]:
     """A server that seals its journal, too; nothing leaves it."""
-    given = settings(keys, tmp_path / "blobs", TUSKPOINT_SEAL_JOURNAL="1")
-    with ServerProcess(tmp_path / "one", {**given, "TUSKPOINT_JOURNAL_BYTES": "1000000"}) as one:
-        one.start()
-        yield one
+    variables = settings(keys, tmp_path / "blobs", TUSKPOINT_SEAL_JOURNAL="1")
+    with ServerProcess(
+        tmp_path / "one", {**variables, "TUSKPOINT_JOURNAL_BYTES": "1000000"}
+    ) as server:
+        server.start()
+        yield server
 
 
 def hide(client: Client) -> None:
@@ -278,10 +280,10 @@ def hide(client: Client) -> None:
 def test_a_sealed_journal_shows_no_value_and_search_says_so(sealed: ServerProcess) -> None:
     with Client(sealed.target) as client:
         hide(client)
-        found = client.search_history(SECRET)
-        assert [one.thread_id for one in found] == ["t"]
-        assert [one.kind for one in found.warnings] == ["values_sealed"]
-        assert (found[0].content, found[0].truncated) == (f"Tuned the {SECRET}.", True)
+        results = client.search_history(SECRET)
+        assert [result.thread_id for result in results] == ["t"]
+        assert [warning.kind for warning in results.warnings] == ["values_sealed"]
+        assert (results[0].content, results[0].truncated) == (f"Tuned the {SECRET}.", True)
         assert client.search_history(HIDDEN) == []
     files = stored(sealed.data_dir)
     assert sealed.data_dir / "journal.db" in files
@@ -314,9 +316,9 @@ def test_a_sealed_journal_opens_with_its_key_after_a_rotation(
     keys.write_text(keys.read_text("ascii").removesuffix(old), "ascii")
     sealed.start()
     with Client(sealed.target) as client:
-        found = client.load("t")
-        assert found is not None
-        assert found.state == {"plan": HIDDEN, "notes": HIDDEN * 3000}
+        checkpoint = client.load("t")
+        assert checkpoint is not None
+        assert checkpoint.state == {"plan": HIDDEN, "notes": HIDDEN * 3000}
     assert sealed.stop() == 0
     make_keys(tmp_path / "other.keys")
     capsys.readouterr()
@@ -336,16 +338,16 @@ def test_a_journal_becomes_sealed_by_a_recovery(
     with Client(server.target) as client:
         hide(client)
     assert server.stop() == 0
-    given = settings(keys, blobs, TUSKPOINT_SEAL_JOURNAL="1")
-    with ServerProcess(tmp_path / "two", given) as second:
+    variables = settings(keys, blobs, TUSKPOINT_SEAL_JOURNAL="1")
+    with ServerProcess(tmp_path / "two", variables) as second:
         named = ["--catalog", catalog_of(server), "--data-dir", str(second.data_dir)]
         named += ["--blob-dir", str(blobs), "--key-file", str(keys), "--seal-journal"]
         assert serve.main(["recover", *named]) == 0
         second.start()
         with Client(second.target) as client:
-            found = client.load("t")
-            assert found is not None
-            assert found.state["plan"] == HIDDEN
+            checkpoint = client.load("t")
+            assert checkpoint is not None
+            assert checkpoint.state["plan"] == HIDDEN
             assert client.save("t", {"plan": HIDDEN + "!"})
         assert not any(HIDDEN.encode() in path.read_bytes() for path in stored(second.data_dir))
 

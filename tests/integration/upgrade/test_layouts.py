@@ -57,9 +57,9 @@ def older(tmp_path: Path, layout: str, **settings: str) -> ServerProcess:
     """Return a server that did not start yet, over what an older one left."""
     data_dir = tmp_path / "server" / "data"
     data_dir.mkdir(parents=True)
-    given = lay_out(layout, data_dir)
+    variables = lay_out(layout, data_dir)
     blobs = {"TUSKPOINT_BLOB_DIR": str(data_dir / "blobs"), "TUSKPOINT_FLUSH_INTERVAL": "3600"}
-    return ServerProcess(tmp_path / "server", {**given, **blobs, **settings})
+    return ServerProcess(tmp_path / "server", {**variables, **blobs, **settings})
 
 
 def export(server: ServerProcess, tmp_path: Path) -> bytes:
@@ -96,8 +96,8 @@ def check(server: ServerProcess, layout: str) -> None:
     assert facts.get("sealing") == ("3" if layout.endswith("-sealed") else None)
     if layout.endswith("-sealed"):
         for query in SEALED:
-            found = rows_of_server(server.data_dir, query)
-            assert {bytes(one)[:4] for [one] in found if one is not None} <= {b"TPS2"}
+            rows = rows_of_server(server.data_dir, query)
+            assert {bytes(data)[:4] for [data] in rows if data is not None} <= {b"TPS2"}
 
 
 @pytest.mark.crash
@@ -163,17 +163,19 @@ def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path)
             with Client(server.target) as client:
                 client.save("meanwhile", {"value": "of an older format"})
                 stored = rows_of_server(server.data_dir, "SELECT data FROM contents")
-                assert not any(bytes(one).startswith(b"TPS2") for [one] in stored if one)
+                assert not any(bytes(data).startswith(b"TPS2") for [data] in stored if data)
             for statement in TELL_SEALING:
                 watcher.execute(statement)
             older_server.close()
-            told = [one.payload for one in watcher.notifies(timeout=60, stop_after=1)]
+            told = [
+                notification.payload for notification in watcher.notifies(timeout=60, stop_after=1)
+            ]
             assert told == ["3"], server.last_words()
         check(server, "layout-2-sealed")
         with Client(server.target) as client:
-            found = client.load("meanwhile")
-            assert found is not None
-            assert found.state == {"value": "of an older format"}
+            checkpoint = client.load("meanwhile")
+            assert checkpoint is not None
+            assert checkpoint.state == {"value": "of an older format"}
         with psycopg.connect(url) as late, pytest.raises(psycopg.errors.CheckViolation):
             late.execute("UPDATE contents SET data = 'sealed in the former format'::bytea")
 
@@ -203,8 +205,8 @@ def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path, layout: str)
     settings |= {"TUSKPOINT_KEY_FILE": str(keys)} if sealed else {}
     with ServerProcess(recovered.parent, settings) as again:
         again.start()
-        found = set(export(again, tmp_path).splitlines())
+        later_lines = set(export(again, tmp_path).splitlines())
         # What was certified is there, byte for byte; what was saved later never reached a blob.
         lines = {line for line in expected(layout).splitlines() if b'"forked"' in line}
         assert lines
-        assert lines <= found
+        assert lines <= later_lines

@@ -127,10 +127,10 @@ def test_servers_are_replaced_one_after_another_while_agents_save(
         assert unexpected(checker.record) == []
         exported = export(servers[2], tmp_path).splitlines()
         assert set(expected(layout).splitlines()[:-1]) <= set(exported)  # the last line counts
-        saved = [one.label for one in client.history("shared")]
+        saved = [checkpoint.label for checkpoint in client.history("shared")]
         assert saved == [labels.get(number, "") for number in range(SERVERS)]
         client.flush()
-        names = [one.thread_id for one in client.threads()]
+        names = [thread.thread_id for thread in client.threads()]
         assert [name for name in names if not client.verify(name).ok] == []
         check(servers[0], layout)
         with closing(OlderServer(url)) as late, pytest.raises(psycopg.errors.CheckViolation):

@@ -97,14 +97,17 @@ async def all_heard(tenant: Tenant) -> dict[str, str]:
     calls: list[tuple[str, str, Request, Names]] = [
         ("of nobody", methods.ADOPT_HANDOFF.path, adopt, names)
     ]
-    for whose, asked in (("of nobody", replace(NOBODYS, cursor=names.cursor)), ("its own", names)):
-        for path, requests in probes(asked).items():
+    for whose, probe_names in (
+        ("of nobody", replace(NOBODYS, cursor=names.cursor)),
+        ("its own", names),
+    ):
+        for path, requests in probes(probe_names).items():
             if path == methods.PREVIEW_RETENTION.path:
                 requests = requests[:1]  # the other asks for an age of seconds
-            calls += [(whose, path, request, asked) for request in requests]
+            calls += [(whose, path, request, probe_names) for request in requests]
     heard = {}
-    for number, (whose, path, request, asked) in enumerate(calls):
-        answer = _UNSTEADY.sub("", await tenant.heard(path, request, asked))
+    for number, (whose, path, request, probe_names) in enumerate(calls):
+        answer = _UNSTEADY.sub("", await tenant.heard(path, request, probe_names))
         heard[f"{path} {whose} {number}"] = _HEX.sub("<hex>", answer)
     return heard
 
@@ -118,10 +121,10 @@ async def test_answers_and_refusals_are_the_same(tmp_path: Path) -> None:
             token = tokens[str(wire)]
             tenants.append(HttpTenant(channel, target, token, HttpCaller(http, wire, token)))
         try:
-            over_grpc, *others = await asyncio.gather(*map(all_heard, tenants))
+            over_grpc, *over_http = await asyncio.gather(*map(all_heard, tenants))
         finally:
             await asyncio.gather(*(tenant.client.aclose() for tenant in tenants))
-    for way, heard in zip(WIRES, others, strict=True):
+    for way, heard in zip(WIRES, over_http, strict=True):
         assert heard.keys() == over_grpc.keys()
         for what, answer in heard.items():
             assert answer == over_grpc[what], f"{what} over {way}"
@@ -175,13 +178,13 @@ async def test_every_method_refuses_alike(tmp_path: Path) -> None:
         async def compare(token: str | None, path: str, request: Request | bytes) -> ReportedError:
             expected = await outcome(GrpcCaller(channel, token), path, request)
             for wire in WIRES:
-                found = await outcome(HttpCaller(http, wire, token), path, request)
+                actual = await outcome(HttpCaller(http, wire, token), path, request)
                 if request is nothing and wire.codec == "json" and token is not None:
-                    assert isinstance(found, ReportedError)
+                    assert isinstance(actual, ReportedError)
                     assert isinstance(expected, ReportedError)
                     # Each format has a problem of its own.
-                    found = replace(found, message=expected.message, metadata=expected.metadata)
-                assert found == expected, f"{path} over {wire}"
+                    actual = replace(actual, message=expected.message, metadata=expected.metadata)
+                assert actual == expected, f"{path} over {wire}"
             assert isinstance(expected, ReportedError), f"{path} was not refused"
             return expected
 

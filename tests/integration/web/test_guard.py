@@ -88,7 +88,7 @@ async def test_its_own_pages_may_call(http: httpx.AsyncClient, both: Server) -> 
 
 async def test_an_origin_that_is_allowed_may_call_and_read_errors(http: httpx.AsyncClient) -> None:
     for kind in ("content-type", "content-type,connect-protocol-version,authorization"):
-        asked = await http.options(
+        preflight = await http.options(
             CALL,
             headers={
                 "origin": ALLOWED,
@@ -96,11 +96,11 @@ async def test_an_origin_that_is_allowed_may_call_and_read_errors(http: httpx.As
                 "access-control-request-headers": kind,
             },
         )
-        assert asked.status_code == 200
-        assert asked.headers["access-control-allow-origin"] == ALLOWED
-        assert "POST" in asked.headers["access-control-allow-methods"]
-        assert "authorization" in asked.headers["access-control-allow-headers"]
-        assert "access-control-allow-credentials" not in asked.headers, "there are no cookies"
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == ALLOWED
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in preflight.headers, "there are no cookies"
     answer = await call(http, origin=ALLOWED)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == ALLOWED

@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 async def test_the_commands_run(both: Server) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl: there is none on the path")
-    script = "set -euo pipefail\n" + "".join(f"{one}\necho\n" for one in blocks("sh"))
+    script = "set -euo pipefail\n" + "".join(f"{block}\necho\n" for block in blocks("sh"))
     bin_directory = Path(sys.executable).parent
     process = await asyncio.create_subprocess_exec(
         "bash",
@@ -42,12 +42,12 @@ async def test_the_commands_run(both: Server) -> None:
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0
-    decoder, left, found = json.JSONDecoder(), printed.decode().strip(), []
+    decoder, left, answers = json.JSONDecoder(), printed.decode().strip(), []
     while left:
-        one, end = decoder.raw_decode(left)
-        found.append(one)
+        answer, end = decoder.raw_decode(left)
+        answers.append(answer)
         left = left[end:].strip()
-    saved, loaded, listed, replayed, end, by_buf = found
+    saved, loaded, listed, replayed, end, by_buf = answers
     ref = saved["ref"]
     assert ref["threadId"] == "report"
     assert [thread["threadId"] for thread in listed["threads"]] == ["report"]
@@ -65,10 +65,10 @@ async def test_the_error_is_as_shown(both: Server) -> None:
             content=b'{"threadId": "none"}',
             headers={"content-type": "application/json"},
         )
-    found = answer.json()
-    assert reported(from_json(found)).reason == "THREAD_NOT_FOUND"
-    found["details"][0]["value"] = "…"
-    assert found == shown
+    content = answer.json()
+    assert reported(from_json(content)).reason == "THREAD_NOT_FOUND"
+    content["details"][0]["value"] = "…"
+    assert content == shown
 
 
 def test_the_example_is_that_of_the_package() -> None:

@@ -116,8 +116,8 @@ async def test_a_new_certificate_is_shown_and_a_new_client_ca_counts_without_a_r
     replaced = asyncio.Event()
     replace = Tls.replace
 
-    def replace_and_note(one: Tls, *new: Any) -> None:
-        replace(one, *new)
+    def replace_and_note(tls: Tls, *new: Any) -> None:
+        replace(tls, *new)
         replaced.set()
 
     monkeypatch.setattr(Tls, "replace", replace_and_note)

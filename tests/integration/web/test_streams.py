@@ -100,10 +100,12 @@ async def test_readers_that_stand_still_are_ended_once_others_wait_for_memory(
             await asyncio.sleep(0.01)
         frames: list[Any] = await HttpCaller(http, JSON).call(LOAD, [load])
         assert sum(len(frame.chunk.data) for frame in frames) > 8 * MIB
-        ends = await asyncio.gather(*(asyncio.to_thread(read_all, one) for one in slow))
+        ends = await asyncio.gather(
+            *(asyncio.to_thread(read_all, connection) for connection in slow)
+        )
         assert any(b"READER_TOO_SLOW" in end for end in ends)
-        for one in slow:
-            one.close()
+        for connection in slow:
+            connection.close()
         while memory.held_bytes or running:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
 

@@ -47,11 +47,11 @@ def contract() -> dict[str, MethodDescriptor]:
 
     assert v1.__name__ == "tuskpoint.v1"
     services = {path.split("/")[1] for path in POLICY}
-    found = {}
+    methods_by_path = {}
     for name in services:
         for method in Default().FindServiceByName(name).methods:
-            found[f"/{name}/{method.name}"] = method
-    return found
+            methods_by_path[f"/{name}/{method.name}"] = method
+    return methods_by_path
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class GrpcCaller:
         answer_class = message_factory.GetMessageClass(method.output_type)
         streams = (method.client_streaming, method.server_streaming)
         make: Any = getattr(self._channel, "_".join("stream" if s else "unary" for s in streams))
-        sent = [PROTO.encoded(one) for one in requests]
+        sent = [PROTO.encoded(request) for request in requests]
         answer = make(path, None, answer_class.FromString)(
             iter(sent) if method.client_streaming else sent[0],
             metadata=self._metadata,
@@ -170,13 +170,13 @@ class GrpcCaller:
         )
         if not method.server_streaming:
             return [await answer]
-        found = []
-        async for one in answer:
-            found.append(one)
+        answers = []
+        async for message in answer:
+            answers.append(message)
             if path.endswith("/WatchThread"):
                 answer.cancel()
                 break  # it has no end
-        return found
+        return answers
 
 
 class HttpCaller:
@@ -194,12 +194,12 @@ class HttpCaller:
         is_stream = method.client_streaming or method.server_streaming
         if self.wire.protocol == "connect" and not is_stream:
             return [self.wire.decoded(answer_class, await self._unary(path, requests[0]))]
-        found = []
+        answers = []
         async for data in self._stream(path, requests, is_stream=is_stream):
-            found.append(self.wire.decoded(answer_class, data))
+            answers.append(self.wire.decoded(answer_class, data))
             if path.endswith("/WatchThread"):
                 break  # it has no end
-        return found
+        return answers
 
     async def _unary(self, path: str, request: Message | bytes) -> bytes:
         kind = self.wire.kind(streams=False)
@@ -219,7 +219,7 @@ class HttpCaller:
         self, path: str, requests: Sequence[Message | bytes], *, is_stream: bool
     ) -> AsyncIterator[bytes]:
         kind = self.wire.kind(streams=is_stream)
-        content = b"".join(enveloped(self.wire.encoded(one)) for one in requests)
+        content = b"".join(enveloped(self.wire.encoded(request)) for request in requests)
         sent = self.http.stream(
             "POST", path, content=content, headers={"content-type": kind, **self.headers}
         )

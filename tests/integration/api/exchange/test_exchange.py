@@ -92,7 +92,7 @@ async def test_loads_of_one_message_equal_single_loads(
         assert loaded == single
         unary = await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=loaded.ref))
         assert loaded == unary.checkpoint
-    assert [len(one.got.checkpoint.state.channels) for one in answers] == [4, 1, 0, 0, 4]
+    assert [len(answer.got.checkpoint.state.channels) for answer in answers] == [4, 1, 0, 0, 4]
 
 
 async def test_saves_take_effect_in_the_order_of_their_frames(

@@ -130,10 +130,10 @@ async def test_loads_of_one_message_leave_other_streams_their_turn(
     turns: list[int] = []
     batches: list[tuple[int, int]] = []  # loads, and the turns that others had before
 
-    def watched(self: Checkpoints, tenant: str, asked: Any) -> Any:
-        batches.append((len(asked), len(turns)))
+    def watched(self: Checkpoints, tenant: str, loads: Any) -> Any:
+        batches.append((len(loads), len(turns)))
         loop.call_soon(turns.append, 1)
-        return load_inline(self, tenant, asked)
+        return load_inline(self, tenant, loads)
 
     await run(grpc_channel, [save(1)])
     monkeypatch.setattr(Checkpoints, "load_inline", watched)
@@ -311,9 +311,9 @@ async def test_frames_are_measured_as_the_calls_that_they_are(
     for metric in data.resource_metrics[0].scope_metrics[0].metrics:
         if metric.name == "rpc.server.call.duration":
             for point in metric.data.data_points:
-                of = point.attributes
-                method = of["rpc.method"].removeprefix(f"{service}/")
-                counted[method, of["rpc.response.status_code"]] = point.count
+                attributes = point.attributes
+                method = attributes["rpc.method"].removeprefix(f"{service}/")
+                counted[method, attributes["rpc.response.status_code"]] = point.count
         if metric.name == "tuskpoint.server.active_calls":
             assert {point.value for point in metric.data.data_points} == {0}
     assert counted == {

@@ -250,15 +250,15 @@ async def test_a_session_belongs_to_the_credential_that_opened_it(
     async with (
         serve.running(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
-        opened(channel_, metadata=bearer(tokens["writer"])) as one,
-        opened(channel_, metadata=bearer(tokens["stranger"])) as other,
+        opened(channel_, metadata=bearer(tokens["writer"])) as writer,
+        opened(channel_, metadata=bearer(tokens["stranger"])) as stranger,
     ):
-        await one.send(save(1), hello=hello(session, 1))
-        await one.read_to(1)
-        await other.send(save(1), hello=hello(session, 2))
-        await other.read_to(1)
-        await one.send(save(2))
-        assert (await one.read_to(2)).saved.seq == 1
+        await writer.send(save(1), hello=hello(session, 1))
+        await writer.read_to(1)
+        await stranger.send(save(1), hello=hello(session, 2))
+        await stranger.read_to(1)
+        await writer.send(save(2))
+        assert (await writer.read_to(2)).saved.seq == 1
 
 
 async def test_a_revoked_credential_ends_the_stream_after_its_commits(

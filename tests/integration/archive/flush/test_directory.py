@@ -29,7 +29,7 @@ async def test_a_flush_is_one_file_and_the_pointer_names_it(tmp_path: Path) -> N
                 TENANT, draft("a", "", {"x": b"1"}, thread_id=name, writes=(write("c", b"w"),))
             )
         await home.flush()
-        files = [one.blob_id async for one in store.blobs()]
+        files = [file.blob_id async for file in store.blobs()]
         assert [(tmp_path / "catalog").read_text().strip()] == files
         assert await check_certified(home) == 2
     async with house(tmp_path, DirectoryStore(tmp_path / "blobs")) as home:
@@ -66,7 +66,7 @@ async def test_a_thread_beyond_the_bounds_of_a_flush_is_certified_by_several(
                 TENANT, draft(f"{number:03d}", "", {"x": b"%d" % number})
             )
         await home.flush()
-        assert len([one async for one in store.blobs()]) >= 4
+        assert len([file async for file in store.blobs()]) >= 4
         assert await check_certified(home) == 35
 
 
@@ -80,9 +80,9 @@ async def test_waits_share_flushes_and_pass_failures_by(tmp_path: Path) -> None:
             for number in range(20)
         ]
         catalogs = await asyncio.gather(
-            *(home.archive.certify(TENANT, one.key, one.seq) for one in saved)
+            *(home.archive.certify(TENANT, change.key, change.seq) for change in saved)
         )
-        assert len({one.blob_id for one in catalogs}) <= 2
+        assert len({catalog.blob_id for catalog in catalogs}) <= 2
         assert failures == []
 
 
@@ -141,11 +141,13 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
             home.journal.database, int(str(family)), home.clock.now_us, 1 << 30
         )
         assert gone.values > 0
-        for one in await keys_of(home, "t"):
-            found = await home.journal.load(TENANT, one, View.FULL)
-            assert found is not None
-            assert found.state is not None
-            digests = [c.digest for c in found.state.channels if c.value is EVICTED and c.digest]
+        for checkpoint_key in await keys_of(home, "t"):
+            checkpoint = await home.journal.load(TENANT, checkpoint_key, View.FULL)
+            assert checkpoint is not None
+            assert checkpoint.state is not None
+            digests = [
+                c.digest for c in checkpoint.state.channels if c.value is EVICTED and c.digest
+            ]
             places = await home.journal.database.query(
                 partial(
                     segment_refs.of_values, tenant=TENANT, family=int(str(family)), digests=digests

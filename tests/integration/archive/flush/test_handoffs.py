@@ -38,9 +38,9 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         opened = await home.archive.standalone.open(TENANT, fetched, bundle.location, Holder())
         assert opened.key == closure.key
         rows = HandoffRows(home.journal.database)
-        asked = request(TENANT, "", "CreateHandoff")
+        create_request = request(TENANT, "", "CreateHandoff")
         await rows.keep_handoff(
-            asked, key("a"), bundle.location, bundle.parts, b"answer", content_seq=1
+            create_request, key("a"), bundle.location, bundle.parts, b"answer", content_seq=1
         )
         await home.flush()
         manifest = await home.manifest()

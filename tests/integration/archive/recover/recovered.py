@@ -103,12 +103,12 @@ async def compare(before: House, after: House) -> int:
     threads = await before.ask(THREADS)
     there = await after.ask(THREADS)
     # Of a thread that is empty nothing needs to be stored: it is as before it began.
-    begun = {name: of for name, *of in await before.ask(NOTHING)}
-    back = [one for one in there if one[2] and one[0] in begun]
+    begun = {name: state for name, *state in await before.ask(NOTHING)}
+    back = [row for row in there if row[2] and row[0] in begun]
     for name, incarnation, _, through, *_ in back:
         assert (incarnation, through) == (begun[name][0] - 1, begun[name][1])
-    kept = [one for one in there if one not in back]
-    assert [one for one in threads if one in there or one[2] or one[4]] == kept
+    kept = [row for row in there if row not in back]
+    assert [row for row in threads if row in there or row[2] or row[4]] == kept
     rows = await before.ask(CHECKPOINTS)
     assert await after.ask(CHECKPOINTS) == rows
     assert await after.ask(ITEMS) == await before.ask(ITEMS)
@@ -120,22 +120,22 @@ async def compare(before: House, after: House) -> int:
         for key in await keys_of(after, str(thread_id)):
             latest[key.checkpoint_ns] = max(key.checkpoint_id, latest.get(key.checkpoint_ns, ""))
         for key in await keys_of(after, str(thread_id)):
-            found = await after.journal.load(TENANT, key, View.FULL)
+            checkpoint = await after.journal.load(TENANT, key, View.FULL)
             known = await before.journal.load(TENANT, key, View.FULL)
-            assert found is not None
+            assert checkpoint is not None
             assert known is not None
-            assert shown(found) == shown(known)
+            assert shown(checkpoint) == shown(known)
             stored = await after.from_blobs(key)
             assert shown(stored) == shown(known)
-            assert found.entry.certified
+            assert checkpoint.entry.certified
             assert stored.state is not None
-            assert found.state is not None
-            evicted = [one for one in found.state.channels if one.value is EVICTED]
-            wanted = {one.digest for one in evicted if one.digest is not None}
+            assert checkpoint.state is not None
+            evicted = [channel for channel in checkpoint.state.channels if channel.value is EVICTED]
+            wanted = {channel.digest for channel in evicted if channel.digest is not None}
             if latest[key.checkpoint_ns] == key.checkpoint_id:
                 assert not wanted
-                assert all(one.value is not EVICTED for one in found.writes)
-            values = await after.archive.read_values(found.sources, wanted)
+                assert all(write.value is not EVICTED for write in checkpoint.writes)
+            values = await after.archive.read_values(checkpoint.sources, wanted)
             assert values.keys() == wanted
     return len(rows)
 

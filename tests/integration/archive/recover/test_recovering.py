@@ -63,8 +63,8 @@ async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_p
                 (channel("step", b"5"), channel("text", Reference.INHERIT)),
             ),
         )
-        found = await second.journal.load(TENANT, key("0005"), View.FULL)
-        assert data_of(found)["text"] == bytes(range(250)) * 30 + b"4"
+        checkpoint = await second.journal.load(TENANT, key("0005"), View.FULL)
+        assert data_of(checkpoint)["text"] == bytes(range(250)) * 30 + b"4"
         assert await second.flush() == 1
         assert await check_certified(second) == 6
         known = await second.archive.catalog(TENANT)
@@ -195,9 +195,9 @@ async def test_a_server_that_goes_on_beside_a_recovered_one_harms_neither(
         for start in (3, 4):
             await grow(home, 1, start=start)
             await grow(second, 1, start=start)
-        for number, one in enumerate((home, second)):
-            async with recovered_house(tmp_path / f"of-{number}", one) as third:
-                assert await compare(one, third) == 5
+        for number, origin in enumerate((home, second)):
+            async with recovered_house(tmp_path / f"of-{number}", origin) as third:
+                assert await compare(origin, third) == 5
 
 
 async def test_seeds_and_writes_of_a_pruned_thread_come_back(home: House, tmp_path: Path) -> None:
@@ -219,11 +219,12 @@ async def test_seeds_and_writes_of_a_pruned_thread_come_back(home: House, tmp_pa
     async with recovered_house(tmp_path / "second", home) as second:
         assert await compare(home, second) == 1
         histories = [
-            await one.journal.delta_history(TENANT, key("4"), ("log",)) for one in (home, second)
+            await server_home.journal.delta_history(TENANT, key("4"), ("log",))
+            for server_home in (home, second)
         ]
-        assert [len(found[0].writes) for found in histories] == [4, 4]
-        assert [one.digest for one in histories[1][0].writes] == [
-            one.digest for one in histories[0][0].writes
+        assert [len(history[0].writes) for history in histories] == [4, 4]
+        assert [write.digest for write in histories[1][0].writes] == [
+            write.digest for write in histories[0][0].writes
         ]
 
 
@@ -242,27 +243,27 @@ async def test_writes_that_were_certified_later_stay_readable_after_a_pruning(
     async with recovered_house(tmp_path / "second", home) as second:
         removal = RemovalRows(second.journal.database)
         await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-        [found] = await second.journal.delta_history(TENANT, key("1"), ("log",))
-        wanted = [one.digest for one in found.writes]
-        read = await second.archive.read_values(found.sources, wanted)
-        assert [read[one].data for one in wanted] == [b"written later"]
+        [history] = await second.journal.delta_history(TENANT, key("1"), ("log",))
+        wanted = [write.digest for write in history.writes]
+        read = await second.archive.read_values(history.sources, wanted)
+        assert [read[digest].data for digest in wanted] == [b"written later"]
 
 
 async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Path) -> None:
     await grow(home, 2)
     await grow(home, 1, "u")
-    taken = await take_snapshot(home, "t", "u")
+    snapshot = await take_snapshot(home, "t", "u")
     await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
         await compare(home, second)
         snapshots = SnapshotRows(second.journal.database)
-        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [taken]
+        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [snapshot]
         restored = await snapshots.restore_snapshot(
-            TENANT, taken.snapshot_id, rollback=False, request_id=""
+            TENANT, snapshot.snapshot_id, rollback=False, request_id=""
         )
-        found = await second.journal.load(TENANT, restored[0].key, View.FULL)
-        assert data_of(found)["step"] == b"1"
+        checkpoint = await second.journal.load(TENANT, restored[0].key, View.FULL)
+        assert data_of(checkpoint)["step"] == b"1"
 
 
 @pytest.mark.parametrize("part", ["", "~"])
@@ -292,9 +293,9 @@ async def take_snapshot(home: House, *threads: str) -> Snapshot:
 
 def rejected(members: Sequence[BlobMember], beginning: str) -> Reason | None:
     """Reject what holds the log of a thread whose name begins so."""
-    logs = [decode_segment(one.data, "") for one in members if one.kind == Kind.SEGMENT]
-    found = any(one.thread_id.startswith(beginning) for one in logs)
-    return Reason.BLOB_REJECTED if found else None
+    logs = [decode_segment(member.data, "") for member in members if member.kind == Kind.SEGMENT]
+    matches = any(log.thread_id.startswith(beginning) for log in logs)
+    return Reason.BLOB_REJECTED if matches else None
 
 
 async def test_one_thread_is_recovered_from_its_stored_manifest(
@@ -351,8 +352,8 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
     )
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
-        asked = "SELECT sha256, checkpoint_id FROM handoffs"
-        assert await second.ask(asked) == [(blob_digest(data), "0001")] == await home.ask(asked)
+        query = "SELECT sha256, checkpoint_id FROM handoffs"
+        assert await second.ask(query) == [(blob_digest(data), "0001")] == await home.ask(query)
         [[kind]] = await second.ask("SELECT kind FROM members WHERE sha256 = ?", blob_digest(data))
         assert kind == "segment"
 

@@ -55,7 +55,7 @@ async def test_lost_checkpoints_are_left_out_and_named(
     source, directory = await newest(home), tmp_path / "second"
     recovered = await recover(directory, store, source, home.clock, skip_damaged=True)
     assert recovered.checkpoints == 5
-    assert any("checkpoint '0002' of thread 't'" in one for one in recovered.left_out)
+    assert any("checkpoint '0002' of thread 't'" in line for line in recovered.left_out)
     async with house(directory, store, home.clock, keys=home.keys) as second:
         assert await keys_of(second, "t") == [key("0000"), key("0001")]
         await second.flush()
@@ -113,13 +113,13 @@ async def test_a_false_manifest_with_true_hashes_is_refused(
     """As someone could write it who has the keys, but not the content."""
     await grow(home, 2)
     true = await home.manifest()
-    first, second = (one.record for one in true.entries.values())
+    first, second = (entry.record for entry in true.entries.values())
     for name, lie in (
         ("segment", replace(first, segment=second.segment)),
         ("state", replace(first, state_sha256=second.state_sha256)),
     ):
-        records = [lie if one == first else one for one in true.records]
-        assert any(isinstance(one, CheckpointRecord) for one in records)
+        records = [lie if record == first else record for record in true.records]
+        assert any(isinstance(record, CheckpointRecord) for record in records)
         source = RecoverySource((await newest(home)).location, fold("t", records))
         with pytest.raises(Refusal) as caught:
             await recover(tmp_path / name, store, source, home.clock)

@@ -35,17 +35,18 @@ KINDS = (
 
 async def go_on(home: House, thread_id: str) -> None:
     """Save a checkpoint that inherits everything from the head of a thread."""
-    found = await home.journal.load(TENANT, (await keys_of(home, thread_id))[-1], View.FULL)
-    assert found is not None
-    assert found.state is not None
-    key = found.entry.key
+    checkpoint = await home.journal.load(TENANT, (await keys_of(home, thread_id))[-1], View.FULL)
+    assert checkpoint is not None
+    assert checkpoint.state is not None
+    key = checkpoint.entry.key
     await home.journal.save_checkpoint(
         TENANT,
         draft(
             key.checkpoint_id + "x",
             key.checkpoint_id,
             tuple(
-                channel(one.name, Reference.INHERIT, one.version) for one in found.state.channels
+                channel(loaded_channel.name, Reference.INHERIT, loaded_channel.version)
+                for loaded_channel in checkpoint.state.channels
             ),
             thread_id=thread_id,
             ns=key.checkpoint_ns,
@@ -72,7 +73,7 @@ class Recovering(History):
     """Recovers after each flush, and does more of what has to come back."""
 
     async def latest(self, thread_id: str, ns: str = "") -> str:
-        names = [one.checkpoint_id for one in await keys_of(self.house, thread_id)]
+        names = [key.checkpoint_id for key in await keys_of(self.house, thread_id)]
         return max(names, default="") if not ns else ""
 
     async def grow(self, thread_id: str, **more: Any) -> None:
@@ -113,13 +114,13 @@ class Recovering(History):
 
     async def restore(self) -> None:
         snapshots = SnapshotRows(self.house.journal.database)
-        for one in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
+        for snapshot in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
             how = self.random.choice(("rollback", "threads", "delete"))
             if how == "delete":
-                await snapshots.delete_snapshot(TENANT, one.snapshot_id)
+                await snapshots.delete_snapshot(TENANT, snapshot.snapshot_id)
             else:
                 await snapshots.restore_snapshot(
-                    TENANT, one.snapshot_id, rollback=how == "rollback", request_id=""
+                    TENANT, snapshot.snapshot_id, rollback=how == "rollback", request_id=""
                 )
 
     async def adopt(self) -> None:

@@ -35,9 +35,9 @@ async def save(home: House, name: str, parent: str = "", data: bytes = b"state")
 
 
 async def closure_of(home: House, name: str = "") -> Closure:
-    found = await LineageRows(home.journal.database).closure(TENANT, key(name))
-    assert found is not None
-    return found
+    closure = await LineageRows(home.journal.database).closure(TENANT, key(name))
+    assert closure is not None
+    return closure
 
 
 def known(location: BlobLocation) -> BlobLocation:
@@ -123,7 +123,7 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
     }
     for lie, (listed, reason) in lies.items():
         content = json.loads(encode_parts(data, listed))
-        content["size_bytes"] = sum(one.size for one in listed)
+        content["size_bytes"] = sum(part.size for part in listed)
         stored = json.dumps(content).encode()
         receipt = await small.put([BlobMember(blob_digest(stored), stored)], standalone=True)
         refusal = await refused(
@@ -150,7 +150,7 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(
     store = parted.archive.standalone
 
     def lose(members: object) -> None:
-        small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
+        small.lost = {member.sha256 for member in members}  # type: ignore[attr-defined]
 
     small.after_put = lose
     refusal = await refused(

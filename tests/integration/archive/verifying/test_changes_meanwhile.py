@@ -55,9 +55,9 @@ async def save(home: House, name: str, data: bytes = b"x") -> None:
 
 
 async def place(home: House, name: str) -> BlobLocation:
-    found = await home.journal.load(TENANT, key(name), View.ENTRY)
-    assert found is not None
-    return found.entry.segments[0]
+    checkpoint = await home.journal.load(TENANT, key(name), View.ENTRY)
+    assert checkpoint is not None
+    return checkpoint.entry.segments[0]
 
 
 async def test_a_catalog_that_was_followed_and_lapsed_is_no_broken_chain(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ async def test_a_checkpoint_that_is_removed_meanwhile(tmp_path: Path, flushed: b
             store.lost.add(segment.sha256)
 
         store.pending[segment.sha256] = prune
-        found = await intact(home)
-        assert (found["1"], found["3"]) == (RETRACTED, PASS)
-        assert FAIL not in found.values()
+        kinds = await intact(home)
+        assert (kinds["1"], kinds["3"]) == (RETRACTED, PASS)
+        assert FAIL not in kinds.values()
 
 
 async def test_a_thread_that_is_deleted_meanwhile(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_thread_that_is_deleted_meanwhile(tmp_path: Path) -> None:
             await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
             await save(home, "9")
             await home.flush()
-            store.lost.update(one.sha256 for one in segments)
+            store.lost.update(segment.sha256 for segment in segments)
 
         store.pending[segments[0].sha256] = delete
         assert await intact(home) == dict.fromkeys("123", RETRACTED)
@@ -137,9 +137,9 @@ async def test_bytes_that_moved_are_read_where_they_lie_now(tmp_path: Path) -> N
     async with three(tmp_path) as (home, store):
         segment = await place(home, "1")
         store.packs["moved"] = store.packs.pop(segment.blob_id)
-        found = await verify(home)
-        assert segment.blob_id in found.chain_problem, "the first run lies there too"
-        assert found.counts == {FAIL: 1, PASS: 2}
+        outcome = await verify(home)
+        assert segment.blob_id in outcome.chain_problem, "the first run lies there too"
+        assert outcome.counts == {FAIL: 1, PASS: 2}
         await home.journal.database.transact(
             lambda batch: batch.connection.connection.cursor().execute(
                 "UPDATE members SET blob_id = 'moved' WHERE blob_id = ?", (segment.blob_id,)
@@ -161,9 +161,9 @@ async def test_a_segment_in_parts(tmp_path: Path) -> None:
         assert is_part_list(listed)
         part = decode_parts(listed, segment, 1 << 20).parts[2]
         store.lost = {part.sha256}
-        found = await verify(home)
-        assert found.kinds == {"1": FAIL, "2": PASS}
-        verdict = found.of("1")
+        outcome = await verify(home)
+        assert outcome.kinds == {"1": FAIL, "2": PASS}
+        verdict = outcome.of("1")
         assert (verdict.location, verdict.actual_sha256) == (part, b"")
 
 
@@ -200,9 +200,9 @@ async def test_nothing_fails_while_a_writer_and_flushes_run(
         try:
             looks = 0
             while looks < 15 or PASS not in seen:
-                found = await verify(home)
-                assert found.chain_problem == ""
-                seen += found.kinds.values()
+                outcome = await verify(home)
+                assert outcome.chain_problem == ""
+                seen += outcome.kinds.values()
                 looks += 1
         finally:
             done.set()
@@ -223,11 +223,13 @@ async def test_concurrent_reads_are_bounded(
             content = random.Random(number).randbytes(4_000 if number == 9 else 400)
             await save(home, f"{number:02}", content)
             await home.flush()
-        segments = {one.sha256 for one in store.members("segment")}
+        segments = {member.sha256 for member in store.members("segment")}
         store.batches.clear()
         assert (await verify(home)).counts == {PASS: 20}
-        batches = [batch for batch in store.batches if any(one.sha256 in segments for one in batch)]
+        batches = [
+            batch for batch in store.batches if any(member.sha256 in segments for member in batch)
+        ]
         assert len(batches) > 5
         for batch in batches:
             assert len(batch) <= 4
-            assert len(batch) == 1 or sum(one.size for one in batch) <= 3_000
+            assert len(batch) == 1 or sum(member.size for member in batch) <= 3_000

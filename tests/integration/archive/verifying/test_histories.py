@@ -20,13 +20,13 @@ async def check_verdicts(home: House, *, gaps: bool = False) -> int:
     ):
         if deleted:
             continue
-        found = await verify(home, str(thread_id))
-        assert found.chain_problem == ""
-        failed = [one for one in found.verdicts if one.kind is FAIL]
+        verification = await verify(home, str(thread_id))
+        assert verification.chain_problem == ""
+        failed = [verdict for verdict in verification.verdicts if verdict.kind is FAIL]
         assert failed == []
         if not gaps and seq == certified_seq:
-            assert set(found.kinds.values()) <= {PASS, RETRACTED}
-        passed += found.counts.get(PASS, 0)
+            assert set(verification.kinds.values()) <= {PASS, RETRACTED}
+        passed += verification.counts.get(PASS, 0)
     return passed
 
 

@@ -33,12 +33,12 @@ async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) ->
 
 
 async def folded(home: House, thread_id: str = "t") -> Manifest | None:
-    found = await home.archive.manifest(TENANT, thread_id)
-    return found[0] if found is not None else None
+    answer = await home.archive.manifest(TENANT, thread_id)
+    return answer[0] if answer is not None else None
 
 
-async def stored(home: House, found: Manifest) -> BlobLocation:
-    return await home.archive.store_manifest(TENANT, found)
+async def stored(home: House, manifest: Manifest) -> BlobLocation:
+    return await home.archive.store_manifest(TENANT, manifest)
 
 
 async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
@@ -60,10 +60,10 @@ async def test_the_manifest_of_a_thread_equals_its_runs(home: House) -> None:
     for number in range(20):
         await grow(home, 1, "t", number)
         await grow(home, 1, "u", number)
-    found = await folded(home)
-    assert found == await home.manifest()
-    assert found is not None
-    assert [name for _, name in found.entries] == [f"{number:04d}" for number in range(20)]
+    manifest = await folded(home)
+    assert manifest == await home.manifest()
+    assert manifest is not None
+    assert [name for _, name in manifest.entries] == [f"{number:04d}" for number in range(20)]
     assert await check_certified(home) == 40
 
 
@@ -71,37 +71,37 @@ async def test_an_ended_thread_has_a_manifest_without_entries(home: House) -> No
     await grow(home, 2)
     await RemovalRows(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
-    found = await folded(home)
-    assert found is not None
-    assert found.ended
-    assert page_of(found, None, 10) == ([], False)
+    manifest = await folded(home)
+    assert manifest is not None
+    assert manifest.ended
+    assert page_of(manifest, None, 10) == ([], False)
 
 
 async def test_pages_hold_every_entry_once(home: House) -> None:
     await grow(home, 7)
-    found = await folded(home)
-    assert found is not None
+    manifest = await folded(home)
+    assert manifest is not None
     seen, after, more = [], None, True
     while more:
-        page, more = page_of(found, after, 3)
+        page, more = page_of(manifest, after, 3)
         seen += page
         after = page[-1][0]
-    assert seen == sorted(found.entries.items())
+    assert seen == sorted(manifest.entries.items())
     assert len(seen) == 7
 
 
 async def test_a_stored_manifest_leads_to_every_checkpoint(home: House) -> None:
     await grow(home, 5)
-    found = await folded(home)
-    assert found is not None
-    again = await read_back(home.store, await stored(home, found))
-    assert again == found
+    manifest = await folded(home)
+    assert manifest is not None
+    again = await read_back(home.store, await stored(home, manifest))
+    assert again == manifest
     for number in range(5):
         name = f"{number:04d}"
         loaded = await home.journal.load(TENANT, key(name), View.FULL)
         assert loaded is not None
         entry = again.entries["", name]
-        hashes = [entry.record.segment, *(one.segment for one in entry.writes)]
+        hashes = [entry.record.segment, *(write.segment for write in entry.writes)]
         places = tuple(filter(None, map(again.location, dict.fromkeys(hashes))))
         reported = replace(loaded.entry, segments=places)
         assert shown(await Segments(home.store, 0).checkpoint(reported)) == shown(loaded)
@@ -115,11 +115,11 @@ def small() -> MemoryStore:
 async def test_a_large_manifest_is_stored_in_parts(tmp_path: Path, small: MemoryStore) -> None:
     async with house(tmp_path, small) as home:
         await grow(home, 12)
-        found = await folded(home)
-        assert found is not None
-        location = await stored(home, found)
+        manifest = await folded(home)
+        assert manifest is not None
+        location = await stored(home, manifest)
         assert small.packs[location.blob_id][location.sha256].kind == "parts"
-        assert await read_back(small, location) == found
+        assert await read_back(small, location) == manifest
 
 
 async def test_a_blob_that_cannot_be_read_back_is_reported(
@@ -127,14 +127,14 @@ async def test_a_blob_that_cannot_be_read_back_is_reported(
 ) -> None:
     async with house(tmp_path, small) as home:
         await grow(home, 1)
-        found = await folded(home)
-        assert found is not None
+        manifest = await folded(home)
+        assert manifest is not None
 
         def lose(members: object) -> None:
-            small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
+            small.lost = {member.sha256 for member in members}  # type: ignore[attr-defined]
 
         small.after_put = lose
-        await refused(stored(home, found), Reason.BLOB_UNAVAILABLE)
+        await refused(stored(home, manifest), Reason.BLOB_UNAVAILABLE)
 
 
 async def test_runs_that_a_later_catalog_dropped_are_not_asked_for(
@@ -158,6 +158,6 @@ async def test_runs_that_a_later_catalog_dropped_are_not_asked_for(
             return await read_many(locations)
 
         small.get_many = get_many  # type: ignore[method-assign, assignment]
-        found = await folded(home)
-        assert found is not None
-        assert len(found.entries) == 10
+        manifest = await folded(home)
+        assert manifest is not None
+        assert len(manifest.entries) == 10

@@ -52,13 +52,13 @@ async def test_a_thread_passes_until_its_blobs_expire(
         await grow(home, 4)
         await home.journal.save_writes(TENANT, key("2"), [write("late", b"x")])
         await home.flush()
-        found = await verify(home)
-        assert (found.counts, found.chain_problem) == ({PASS: 4}, "")
+        verification = await verify(home)
+        assert (verification.counts, verification.chain_problem) == ({PASS: 4}, "")
         emulator.ledger.advance(60)
-        found = await verify(home)
-        assert found.counts == {FAIL: 4}
-        assert found.chain_problem != ""
-        assert {verdict.actual_sha256 for verdict in found.verdicts} == {b""}
+        verification = await verify(home)
+        assert verification.counts == {FAIL: 4}
+        assert verification.chain_problem != ""
+        assert {verdict.actual_sha256 for verdict in verification.verdicts} == {b""}
 
 
 async def test_wrong_bytes_fail_and_silence_gives_no_verdict(
@@ -67,12 +67,12 @@ async def test_wrong_bytes_fail_and_silence_gives_no_verdict(
     async with house(tmp_path, walrus) as home:
         await grow(home, 1)
         emulator.faults.add_chance(Operation.GET_PATCH, Fault(kind=FaultKind.CORRUPT), 1.0)
-        found = await verify(home)
-        [verdict] = found.verdicts
+        verification = await verify(home)
+        [verdict] = verification.verdicts
         assert verdict.location is not None
         assert verdict.kind is FAIL
         assert verdict.actual_sha256 not in (b"", verdict.location.sha256)
-        assert found.chain_problem != ""
+        assert verification.chain_problem != ""
         emulator.faults.clear()
         assert (await verify(home)).counts == {PASS: 1}
         emulator.faults.add_chance(Operation.GET_PATCH, Fault(kind=FaultKind.DROP), 1.0)

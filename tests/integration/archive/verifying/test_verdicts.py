@@ -70,9 +70,9 @@ async def certified(home: House) -> None:
 
 
 async def segments_of(home: House, checkpoint_id: str) -> tuple[BlobLocation, ...]:
-    found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
-    assert found is not None
-    return found.entry.segments
+    checkpoint = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
+    assert checkpoint is not None
+    return checkpoint.entry.segments
 
 
 async def tamper(home: House, statement: str, *values: object) -> None:
@@ -91,21 +91,21 @@ async def tamper(home: House, statement: str, *values: object) -> None:
 
 async def test_an_intact_thread_passes(home: House) -> None:
     await certified(home)
-    found = await verify(home)
-    assert (found.chain_problem, found.mismatches) == ("", 0)
-    assert found.kinds == dict.fromkeys(NAMES, PASS)
-    for verdict in found.verdicts:
+    verification = await verify(home)
+    assert (verification.chain_problem, verification.mismatches) == ("", 0)
+    assert verification.kinds == dict.fromkeys(NAMES, PASS)
+    for verdict in verification.verdicts:
         assert verdict.location is not None
         assert verdict.actual_sha256 == verdict.location.sha256 != b""
         assert verdict.detail == ""
-    assert found.of(name(3)).location == (await segments_of(home, name(3)))[0]
+    assert verification.of(name(3)).location == (await segments_of(home, name(3)))[0]
 
 
 async def test_an_uncertified_checkpoint_is_not_verified(home: House) -> None:
     await grow(home, 2)
-    found = await verify(home)
-    assert found.kinds == {name(0): UNVERIFIED, name(1): UNVERIFIED}
-    assert found.verdicts[0].location is None
+    verification = await verify(home)
+    assert verification.kinds == {name(0): UNVERIFIED, name(1): UNVERIFIED}
+    assert verification.verdicts[0].location is None
     await home.flush()
     await late_writes(home, [0])
     assert await intact(home) == {name(0): UNVERIFIED, name(1): PASS}
@@ -116,11 +116,11 @@ async def test_order_is_by_namespace_and_id(home: House) -> None:
     for ns, checkpoint_id in places:
         await home.journal.save_checkpoint(TENANT, draft(checkpoint_id, "", {"x": b"1"}, ns=ns))
     await home.flush()
-    found = await verify(home)
-    assert [(one.key.checkpoint_ns, one.key.checkpoint_id) for one in found.verdicts] == sorted(
-        places
-    )
-    assert found.counts == {PASS: 4}
+    verification = await verify(home)
+    assert [
+        (verdict.key.checkpoint_ns, verdict.key.checkpoint_id) for verdict in verification.verdicts
+    ] == sorted(places)
+    assert verification.counts == {PASS: 4}
 
 
 async def test_removed_checkpoints_are_retracted_before_and_after_the_runs_record_it(
@@ -208,11 +208,13 @@ async def test_a_damaged_segment_fails_its_checkpoints(
         "replaced": MemberFile.at(blobs, other).read_bytes(),
     }[damage]
     stored.write_bytes(bad)
-    found = await verify(home)
+    verification = await verify(home)
     hit = [name(7)] if ordinal == 0 else NAMES  # all late writes lie in one segment
-    assert found.kinds == {one: FAIL if one in hit else PASS for one in NAMES}
-    assert (found.chain_problem, found.mismatches) == ("", 1)
-    verdict = found.of(name(7))
+    assert verification.kinds == {
+        checkpoint_id: FAIL if checkpoint_id in hit else PASS for checkpoint_id in NAMES
+    }
+    assert (verification.chain_problem, verification.mismatches) == ("", 1)
+    verdict = verification.of(name(7))
     assert verdict.location == location
     actual = hashlib.sha256(bad)
     assert verdict.actual_sha256 == actual.digest()
@@ -227,10 +229,10 @@ async def test_a_damaged_segment_fails_every_thread_that_names_it(home: House, b
     await certified(home)
     first = (await segments_of(home, name(0)))[0]
     MemberFile.at(blobs, first).flip()
-    found = await verify(home)
-    assert found.kinds == dict.fromkeys(NAMES, FAIL)
-    assert {verdict.location for verdict in found.verdicts} == {first}
-    assert found.mismatches == 1
+    verification = await verify(home)
+    assert verification.kinds == dict.fromkeys(NAMES, FAIL)
+    assert {verdict.location for verdict in verification.verdicts} == {first}
+    assert verification.mismatches == 1
 
 
 async def test_a_lost_file_fails_everything_in_it(home: House, blobs: Path) -> None:
@@ -239,11 +241,13 @@ async def test_a_lost_file_fails_everything_in_it(home: House, blobs: Path) -> N
     file = blob_path(blobs, location.blob_id)
     whole = file.read_bytes()
     file.unlink()
-    found = await verify(home)
-    assert found.of(name(7)).kind is FAIL
-    assert found.of(name(7)).actual_sha256 == b""
-    assert location.blob_id in found.of(name(7)).detail
-    assert [one for one in NAMES if found.kinds[one] is FAIL] == [name(7)]
+    verification = await verify(home)
+    assert verification.of(name(7)).kind is FAIL
+    assert verification.of(name(7)).actual_sha256 == b""
+    assert location.blob_id in verification.of(name(7)).detail
+    assert [
+        checkpoint_id for checkpoint_id in NAMES if verification.kinds[checkpoint_id] is FAIL
+    ] == [name(7)]
     file.write_bytes(whole)
     assert await intact(home) == dict.fromkeys(NAMES, PASS)
 
@@ -281,9 +285,11 @@ async def test_a_known_gap_is_not_verified_and_has_a_reason(home: House, blobs: 
             batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
         )
     )
-    found = await verify(home)
-    assert found.kinds == {one: UNVERIFIED if one == name(7) else PASS for one in NAMES}
-    assert found.of(name(7)).detail == "the blob lapsed"
+    verification = await verify(home)
+    assert verification.kinds == {
+        checkpoint_id: UNVERIFIED if checkpoint_id == name(7) else PASS for checkpoint_id in NAMES
+    }
+    assert verification.of(name(7)).detail == "the blob lapsed"
 
 
 async def test_a_gap_that_takes_the_only_copy_fails(home: House, blobs: Path) -> None:
@@ -298,9 +304,9 @@ async def test_a_gap_that_takes_the_only_copy_fails(home: House, blobs: Path) ->
             batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
         )
     )
-    found = await verify(home)
-    assert found.of(name(7)).kind is FAIL
-    assert found.of(name(7)).detail == "the blob lapsed"
+    verification = await verify(home)
+    assert verification.of(name(7)).kind is FAIL
+    assert verification.of(name(7)).detail == "the blob lapsed"
 
 
 # --- the way from the catalog --------------------------------------------------------------
@@ -337,11 +343,11 @@ async def test_a_damaged_way_to_the_manifest_is_reported(
     before = {file: file.read_bytes() for file in (stored, *files)}
     DAMAGES[damage](stored, files)
     [damaged] = [file for file, whole in before.items() if file.read_bytes() != whole]
-    found = await verify(home)
-    assert damaged.blob_id in found.chain_problem
-    assert hashlib.sha256(damaged.read_bytes()).hexdigest() in found.chain_problem
-    assert found.counts == {PASS: 3}, "the segments are those that were recorded"
-    assert found.mismatches == 1
+    verification = await verify(home)
+    assert damaged.blob_id in verification.chain_problem
+    assert hashlib.sha256(damaged.read_bytes()).hexdigest() in verification.chain_problem
+    assert verification.counts == {PASS: 3}, "the segments are those that were recorded"
+    assert verification.mismatches == 1
 
 
 async def test_a_lost_run_is_reported(home: House, blobs: Path) -> None:
@@ -351,10 +357,10 @@ async def test_a_lost_run_is_reported(home: House, blobs: Path) -> None:
     await grow(home, 1, 1)
     await home.flush()
     blob_path(blobs, first.blob_id).unlink()
-    found = await verify(home)
-    assert first.blob_id in found.chain_problem
-    assert found.kinds == {name(0): FAIL, name(1): FAIL}, "its segments lay there too"
-    assert found.mismatches == 0
+    verification = await verify(home)
+    assert first.blob_id in verification.chain_problem
+    assert verification.kinds == {name(0): FAIL, name(1): FAIL}, "its segments lay there too"
+    assert verification.mismatches == 0
 
 
 # --- a journal that says otherwise ---------------------------------------------------------
@@ -379,10 +385,12 @@ async def test_a_journal_that_differs_from_the_blobs(
     await late_writes(home, range(FEW))
     await home.flush()
     await tamper(home, statement, *values, name(3))
-    found = await verify(home)
-    assert found.kinds == {one: FAIL if one == name(3) else PASS for one in NAMES}
-    assert detail in found.of(name(3)).detail
-    assert found.chain_problem == ""
+    verification = await verify(home)
+    assert verification.kinds == {
+        checkpoint_id: FAIL if checkpoint_id == name(3) else PASS for checkpoint_id in NAMES
+    }
+    assert detail in verification.of(name(3)).detail
+    assert verification.chain_problem == ""
 
 
 async def test_an_entry_that_the_journal_does_not_know(home: House) -> None:
@@ -401,8 +409,8 @@ async def test_a_certified_checkpoint_that_is_missing_from_the_manifest(home: Ho
     await tamper(home, "UPDATE threads SET certified_seq = seq")
     await bind_again(home.journal.database)  # as if the server had set it so
     await tamper(home, "UPDATE members SET last_seq = 99 WHERE last_seq IS NOT NULL")
-    found = await verify(home)
-    assert found.kinds == {name(0): PASS, name(1): FAIL}
+    verification = await verify(home)
+    assert verification.kinds == {name(0): PASS, name(1): FAIL}
 
 
 async def test_a_segment_that_the_journal_mixes_up(home: House) -> None:
@@ -416,8 +424,10 @@ async def test_a_segment_that_the_journal_mixes_up(home: House) -> None:
         "UPDATE members SET last_seq = last_seq + 1 WHERE sha256 = ?",
         first.sha256,
     )
-    found = await verify(home)
-    assert found.kinds == {one: FAIL if one == name(4) else PASS for one in NAMES}
+    verification = await verify(home)
+    assert verification.kinds == {
+        checkpoint_id: FAIL if checkpoint_id == name(4) else PASS for checkpoint_id in NAMES
+    }
 
 
 # --- what it takes -------------------------------------------------------------------------
@@ -443,8 +453,8 @@ async def test_a_long_thread_is_verified_with_few_reads(tmp_path: Path, blobs: P
         await grow(home, 2000)
         await home.flush()
         store.reads = 0
-        found = await verify(home)
-        assert found.counts == {PASS: 2000}
+        verification = await verify(home)
+        assert verification.counts == {PASS: 2000}
         assert store.reads <= 8, "catalog, run, segments"
     await store.close()
 
@@ -457,7 +467,7 @@ async def test_a_thread_of_many_flushes_is_read_in_batches(tmp_path: Path, blobs
             await home.flush()
         _, runs = await catalog_and_runs(home)
         store.reads = 0
-        found = await verify(home)
-        assert found.counts == {PASS: 100}
+        verification = await verify(home)
+        assert verification.counts == {PASS: 100}
         assert store.reads <= len(runs) + 4, "the segments of a page take one read"
     await store.close()

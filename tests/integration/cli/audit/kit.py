@@ -73,9 +73,9 @@ class House:
 
     def opened(self) -> dict[str, Any]:
         """The newest catalog."""
-        found = json.loads(self.stored(self.catalog).read_bytes())
-        assert isinstance(found, dict)
-        return found
+        content = json.loads(self.stored(self.catalog).read_bytes())
+        assert isinstance(content, dict)
+        return content
 
     def records(self, thread_id: str) -> list[dict[str, Any]]:
         """The records of a thread, those of older runs first; each names its blob."""
@@ -160,14 +160,16 @@ class House:
 
     def forged_catalog(self, changes: Mapping[str, Any]) -> Location:
         """Store a catalog that differs from the newest."""
-        found = self.put(stored_json({**self.opened(), "merges": [], **changes}))
-        return Location(found["blob_id"], "", found["sha256"])
+        blob = self.put(stored_json({**self.opened(), "merges": [], **changes}))
+        return Location(blob["blob_id"], "", blob["sha256"])
 
     def with_segment(
         self, thread_id: str, stored: bytes, *more: dict[str, Any], **changes: str
     ) -> Location:
         """Let the first checkpoint of a thread, alone, lie in other bytes, with right hashes."""
-        [first, *_] = [one for one in self.records(thread_id) if one["kind"] == "checkpoint"]
+        [first, *_] = [
+            record for record in self.records(thread_id) if record["kind"] == "checkpoint"
+        ]
         at = self.put(stored)
         member = {
             **{key: first[key] for key in ("thread_id", "incarnation", "generation", "seq")},
@@ -203,12 +205,12 @@ def position(record: Mapping[str, Any]) -> list[str]:
 
 def _frames(data: bytes) -> list[bytes]:
     """Unpack the zstd frames that follow one another in some bytes."""
-    found = []
+    contents = []
     while data:
         size = zstd.get_frame_size(data)
-        found.append(zstd.decompress(data[:size]))
+        contents.append(zstd.decompress(data[:size]))
         data = data[size:]
-    return found
+    return contents
 
 
 def located(reference: Mapping[str, Any]) -> Location:
@@ -238,11 +240,11 @@ def left_behind(folder: Path, settings: Mapping[str, str], steps: int = STEPS) -
             ids = _filled(client, server.target, steps)
             handoff = client.handoff(SHORT, ids[SHORT][1], to_agent="writer")
             client.flush()
-            found = client.status().catalog
-        assert found is not None
+            newest = client.status().catalog
+        assert newest is not None
         manifest = _stored_manifest(server.target)
         assert server.stop() == 0
-    location = Location(found.blob_id, found.identifier, found.sha256)
+    location = Location(newest.blob_id, newest.identifier, newest.sha256)
     return House(server.data_dir / "blobs", location, handoff, manifest, ids)
 
 
@@ -308,8 +310,8 @@ class Audited:
         return self.findings.problems
 
     def only_problem(self) -> Item:
-        [found] = self.problems
-        return found
+        [problem] = self.problems
+        return problem
 
     def of(self, thread_id: str) -> dict[str, str]:
         """Verdicts on the checkpoints of a thread, by ID; of its root namespace."""
@@ -364,7 +366,7 @@ async def audited(house: House, location: Location | None = None, **options: Any
 
 
 def of_kind(house: House, thread_id: str, kind: str) -> list[dict[str, Any]]:
-    return [one for one in house.records(thread_id) if one["kind"] == kind]
+    return [record for record in house.records(thread_id) if record["kind"] == kind]
 
 
 def another(record: dict[str, Any], kind: str, **more: Any) -> dict[str, Any]:

@@ -46,9 +46,9 @@ async def test_a_false_record_fails(house: House, change: Json, reason: str) -> 
     first, *_ = of_kind(house, SHORT, "checkpoint")
     records = [{**first, **change}, *of_kind(house, SHORT, "member")]
     if "thread_id" in change:
-        records = [{**one, **change} for one in records]
-    found = await audited(house, house.forged(*records))
-    assert reason in found.only_problem().reason
+        records = [{**record, **change} for record in records]
+    audit = await audited(house, house.forged(*records))
+    assert reason in audit.only_problem().reason
 
 
 @pytest.mark.parametrize(
@@ -69,28 +69,28 @@ async def test_a_catalog_that_makes_no_sense_fails(
     house: House, content: Json, reason: str
 ) -> None:
     at = house.put(json.dumps({**house.opened(), **content}).encode())
-    found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
-    assert found.only_problem().reason == reason
+    audit = await audited(house, Location(at["blob_id"], "", at["sha256"]))
+    assert audit.only_problem().reason == reason
 
 
 async def test_runs_that_differ_from_their_names_fail(house: House) -> None:
     records = sorted(house.records(SHORT), key=kit.position)
-    leaf, (first, *others, last) = house.leaf(records), records
+    leaf, (first, *middle, last) = house.leaf(records), records
     cases = [
         ([{**leaf, "records": 1}], "what it holds does not make up 1 records"),
         ([{**leaf, "plain_bytes": leaf["plain_bytes"] + 1}], "its pages do not make up all of it"),
         ([{**leaf, "plain_bytes": 9}], "where 9 are the most"),
         ([{**leaf, "last": ["u", "", "", ""]}], "is not in order, or not what names it says"),
         ([leaf, leaf], "it is named twice"),
-        ([house.leaf([first, *others[::-1], last])], "of a page are not in order"),
+        ([house.leaf([first, *middle[::-1], last])], "of a page are not in order"),
         ([house.leaf([first, {**first, "kind": "invented"}, last])], "'invented' are not known"),
         ([house.branch([leaf], height=0)], "or one that is not lower than itself"),
         ([house.leaf([{**first, "seq": -1}])], "'seq' is not a count"),
         ([house.leaf([{**first, "thread_id": ""}])], "'thread_id' is empty"),
     ]
     for runs, reason in cases:
-        found = await audited(house, house.forged_levels(runs))
-        [problem] = [item for item in found.problems if item.kind is ItemKind.CATALOG]
+        audit = await audited(house, house.forged_levels(runs))
+        [problem] = [item for item in audit.problems if item.kind is ItemKind.CATALOG]
         assert reason in problem.reason, (problem.reason, reason)
 
 
@@ -99,22 +99,22 @@ async def test_a_page_that_was_changed_fails_with_both_hashes(house: House) -> N
     leaf = house.leaf(house.records(SHORT))
     data = bytearray(house.stored(leaf).read_bytes())
     data[-3] ^= 1
-    found = await audited(house, house.forged_levels([{**leaf, **house.put(bytes(data))}]))
-    assert found.only_problem().reason.startswith("a page has SHA-256 ")
-    assert " where the index says " in found.only_problem().reason
+    audit = await audited(house, house.forged_levels([{**leaf, **house.put(bytes(data))}]))
+    assert audit.only_problem().reason.startswith("a page has SHA-256 ")
+    assert " where the index says " in audit.only_problem().reason
 
 
 async def test_of_many_records_no_more_are_kept_than_are_allowed(house: House) -> None:
-    found = await audited(house, bounds=Bounds(records=10_000))
-    assert "audit some threads at a time, with --thread" in found.problems[0].reason
+    audit = await audited(house, bounds=Bounds(records=10_000))
+    assert "audit some threads at a time, with --thread" in audit.problems[0].reason
 
 
 async def test_a_snapshot_that_lacks_a_member_is_none_yet(house: House) -> None:
-    names = {one for one in house.threads() if one.startswith("$snapshot/")}
-    lacking = [one for one in names if not one.endswith("/1")]
+    names = {name for name in house.threads() if name.startswith("$snapshot/")}
+    lacking = [name for name in names if not name.endswith("/1")]
     records = [record for name in lacking for record in house.records(name)]
-    found = await audited(house, house.forged(*records))
-    item = found.only_problem()
+    audit = await audited(house, house.forged(*records))
+    item = audit.only_problem()
     assert item.reason.startswith("the snapshot says that it captured it")
     assert (item.verdict, item.checkpoint_id) == (Verdict.GAP, house.ids[SHORT][1])
 
@@ -132,24 +132,24 @@ def first_segment(house: House) -> segment_pb2.ThreadSegment:
 
 async def test_a_zstd_bomb_is_not_unpacked(house: House) -> None:
     bomb = kit.header() + zstd.compress(bytes(8 << 20))
-    found = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(segment=1 << 20))
-    assert found.only_problem().reason == "it unpacks to 8388608 bytes where 1048576 are the most"
+    audit = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(segment=1 << 20))
+    assert audit.only_problem().reason == "it unpacks to 8388608 bytes where 1048576 are the most"
 
 
 async def test_a_segment_that_takes_more_than_the_memory_is_not_unpacked(house: House) -> None:
     bomb = kit.header() + zstd.compress(bytes(8 << 20))
     place = house.with_segment(SHORT, bomb)
-    found = await audited(house, place, bounds=Bounds(memory=16 << 20))
-    assert found.result == "INCOMPLETE"
-    [blob] = [one for one in found.only_problem().blobs if one.verdict is Verdict.UNREADABLE]
+    audit = await audited(house, place, bounds=Bounds(memory=16 << 20))
+    assert audit.result == "INCOMPLETE"
+    [blob] = [blob for blob in audit.only_problem().blobs if blob.verdict is Verdict.UNREADABLE]
     assert "8388608 bytes joined or unpacked" in blob.reason
     assert "16777216 bytes of --memory-bytes" in blob.reason
 
 
 async def test_a_bomb_of_empty_rows_is_not_parsed(house: House) -> None:
     bomb = kit.header() + zstd.compress(b"\x32\x00" * (1 << 20))
-    found = await audited(house, house.with_segment(SHORT, bomb))
-    assert found.only_problem().reason == "it has more fields than any reader takes"
+    audit = await audited(house, house.with_segment(SHORT, bomb))
+    assert audit.only_problem().reason == "it has more fields than any reader takes"
 
 
 async def test_a_list_that_makes_much_of_little_is_not_joined(house: House) -> None:
@@ -160,34 +160,34 @@ async def test_a_list_that_makes_much_of_little_is_not_joined(house: House) -> N
         ([part, {**part, "size_bytes": 0}], "it names a part with two sizes or at two places"),
         ([{**part, "size_bytes": 65 << 20}], "it has a part of no bytes, or of more than"),
     ):
-        size = sum(one["size_bytes"] for one in parts)
+        size = sum(part["size_bytes"] for part in parts)
         whole = {"sha256": "ab" * 32, "size_bytes": size, "parts": parts}
         listed = {"format_version": 2, "kind": "parts", **whole}
-        found = await audited(house, house.with_segment(SHORT, kit.stored_json(listed)))
-        assert problem in found.only_problem().reason
+        audit = await audited(house, house.with_segment(SHORT, kit.stored_json(listed)))
+        assert problem in audit.only_problem().reason
     listed |= {"parts": [part] * 3, "size_bytes": 12}
     place = house.with_segment(SHORT, kit.stored_json(listed))
-    found = await audited(house, place, bounds=Bounds(memory=23))
-    assert found.result == "INCOMPLETE"
+    audit = await audited(house, place, bounds=Bounds(memory=23))
+    assert audit.result == "INCOMPLETE"
 
 
 async def test_a_bomb_of_empty_fields_is_not_parsed(house: House) -> None:
     bomb = kit.header() + zstd.compress(b"\x42\x00" * 1001)
-    found = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(fields=1000))
-    assert found.only_problem().reason == "it has more fields than any reader takes"
+    audit = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(fields=1000))
+    assert audit.only_problem().reason == "it has more fields than any reader takes"
 
 
 async def test_a_value_that_declares_to_be_huge_is_not_unpacked(house: House) -> None:
     message = first_segment(house)
     message.values[0].size_bytes = 1 << 40
-    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
-    assert found.only_problem().reason == f"a value takes {1 << 40} bytes"
+    audit = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert audit.only_problem().reason == f"a value takes {1 << 40} bytes"
     message = first_segment(house)
     value = message.values[0]
     value.encoding, value.size_bytes = segment_pb2.VALUE_ENCODING_ZSTD, 5
     value.data = zstd.compress(bytes(1 << 20))
-    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
-    assert "it unpacks to 1048576 bytes where 5 are the most" in found.only_problem().reason
+    audit = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert "it unpacks to 1048576 bytes where 5 are the most" in audit.only_problem().reason
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ async def test_a_value_that_declares_to_be_huge_is_not_unpacked(house: House) ->
     ids=["none", "short", "more", "cut off", "no message", "empty", "version", "sealed", "parts"],
 )
 async def test_bytes_that_are_no_segment_fail(house: House, stored: bytes, reason: str) -> None:
-    found = await audited(house, house.with_segment(SHORT, stored))
-    assert found.only_problem().reason.startswith(reason)
+    audit = await audited(house, house.with_segment(SHORT, stored))
+    assert audit.only_problem().reason.startswith(reason)
 
 
 def other_digest(message: segment_pb2.ThreadSegment) -> None:
@@ -283,8 +283,8 @@ async def test_a_segment_that_contradicts_itself_fails(
 ) -> None:
     message = first_segment(house)
     change(message)
-    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
-    assert reason in found.only_problem().reason
+    audit = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert reason in audit.only_problem().reason
 
 
 async def test_metadata_may_be_any_json_object(house: House) -> None:
@@ -338,8 +338,8 @@ async def test_a_value_in_a_member_that_does_not_hold_it_fails(house: House) -> 
         blob_id=other["blob_id"],
     )
     message.members.add(location=location, digests=value.digest[:16])
-    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
-    assert found.only_problem().reason.endswith("is not where it should be")
+    audit = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert audit.only_problem().reason.endswith("is not where it should be")
     right = segment_pb2.ThreadSegment(thread_id=SHORT, values=[value])
     at = house.put(kit.stored_segment(right))
     named = message.members[0].location
@@ -389,8 +389,8 @@ async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) 
     ):
         at = house.put(kit.stored_json({**content, **change}))
         location = Location(at["blob_id"], "", at["sha256"])
-        found = await kit.audited_manifest(kit.directory(house), location)
-        assert found.only_problem().reason == reason
+        audit = await kit.audited_manifest(kit.directory(house), location)
+        assert audit.only_problem().reason == reason
 
 
 @pytest.mark.parametrize(
@@ -408,9 +408,9 @@ async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) 
 async def test_a_false_descriptor_fails(left: House, fields: dict[str, str], reason: str) -> None:
     checkpoint_id = left.ids[SHORT][1]
     said = {key: value.replace("{id}", checkpoint_id) for key, value in fields.items()}
-    found = await kit.audited_descriptor(kit.directory(left), kit.changed(left.handoff, **said))
-    assert found.result == "FAIL"
-    assert found.problems[0].reason.startswith(reason.replace("{id}", checkpoint_id))
+    audit = await kit.audited_descriptor(kit.directory(left), kit.changed(left.handoff, **said))
+    assert audit.result == "FAIL"
+    assert audit.problems[0].reason.startswith(reason.replace("{id}", checkpoint_id))
 
 
 async def test_a_signature_of_somebody_else_fails(left: House) -> None:
@@ -420,24 +420,24 @@ async def test_a_signature_of_somebody_else_fails(left: House) -> None:
         {"signer": "ab" * 32, "signature": signature},
         {"signer": signer, "signature": "00" * 64},
     ):
-        given = kit.changed(left.handoff, **changes)
-        found = await kit.audited_descriptor(kit.directory(left), given)
-        assert found.result == "FAIL"
-        assert found.problems[0].reason.startswith("the descriptor's signature is not that of")
+        descriptor = kit.changed(left.handoff, **changes)
+        audit = await kit.audited_descriptor(kit.directory(left), descriptor)
+        assert audit.result == "FAIL"
+        assert audit.problems[0].reason.startswith("the descriptor's signature is not that of")
     assert (await kit.audited_descriptor(kit.directory(left), left.handoff)).result == "PASS"
 
 
 async def test_a_key_of_small_order_signs_for_nobody(left: House) -> None:
-    given = kit.changed(left.handoff, signer=f"01{'00' * 31}", signature=f"01{'00' * 63}")
-    found = await kit.audited_descriptor(kit.directory(left), given)
-    assert found.result == "FAIL"
-    assert "is a key of small order" in found.problems[0].reason
+    descriptor = kit.changed(left.handoff, signer=f"01{'00' * 31}", signature=f"01{'00' * 63}")
+    audit = await kit.audited_descriptor(kit.directory(left), descriptor)
+    assert audit.result == "FAIL"
+    assert "is a key of small order" in audit.problems[0].reason
 
 
 async def test_a_descriptor_without_a_blob_is_missing_it(left: House) -> None:
-    given = kit.changed(left.handoff, blob_id="B" * 43)
-    found = await kit.audited_descriptor(kit.directory(left), given)
-    assert found.only_problem().verdict is Verdict.MISSING
+    descriptor = kit.changed(left.handoff, blob_id="B" * 43)
+    audit = await kit.audited_descriptor(kit.directory(left), descriptor)
+    assert audit.only_problem().verdict is Verdict.MISSING
 
 
 def bundle(house: House) -> segment_pb2.ThreadSegment:

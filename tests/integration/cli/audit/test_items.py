@@ -32,8 +32,8 @@ async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: P
         *(str(config.blob_directory), "--report", str(report)),
     )
     assert (ended.code, ended.errors) == (0, "")
-    found = json.loads(report.read_text())["findings"]
-    assert found["summary"]["checkpoints"]["pass"] == 2
-    facts = found["facts"]
+    findings = json.loads(report.read_text())["findings"]
+    assert findings["summary"]["checkpoints"]["pass"] == 2
+    facts = findings["facts"]
     assert (facts["live_threads"], facts["item_namespaces"]) == (1, 1)
     assert "1 thread, 0 snapshots, 1 namespace of items, 0 deleted threads" in ended.out

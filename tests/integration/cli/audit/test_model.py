@@ -76,11 +76,11 @@ async def check(home: House, store: MemoryStore) -> None:
         "SELECT t.thread_id, h.checkpoint_ns, h.checkpoint_id FROM holes AS h"
         " JOIN threads AS t ON t.number = h.thread WHERE h.segment IS NULL"
     )
-    found = await audited(home, store, history=1000)
-    assert found.result == ("INCOMPLETE" if left_out else "PASS"), found.problems
+    outcome = await audited(home, store, history=1000)
+    assert outcome.result == ("INCOMPLETE" if left_out else "PASS"), outcome.problems
     listed = {
         (item.thread_id, item.checkpoint_ns, item.checkpoint_id): item.verdict.value
-        for item in found.findings.items
+        for item in outcome.findings.items
         if item.kind == "checkpoint"
     }
     expected = {
@@ -90,7 +90,7 @@ async def check(home: House, store: MemoryStore) -> None:
     }
     gaps = dict.fromkeys([(str(a), str(b), str(c)) for a, b, c in left_out], "GAP")
     assert listed == expected | gaps
-    facts = found.findings.facts
+    facts = outcome.findings.facts
     assert facts["history"] == facts["number"] - 1
 
 
@@ -157,18 +157,18 @@ async def damage_each(directory: Path, lost: str) -> None:
                     data = bytearray(member.data)
                     data[len(data) // 2] ^= 1
                     pack[sha256] = type(member)(sha256, bytes(data), member.kind)
-                found = await audited(home, store)
+                outcome = await audited(home, store)
                 store.lost.clear()
                 pack[sha256] = member
                 touched = [
                     item
-                    for item in found.findings.items
+                    for item in outcome.findings.items
                     if any(blob.expected_sha256 == sha256.hex() for blob in item.blobs)
                 ]
-                assert found.problems == touched, (blob_id, member.kind)
+                assert outcome.problems == touched, (blob_id, member.kind)
                 needed += bool(touched)
                 for item in touched:
-                    [blob] = {one for one in item.blobs if one.verdict != "PASS"}
+                    [blob] = {blob for blob in item.blobs if blob.verdict != "PASS"}
                     assert blob.verdict == ("MISSING" if lost == "blob" else "FAIL")
                     assert bool(blob.actual_sha256) == (lost == "bytes")
                     assert blob.actual_sha256 != blob.expected_sha256
@@ -187,10 +187,10 @@ async def test_later_saves_of_a_recovered_journal_pass(tmp_path: Path) -> None:
             for step in ("save", "inherit", "again", "writes", "copy"):
                 await history.do(step)
             await second.flush()
-            found = await audited(second, store, history=1000)
-            assert found.result == "PASS", found.problems
-            assert found.findings.facts["generation"] == 2
-            assert found.findings.facts["history"] >= 2  # a slow machine flushes in between
+            outcome = await audited(second, store, history=1000)
+            assert outcome.result == "PASS", outcome.problems
+            assert outcome.findings.facts["generation"] == 2
+            assert outcome.findings.facts["history"] >= 2  # a slow machine flushes in between
 
 
 async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
             await LineageRows(home.journal.database).fork(TENANT, key("1", origin), target, "")
             origin = target
         await home.flush()
-        found = await audited(home, store)
-        assert found.result == "PASS", found.problems
+        outcome = await audited(home, store)
+        assert outcome.result == "PASS", outcome.problems
 
     async with house(tmp_path, store) as first:
         await first.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"x" * 2000}))
@@ -227,7 +227,10 @@ async def standing_records(home: House) -> dict[str, ManifestEntry]:
     by_thread: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_thread[record.thread_id].append(record)
-    return {name: fold(name, some).entries["", "1"] for name, some in by_thread.items()}
+    return {
+        name: fold(name, thread_records).entries["", "1"]
+        for name, thread_records in by_thread.items()
+    }
 
 
 async def test_runs_that_were_merged_pass(tmp_path: Path) -> None:
@@ -257,9 +260,9 @@ async def test_moved_checkpoints_pass_and_recorded_losses_are_gaps(
         for _ in range(8):
             time.advance(0.5)
             await time.keep()
-            found = await audited(time.home, time.store)
-            assert (found.result, found.of("fork")) == ("PASS", {"1": "PASS"})
-            assert found.of("t") == {}
+            outcome = await audited(time.home, time.store)
+            assert (outcome.result, outcome.of("fork")) == ("PASS", {"1": "PASS"})
+            assert outcome.of("t") == {}
         await lose_what_was_evicted(time)
 
 
@@ -270,11 +273,11 @@ async def lose_what_was_evicted(time: Years) -> None:
     await time.flush()
     assert await time.evict() > 0
     time.store.lose(await time.blob_of("3", "u"))
-    found = await audited(time.home, time.store)
-    assert found.problems[0].blobs[0].role == "run", "of the flush that stored it"
-    assert (found.result, found.of("u")) == ("FAIL", {"4": "PASS"})
+    outcome = await audited(time.home, time.store)
+    assert outcome.problems[0].blobs[0].role == "run", "of the flush that stored it"
+    assert (outcome.result, outcome.of("u")) == ("FAIL", {"4": "PASS"})
     for _ in range(5):  # it could be there again until it should be gone
         time.advance(1)
         await time.keep()
-    found = await audited(time.home, time.store)
-    assert (found.result, found.of("u")) == ("INCOMPLETE", {"3": "GAP", "4": "PASS"})
+    outcome = await audited(time.home, time.store)
+    assert (outcome.result, outcome.of("u")) == ("INCOMPLETE", {"3": "GAP", "4": "PASS"})

@@ -60,10 +60,10 @@ def test_a_catalog_a_manifest_and_a_hand_off_pass(
 def test_audits_of_a_bucket_and_of_its_files_find_the_same(
     left: House, server: S3Server, run: Run, tmp_path: Path
 ) -> None:
-    for key, one in server.objects["bucket"].items():
+    for key, blob in server.objects["bucket"].items():
         file = tmp_path / key.removeprefix("team/")
         file.parent.mkdir(exist_ok=True)
-        file.write_bytes(one.data)
+        file.write_bytes(blob.data)
     reports = [str(tmp_path / f"{number}.json") for number in range(3)]
     sources = (
         ("--blobs", server.url("team")),

@@ -68,16 +68,16 @@ class Pauses:
 async def audited(*peers: Peer, given: Descriptor = GIVEN, **options: Any) -> kit.Audited:
     source = AggregatorSource([peer.url for peer in peers], **{"sleep": Pauses(), **options})
     try:
-        found = await kit.audited_descriptor(source, given)
+        audit = await kit.audited_descriptor(source, given)
     finally:
         await source.close()
-    return found
+    return audit
 
 
 async def test_an_aggregator_that_has_it_is_asked_once(peers: tuple[Peer, Peer]) -> None:
     first, second = peers
     assert (await audited(first, second)).result == "PASS"
-    assert [asked.path for asked in first.asked] == [f"/v1/blobs/{BLOB}"]
+    assert [request.path for request in first.asked] == [f"/v1/blobs/{BLOB}"]
     assert second.asked == []
 
 
@@ -113,12 +113,12 @@ async def test_a_blob_that_no_aggregator_returns_neither_fails_nor_passes(
 ) -> None:
     for peer in peers:
         peer.always = instead(reply)
-    found = await audited(*peers)
-    root = found.findings.root
+    audit = await audited(*peers)
+    root = audit.findings.root
     assert root.verdict is verdict
     assert said in root.reason
     assert root.actual_sha256 == ""
-    assert found.result == ("FAIL" if verdict is Verdict.MISSING else "INCOMPLETE")
+    assert audit.result == ("FAIL" if verdict is Verdict.MISSING else "INCOMPLETE")
 
 
 async def test_wrong_bytes_are_asked_for_again_past_caches_and_then_fail(
@@ -126,10 +126,10 @@ async def test_wrong_bytes_are_asked_for_again_past_caches_and_then_fail(
 ) -> None:
     first, _ = peers
     first.always = changed(lambda body: body[:-1] + b"!")
-    found = await audited(first)
-    assert found.result == "FAIL"
-    assert found.findings.root.actual_sha256 == hashlib.sha256(STORED[:-1] + b"!").hexdigest()
-    assert [asked.query for asked in first.asked] == [
+    audit = await audited(first)
+    assert audit.result == "FAIL"
+    assert audit.findings.root.actual_sha256 == hashlib.sha256(STORED[:-1] + b"!").hexdigest()
+    assert [request.query for request in first.asked] == [
         [],
         [("skip_consistency_check", "false")],
         [("strict_consistency_check", "true")],
@@ -143,9 +143,9 @@ async def test_an_aggregator_that_sends_wrong_bytes_is_named_if_another_is_right
     first, second = peers
     first.always = changed(lambda body: body + b"!")
     source = AggregatorSource([first.url, second.url])
-    found = await kit.audited_descriptor(source, GIVEN)
+    audit = await kit.audited_descriptor(source, GIVEN)
     await source.close()
-    assert found.result == "PASS"
+    assert audit.result == "PASS"
     wrong = hashlib.sha256(STORED + b"!").hexdigest()
     assert source.remarks == [f"{first.url} sent bytes with SHA-256 {wrong} for blobs/{BLOB}"]
 
@@ -154,9 +154,9 @@ async def test_a_body_without_an_end_is_not_read_to_it(peers: tuple[Peer, Peer])
     first, _ = peers
     announced = Reply(200, b"x", {"Content-Length": str(MAX_BODY_BYTES + 1)}, drop_after=1)
     first.always = instead(announced)
-    found = await audited(first)
-    assert found.findings.root.verdict is Verdict.FAIL
-    assert found.findings.root.reason == f"it is longer than {MAX_BODY_BYTES} bytes"
+    audit = await audited(first)
+    assert audit.findings.root.verdict is Verdict.FAIL
+    assert audit.findings.root.reason == f"it is longer than {MAX_BODY_BYTES} bytes"
 
 
 async def test_more_bytes_than_a_blob_can_have_are_not_kept(peers: tuple[Peer, Peer]) -> None:
@@ -176,9 +176,9 @@ async def test_an_aggregator_that_hangs_is_left_after_the_timeout(
     first, second = peers
     first.hold = asyncio.Event()
     assert (await audited(first, second, timeout_s=0.2)).result == "PASS"
-    found = await audited(first, timeout_s=0.01)
-    assert found.result == "INCOMPLETE"
-    assert "gave no answer in time" in found.findings.root.reason
+    audit = await audited(first, timeout_s=0.01)
+    assert audit.result == "INCOMPLETE"
+    assert "gave no answer in time" in audit.findings.root.reason
 
 
 async def test_an_aggregator_that_fails_is_asked_after_the_others_from_then_on(
@@ -212,8 +212,8 @@ async def test_a_blob_that_was_stored_a_moment_ago_is_waited_for(
     assert pauses.lengths == [0.5, 1.0, 2.0]
     first.always = instead(NOT_FOUND)
     pauses = Pauses()
-    found = await audited(first, recent=True, sleep=pauses)
-    assert found.findings.root.verdict is Verdict.MISSING
+    audit = await audited(first, recent=True, sleep=pauses)
+    assert audit.findings.root.verdict is Verdict.MISSING
     assert sum(pauses.lengths) == 31.5
 
 
@@ -242,9 +242,9 @@ async def test_a_source_that_has_stopped_answering_is_not_asked_for_ever(
 async def test_nothing_but_a_blob_id_becomes_part_of_a_url(peers: tuple[Peer, Peer]) -> None:
     first, _ = peers
     for blob_id in ("../../etc/passwd", "", "B" * 42, "B" * 44, "B?x=1"):
-        given = Descriptor("t:c", "t", "c", blob_id, GIVEN.blob_sha256, "", "")
-        found = await audited(first, given=given)
-        assert found.findings.root.verdict is Verdict.MISSING
+        descriptor = Descriptor("t:c", "t", "c", blob_id, GIVEN.blob_sha256, "", "")
+        audit = await audited(first, given=descriptor)
+        assert audit.findings.root.verdict is Verdict.MISSING
     assert first.asked == []
 
 

@@ -62,13 +62,13 @@ async def source(walrus: WalrusProcess) -> AggregatorSource:
 async def test_a_catalog_leads_to_all_that_was_certified(
     left: House, source: AggregatorSource
 ) -> None:
-    found = await kit.audited_catalog(source, left.catalog)
-    assert found.result == "PASS"
-    assert found.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
-    assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
-    assert list(found.of(COPY).values()) == ["PASS"]
-    assert counted(found.findings.items)["pass"] == STEPS + OTHERS
-    blobs = [(item, blob) for item in found.findings.items for blob in item.blobs]
+    audit = await kit.audited_catalog(source, left.catalog)
+    assert audit.result == "PASS"
+    assert audit.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
+    assert audit.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
+    assert list(audit.of(COPY).values()) == ["PASS"]
+    assert counted(audit.findings.items)["pass"] == STEPS + OTHERS
+    blobs = [(item, blob) for item in audit.findings.items for blob in item.blobs]
     assert all(bool(blob.identifier) == (item.kind != "bundle") for item, blob in blobs)
     await source.close()
 
@@ -76,9 +76,9 @@ async def test_a_catalog_leads_to_all_that_was_certified(
 async def test_a_quilt_alone_leads_to_its_catalog_without_a_pass(
     left: House, source: AggregatorSource
 ) -> None:
-    found = await kit.audited_catalog(source, Location(left.catalog.blob_id), (SHORT,))
-    assert found.result == "UNPINNED"
-    assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
+    audit = await kit.audited_catalog(source, Location(left.catalog.blob_id), (SHORT,))
+    assert audit.result == "UNPINNED"
+    assert audit.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
     pinned = Location(left.catalog.blob_id, "", left.catalog.sha256)
     assert (await kit.audited_catalog(source, pinned, (SHORT,))).result == "PASS"
     await source.close()
@@ -87,9 +87,9 @@ async def test_a_quilt_alone_leads_to_its_catalog_without_a_pass(
 async def test_a_descriptor_leads_to_a_blob_of_its_own(
     left: House, source: AggregatorSource
 ) -> None:
-    found = await kit.audited_descriptor(source, left.handoff)
-    assert found.result == "PASS"
-    assert found.of(SHORT) == {left.ids[SHORT][1]: "PASS"}
+    audit = await kit.audited_descriptor(source, left.handoff)
+    assert audit.result == "PASS"
+    assert audit.of(SHORT) == {left.ids[SHORT][1]: "PASS"}
     await source.close()
 
 
@@ -103,8 +103,8 @@ async def test_a_patch_is_read_by_its_own_id_too(
         for patch in answer.json()
         if patch["identifier"] == left.catalog.identifier
     ]
-    found = await kit.audited_catalog(source, Location(patch_id, "", left.catalog.sha256), (LONG,))
-    assert found.findings.root.verdict is Verdict.PASS
+    audit = await kit.audited_catalog(source, Location(patch_id, "", left.catalog.sha256), (LONG,))
+    assert audit.findings.root.verdict is Verdict.PASS
     assert (await kit.audited_catalog(source, Location(patch_id), (LONG,))).result != "PASS"
     await source.close()
 
@@ -174,24 +174,24 @@ def test_a_manifest_is_named_as_a_catalog_is(left: House, walrus: WalrusProcess,
 def test_each_result_has_its_code(
     left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
 ) -> None:
-    found = left.catalog
+    catalog = left.catalog
     source = ("--aggregator", walrus.url)
     head = tmp_path / "head.json"
-    head.write_text(json.dumps({"blob_id": found.blob_id, "sha256": found.sha256}))
+    head.write_text(json.dumps({"blob_id": catalog.blob_id, "sha256": catalog.sha256}))
     nowhere = base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")
-    pinned = f"{found.blob_id}:{found.sha256}"
+    pinned = f"{catalog.blob_id}:{catalog.sha256}"
     for code, arguments in (
         (0, ("catalog", *source, "--history", "2", "--thread", SHORT, "--", pinned)),
-        (4, ("catalog", *source, "--thread", SHORT, "--", found.blob_id)),
-        (6, ("catalog", *source, "--sha256", "0" * 64, "--", found.blob_id)),
+        (4, ("catalog", *source, "--thread", SHORT, "--", catalog.blob_id)),
+        (6, ("catalog", *source, "--sha256", "0" * 64, "--", catalog.blob_id)),
         (6, ("catalog", *source, "--", nowhere)),
-        (6, ("manifest", *source, "--", f"{found.blob_id}/{found.identifier}")),
-        (3, ("catalog", *source, "--thread", "nobody", "--", found.blob_id)),
-        (2, ("catalog", "--", found.blob_id)),
+        (6, ("manifest", *source, "--", f"{catalog.blob_id}/{catalog.identifier}")),
+        (3, ("catalog", *source, "--thread", "nobody", "--", catalog.blob_id)),
+        (2, ("catalog", "--", catalog.blob_id)),
         (2, ("catalog", *source, "not-an-id")),
-        (2, ("catalog", "--blob-dir", str(tmp_path / "nowhere"), "--", found.blob_id)),
-        (2, ("catalog", "--blob-dir", str(tmp_path), *source, "--", found.blob_id)),
-        (2, ("catalog", *source, "--report", str(tmp_path), "--", found.blob_id)),
+        (2, ("catalog", "--blob-dir", str(tmp_path / "nowhere"), "--", catalog.blob_id)),
+        (2, ("catalog", "--blob-dir", str(tmp_path), *source, "--", catalog.blob_id)),
+        (2, ("catalog", *source, "--report", str(tmp_path), "--", catalog.blob_id)),
         (2, ("manifest", *source, str(head))),
         (2, ("descriptor", str(head), *source)),
         (2, ("compare", str(head), str(head))),
@@ -220,12 +220,12 @@ def test_a_source_that_cannot_be_read_is_neither_a_pass_nor_a_failure(
 async def test_without_the_key_the_root_is_compared_and_nothing_is_opened(
     left: House, source: AggregatorSource
 ) -> None:
-    found = await kit.audited_catalog(source, left.catalog, unwrap=None)
-    root = found.findings.root
-    assert (found.result, root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
+    audit = await kit.audited_catalog(source, left.catalog, unwrap=None)
+    root = audit.findings.root
+    assert (audit.result, root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
     assert root.actual_sha256 == left.catalog.sha256
     assert "no key was given" in root.reason
-    assert found.of(SHORT) == {}
+    assert audit.of(SHORT) == {}
     await source.close()
 
 
@@ -240,9 +240,9 @@ async def test_a_wrong_key_opens_nothing(
     left: House, source: AggregatorSource, key: bytes, tenant: str, problem: str
 ) -> None:
     unwrap = of_text(base64.b64encode(key).decode(), tenant)
-    found = await kit.audited_descriptor(source, left.handoff, unwrap=unwrap)
-    assert found.result == "INCOMPLETE"
-    assert problem in found.findings.root.reason
+    audit = await kit.audited_descriptor(source, left.handoff, unwrap=unwrap)
+    assert audit.result == "INCOMPLETE"
+    assert problem in audit.findings.root.reason
     await source.close()
 
 
@@ -252,24 +252,24 @@ async def test_a_descriptor_with_a_key_needs_no_other(
     location = Location(left.handoff.blob_id, "", left.handoff.blob_sha256)
     data = (await source.fetch(location, 1 << 20)).data
     key = kit.KEYS(sealed.wrapped_key(data)).hex()
-    given = kit.changed(left.handoff, key=key)
-    found = await kit.audited_descriptor(source, given, unwrap=None)
-    assert found.result == "PASS"
-    assert key not in json.dumps(found.findings.as_json())
+    descriptor = kit.changed(left.handoff, key=key)
+    audit = await kit.audited_descriptor(source, descriptor, unwrap=None)
+    assert audit.result == "PASS"
+    assert key not in json.dumps(audit.findings.as_json())
     other = kit.changed(left.handoff, key="0" * 64)
-    found = await kit.audited_descriptor(source, other, unwrap=None)
-    assert found.result == "FAIL"
-    assert "does not open it" in found.findings.root.reason
+    audit = await kit.audited_descriptor(source, other, unwrap=None)
+    assert audit.result == "FAIL"
+    assert "does not open it" in audit.findings.root.reason
     await source.close()
 
 
 async def test_the_hash_of_a_hand_off_to_a_recipient_is_checked_without_a_key(
     left: House, source: AggregatorSource
 ) -> None:
-    given = kit.changed(left.handoff, sealed_key="YWdl")
-    found = await kit.audited_descriptor(source, given, unwrap=None)
-    assert (found.result, found.findings.root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
-    assert found.findings.root.actual_sha256 == left.handoff.blob_sha256
+    descriptor = kit.changed(left.handoff, sealed_key="YWdl")
+    audit = await kit.audited_descriptor(source, descriptor, unwrap=None)
+    assert (audit.result, audit.findings.root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
+    assert audit.findings.root.actual_sha256 == left.handoff.blob_sha256
     await source.close()
 
 
@@ -291,10 +291,10 @@ def test_the_blobs_of_a_report_are_checked_without_a_key(
     )
     assert (done.code, done.errors) == (0, ""), done.out
     done = run("blobs", str(report), *source, "--json")
-    found = json.loads(done.out)["findings"]
-    assert (done.code, found["result"]) == (0, "PASS")
+    blob_findings = json.loads(done.out)["findings"]
+    assert (done.code, blob_findings["result"]) == (0, "PASS")
     findings = json.loads(report.read_text())["findings"]
-    assert found["summary"]["blobs"] == findings["summary"]["blobs"]
+    assert blob_findings["summary"]["blobs"] == findings["summary"]["blobs"]
 
     listed = [blob for item in findings["items"] for blob in item["blobs"]]
     blobs.write_text(json.dumps(listed))

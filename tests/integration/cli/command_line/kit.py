@@ -68,10 +68,10 @@ def run(
     return Outcome(done.code, done.out, done.errors)
 
 
-def environment(target: str, **others: str) -> dict[str, str]:
+def environment(target: str, **variables: str) -> dict[str, str]:
     """Return the environment of a process."""
     kept = {name: value for name, value in os.environ.items() if name not in WITHOUT_OURS}
-    return {**kept, "TUSKPOINT_TARGET": target, "TERM": "xterm-256color", **others}
+    return {**kept, "TUSKPOINT_TARGET": target, "TERM": "xterm-256color", **variables}
 
 
 def process(

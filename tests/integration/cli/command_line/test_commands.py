@@ -132,9 +132,9 @@ def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
     for shape in shapes:
         for key, value in shape.items():
             inner = value if isinstance(value, list) else [value]
-            found = {name for one in inner if isinstance(one, dict) for name in one}
-            if found and key not in FREE and found != reported.get(key):
-                differ[key] = found
+            keys = {name for item in inner if isinstance(item, dict) for name in item}
+            if keys and key not in FREE and keys != reported.get(key):
+                differ[key] = keys
     return differ
 
 
@@ -150,8 +150,8 @@ def documented_keys() -> dict[str, set[str]]:
 
 
 def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
-    commands = {one.name for one in PROGRAM.registered_commands if one.name}
-    commands |= {f"snapshot {one.name}" for one in SNAPSHOTS.registered_commands}
+    commands = {command.name for command in PROGRAM.registered_commands if command.name}
+    commands |= {f"snapshot {command.name}" for command in SNAPSHOTS.registered_commands}
     commands -= {"mcp"}  # it serves and has tests of its own, in tests/integration/mcp
     assert {case.name for case in CASES} == commands
     assert set(documented_keys()) == commands - {"handoff"}
@@ -166,7 +166,7 @@ def test_the_page_has_the_exit_codes() -> None:
 
 def test_the_page_has_the_options_of_all_commands_and_their_environment() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    names = [one.name for one in fields(Settings)]
+    names = [field.name for field in fields(Settings)]
     reported = {"is_json": "--json", "tls": "--no-tls"}
     options = [reported.get(name, f"--{name.replace('_', '-')}") for name in names]
     assert [option for option in options if f"`{option}" not in page] == []
@@ -186,17 +186,17 @@ def test_threads_are_filtered_and_described(world: World) -> None:
     with Client(world.target) as client:
         interrupt(client, "waits", client.save("waits", {}), "go on?")
     waiting = world.run("threads", "--state", "interrupted", "--json").lines
-    assert "waits" in [one["thread_id"] for one in waiting]
-    assert {one["state"] for one in waiting} == {"interrupted"}
+    assert "waits" in [thread["thread_id"] for thread in waiting]
+    assert {thread["state"] for thread in waiting} == {"interrupted"}
     half = world.run("threads", "--label", "half", "--agent", "planner", "--json").lines
-    assert "atlas" in [one["thread_id"] for one in half]
+    assert "atlas" in [thread["thread_id"] for thread in half]
     latest = world.run("threads", "--latest", "--json").lines
-    times = [(datetime.fromisoformat(one["updated"]), one["thread_id"]) for one in latest]
-    assert [one for _, one in times] != sorted(one for _, one in times)
-    assert times == sorted(times, key=lambda one: (-one[0].timestamp(), one[1]))
-    newest = [one["thread_id"] for one in latest if one["updated"] == latest[0]["updated"]]
+    times = [(datetime.fromisoformat(thread["updated"]), thread["thread_id"]) for thread in latest]
+    assert [thread_id for _, thread_id in times] != sorted(thread_id for _, thread_id in times)
+    assert times == sorted(times, key=lambda row: (-row[0].timestamp(), row[1]))
+    newest = [thread["thread_id"] for thread in latest if thread["updated"] == latest[0]["updated"]]
     since = world.run("threads", "--latest", "--since", latest[0]["updated"], "--json").lines
-    assert [one["thread_id"] for one in since] == newest
+    assert [thread["thread_id"] for thread in since] == newest
     assert world.run("threads", "--since", "1d", "--latest", "--json").lines == latest
     assert not world.run("threads", "--since", "9999-12-31T23:59:59Z", "--json").lines
     described = world.run("threads", "atlas").out
@@ -233,7 +233,7 @@ def test_save_with_everything(world: World, tmp_path: Path) -> None:
 
 def test_an_answer_is_json_or_text(world: World) -> None:
     with Client(world.target) as client:
-        for number, (said, options, taken) in enumerate(
+        for number, (said, options, value) in enumerate(
             [
                 ('{"go": true}', (), {"go": True}),
                 ("7", (), 7),
@@ -244,9 +244,11 @@ def test_an_answer_is_json_or_text(world: World) -> None:
             thread = f"answered-{number}"
             interrupt(client, thread, client.save(thread, {}), "go on?")
             reported = world.run("answer", thread, said, *options, "--json").object
-            assert reported["answer"] == taken
-            (write,) = [one for one in client.load(thread).writes if one.channel == "__resume__"]
-            assert write.value == taken
+            assert reported["answer"] == value
+            (write,) = [
+                write for write in client.load(thread).writes if write.channel == "__resume__"
+            ]
+            assert write.value == value
             piped = world.run("answer", thread, "-", given=f"{said}\n")
             assert piped.code == 0
 
@@ -263,7 +265,7 @@ def test_after_an_answer_show_and_threads_agree(world: World) -> None:
     def said_by_both() -> tuple[str, bool, bool]:
         shown = world.run("show", "agreeing").out
         [listed] = [
-            one for one in world.run("threads", "--json").lines if one["thread_id"] == "agreeing"
+            line for line in world.run("threads", "--json").lines if line["thread_id"] == "agreeing"
         ]
         return listed["state"], "waits for an answer" in shown, "\nanswered, for" in shown
 

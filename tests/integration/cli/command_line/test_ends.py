@@ -96,7 +96,7 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_counts")
         (["show", "many", "--blob"], Exit.REFUSED, "`tuskpoint flush` certifies it"),
         (["verify", "many"], Exit.REFUSED, "nothing of thread 'many' is certified yet: `tuskpoint"),
     ],
-    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_an_exit_code_and_one_line(
     target: str, arguments: list[str], code: Exit, says: str

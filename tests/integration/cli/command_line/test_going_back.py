@@ -49,8 +49,8 @@ def test_a_checkpoint_is_shown_and_restored_by_its_id_alone(world: World) -> Non
         second = client.save("alone", {"n": 2})
         inner = client.save("alone", {"n": 3}, checkpoint_ns="inner")
         shared = client.fork("alone", second, "alone-forked").checkpoint_id
-    for given, state in ((first, 1), (first[:23], 1), (inner, 3)):
-        shown = world.run("show", given, "--json").object
+    for checkpoint_id, state in ((first, 1), (first[:23], 1), (inner, 3)):
+        shown = world.run("show", checkpoint_id, "--json").object
         assert (shown["thread_id"], shown["state"]) == ("alone", {"n": state})
     restored = world.run("restore", first[:23], "--yes", "--json").object
     assert restored["rolled_back_from"] == f"alone:{first}"
@@ -63,8 +63,8 @@ def test_a_checkpoint_is_shown_and_restored_by_its_id_alone(world: World) -> Non
         assert named in refused.errors
     assert world.run("show", "alone-forked", shared, "--json").object["state"] == {"n": 2}
     with Client(world.target) as client:
-        for given in ("my-chosen-1", "my-chosen-2"):
-            client.save(given[::-1], {"n": given}, checkpoint_id=given)
+        for checkpoint_id in ("my-chosen-1", "my-chosen-2"):
+            client.save(checkpoint_id[::-1], {"n": checkpoint_id}, checkpoint_id=checkpoint_id)
     assert world.run("show", "my-chosen-1", "--json").object["state"] == {"n": "my-chosen-1"}
     assert "several checkpoints begin with 'my-chosen-'" in world.run("show", "my-chosen-").errors
     # A thread comes before a checkpoint, and a checkpoint of a subgraph goes back with its root.
@@ -106,7 +106,7 @@ def test_browse_reports_its_actions_to_programs(world: World) -> None:
     world.run("save", "browsed-2", given='{"n": 1}')
     keys = "1\nf\nbrowsed-3\nno-such-thread\nb\nno-such-thread\nq\n"
     seen = world.run("browse", "browsed-2", "--stdin", "--json", given=keys)
-    assert [one["thread_id"] for one in seen.object["done"]] == ["browsed-3"]
+    assert [action["thread_id"] for action in seen.object["done"]] == ["browsed-3"]
     assert undocumented_inside([seen.object]) == {}
     assert "thread 'no-such-thread'" in seen.errors
 

@@ -58,16 +58,16 @@ def test_history_reads_no_more_than_it_shows(world: World, monkeypatch: pytest.M
     read: list[str] = []
 
     def listed(self: Client, *arguments: Any, **options: Any) -> Iterator[CheckpointRecord]:
-        for one in whole(self, *arguments, **options):
-            read.append(one.thread_id)
-            yield one
+        for record in whole(self, *arguments, **options):
+            read.append(record.thread_id)
+            yield record
 
     whole = Client.list
     monkeypatch.setattr(Client, "list", listed)
     for arranged in ("agent", "date"):
         read.clear()
         shown = world.run("history", "--by", arranged, "--limit", "5", "--json").lines
-        assert [one["summary"] for one in shown] == [f"busy {n}" for n in range(19, 14, -1)]
+        assert [line["summary"] for line in shown] == [f"busy {n}" for n in range(19, 14, -1)]
         assert read == ["busy"] * 6
     read.clear()
     world.run("history", "busy", "--by", "date", "--limit", "5")
@@ -82,7 +82,7 @@ def test_history_for_programs_has_the_order_of_the_tree(world: World) -> None:
 
     def order(*arguments: str) -> list[str]:
         lines = world.run("history", "--json", *arguments).lines
-        return [one["thread_id"] for one in lines]
+        return [line["thread_id"] for line in lines]
 
     assert order("--by", "date", "--limit", "5") == ["two", "one", "three", "two", "one"]
     assert order("--by", "date")[:5] == ["two", "one", "three", "two", "one"]
@@ -100,8 +100,8 @@ def test_replay_of_a_part(world: World) -> None:
     part = world.run(
         "replay", "atlas", "--from", world.ids[1], "--to", world.ids[2], "--json"
     ).lines
-    assert [one["checkpoint_id"] for one in part] == list(world.ids[1:])
-    assert [one["state"]["step"] for one in part] == [2, 3]
+    assert [line["checkpoint_id"] for line in part] == list(world.ids[1:])
+    assert [line["state"]["step"] for line in part] == [2, 3]
     entries = world.run("replay", "atlas", "--view", "entry", "--json").lines
     assert "state" not in entries[0]
 

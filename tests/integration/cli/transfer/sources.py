@@ -58,9 +58,9 @@ def config(thread_id: str, checkpoint_id: str | None = None) -> Any:
 @contextmanager
 def filled(kind: str, folder: Path) -> Iterator[Filled]:
     """Open an empty database of a kind, and run graphs on it."""
-    with opened(kind, folder) as one:
-        fill(one.saver)
-        yield one
+    with opened(kind, folder) as database:
+        fill(database.saver)
+        yield database
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def opened(kind: str, folder: Path) -> Iterator[Filled]:
             tables.setup()
             yield Filled(url, tables)
     else:
-        with _redis() as one:
-            yield one
+        with _redis() as database:
+            yield database
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def test_an_export_of_the_import_is_the_same_file(
         assert there.thread("parallel").agent_id == "writer"
         assert there.load("everything", "all-1", checkpoint_ns="sub|graph").label == "näme ☃"
     again = run(another, "import", str(written), "--json")
-    assert {one["outcome"] for one in again.lines} == {"unchanged"}
+    assert {line["outcome"] for line in again.lines} == {"unchanged"}
 
 
 def test_a_graph_continues_from_a_file(target: str, written: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_an_import_of_a_file_needs_no_langgraph(
 ) -> None:
     for name in ("langgraph", "langgraph.checkpoint", "langgraph.checkpoint.base", "ormsgpack"):
         monkeypatch.setitem(sys.modules, name, None)
-    for name in [one for one in sys.modules if one.startswith("tuskpoint.langgraph")]:
+    for name in [name for name in sys.modules if name.startswith("tuskpoint.langgraph")]:
         monkeypatch.setitem(sys.modules, name, None)
     done = run(target, "import", str(written), "--prefix", f"{uuid.uuid4()}-")
     assert (done.code, done.errors) == (0, "")
@@ -143,8 +143,8 @@ def ended(lines: list[bytes], **other: Any) -> list[bytes]:
     kinds = [line[:20] for line in lines]
     last = {
         "kind": "end",
-        "threads": sum(b'"thread"' in one for one in kinds),
-        "checkpoints": sum(b'"checkpoint"' in one for one in kinds),
+        "threads": sum(b'"thread"' in kind for kind in kinds),
+        "checkpoints": sum(b'"checkpoint"' in kind for kind in kinds),
         "writes": 0,
         "sha256": hashlib.sha256(b"".join(lines)).hexdigest(),
         **other,
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_refused(
     assert str(damaged) in done.errors
     assert "Traceback" not in done.errors
     with Client(target) as client:
-        assert not [one for one in client.threads() if one.thread_id.startswith(prefix)]
+        assert not [thread for thread in client.threads() if thread.thread_id.startswith(prefix)]
 
 
 def test_a_file_that_exists_is_kept(target: str, written: Path, tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ def test_an_export_of_all_threads_leaves_out_one_with_gaps_and_names_it(
     assert "1 thread could not be exported and is not in" in done.errors
     reported = run(target, "export", str(path), "--force", "--json")
     assert (reported.code, reported.object["left_out"]) == (Exit.REFUSED, ["pruned"])
-    threads = {one.thread_id for one in client.threads()} - {"pruned"}
+    threads = {thread.thread_id for thread in client.threads()} - {"pruned"}
     assert reported.object["threads"] == len(threads)
     prefix = f"{uuid.uuid4()}-"
     again = run(target, "import", str(path), "--prefix", prefix, "--json")
-    assert (again.code, {one["thread_id"] for one in again.lines}) == (0, threads)
+    assert (again.code, {line["thread_id"] for line in again.lines}) == (0, threads)
     client.delete("pruned")
 
 

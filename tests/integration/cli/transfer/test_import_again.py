@@ -28,8 +28,8 @@ STEPS = 400
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Filled]:
-    with opened("sqlite", tmp_path) as one:
-        yield one
+    with opened("sqlite", tmp_path) as database:
+        yield database
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_a_thread_that_changes_during_its_import_is_not_mixed(
         ours = client.save(thread_id, {"text": "ours"})
         with pytest.raises(Conflict):
             arrival.write(plan, lambda: None)
-    assert [one.checkpoint_id for one in client.list(thread_id)] == [ours]
+    assert [record.checkpoint_id for record in client.list(thread_id)] == [ours]
 
 
 def test_a_server_that_is_down_is_named(source: Filled, thread_id: str) -> None:

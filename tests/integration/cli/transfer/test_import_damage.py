@@ -124,7 +124,7 @@ def test_a_database_that_was_cut_is_refused_whole(
     assert done.code == Exit.INTEGRITY
     assert f"'{broken.path}' is damaged" in done.errors
     assert ".recover" in done.errors
-    assert [one.thread_id for one in client.threads()] == []
+    assert [thread.thread_id for thread in client.threads()] == []
 
 
 def test_a_database_of_something_else_is_refused(target: str, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ KINDS = ("sqlite", "postgresql", "redis")
 
 @pytest.fixture(scope="module", params=KINDS)
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with filled(request.param, tmp_path_factory.mktemp(request.param)) as one:
-        yield one
+    with filled(request.param, tmp_path_factory.mktemp(request.param)) as database:
+        yield database
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +66,18 @@ def told(graph: Any, thread_id: str, prefix: str = "") -> list[Any]:
     """Return the history of a thread, without the prefix of its ID."""
     return [
         (
-            one.values,
-            one.next,
-            one.config["configurable"]["checkpoint_id"],
-            one.parent_config and one.parent_config["configurable"]["checkpoint_id"],
-            one.metadata,
-            one.created_at,
-            [(task.id, task.name, task.path, task.interrupts, task.result) for task in one.tasks],
+            snapshot.values,
+            snapshot.next,
+            snapshot.config["configurable"]["checkpoint_id"],
+            snapshot.parent_config and snapshot.parent_config["configurable"]["checkpoint_id"],
+            snapshot.metadata,
+            snapshot.created_at,
+            [
+                (task.id, task.name, task.path, task.interrupts, task.result)
+                for task in snapshot.tasks
+            ],
         )
-        for one in graph.get_state_history(config(prefix + thread_id))
+        for snapshot in graph.get_state_history(config(prefix + thread_id))
     ]
 
 
@@ -130,7 +133,7 @@ def test_a_dry_run_saves_nothing(source: Filled, target: str, client: Client, pr
     done = run(target, "import", source.name, "--prefix", prefix, "--dry-run")
     assert (done.code, done.errors) == (0, "")
     assert done.out.startswith("would import 5 threads, ")
-    assert [one for one in client.threads() if one.thread_id.startswith(prefix)] == []
+    assert [thread for thread in client.threads() if thread.thread_id.startswith(prefix)] == []
 
 
 def test_json_names_each_thread(source: Filled, target: str, prefix: str) -> None:
@@ -158,10 +161,10 @@ def test_versions_keep_their_type(
     with opened(kind, tmp_path) as source:
         put_steps(source.saver, "numbers", ["one", "two"])
         assert run(target, "import", source.name, "--prefix", prefix).code == 0
-        found = saver.get_tuple(config(f"{prefix}numbers"))
-        assert found is not None
-        assert found.checkpoint["channel_versions"] == {"text": 2}
-        assert type(found.checkpoint["channel_versions"]["text"]) is int
+        checkpoint = saver.get_tuple(config(f"{prefix}numbers"))
+        assert checkpoint is not None
+        assert checkpoint.checkpoint["channel_versions"] == {"text": 2}
+        assert type(checkpoint.checkpoint["channel_versions"]["text"]) is int
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -187,9 +190,9 @@ def test_a_value_needs_no_class_where_it_is_imported(
         assert (done.returncode, errors) == (0, b""), errors
         assert b"equal to the source" in out
     with TuskPointSaver(target) as saver:
-        found = saver.get_tuple(config(f"{prefix}objects"))
-    assert found is not None
-    assert found.checkpoint["channel_values"] == {
+        checkpoint = saver.get_tuple(config(f"{prefix}objects"))
+    assert checkpoint is not None
+    assert checkpoint.checkpoint["channel_values"] == {
         "text": {"answer": Answer("yes", 1), "raw": {b"bytes"}}
     }
 
@@ -232,9 +235,9 @@ def test_sends_of_an_older_layout_arrive(
         done = run(target, "import", source.name, "--prefix", prefix)
         assert (done.code, done.errors) == (0, "")
         assert "equal to the source" in done.out
-    found = saver.get_tuple(config(f"{prefix}older", second))
-    assert found is not None
-    assert found.checkpoint["channel_values"][TASKS] == [send]
+    checkpoint = saver.get_tuple(config(f"{prefix}older", second))
+    assert checkpoint is not None
+    assert checkpoint.checkpoint["channel_values"][TASKS] == [send]
 
 
 def test_values_that_an_old_saver_wrote_as_json_arrive(
@@ -248,8 +251,8 @@ def test_values_that_an_old_saver_wrote_as_json_arrive(
     }
     with opened("sqlite", tmp_path) as source:
         (saved,) = put_steps(source.saver, "json", ["x"])
-        (found,) = source.saver.list(config("json"))
-        as_json = {**found.checkpoint, "channel_values": {"text": [message]}}
+        (checkpoint,) = source.saver.list(config("json"))
+        as_json = {**checkpoint.checkpoint, "channel_values": {"text": [message]}}
         with closing(sqlite3.connect(source.name)) as rows, rows:
             rows.execute(
                 "UPDATE checkpoints SET type = 'json', checkpoint = ?",
@@ -288,11 +291,11 @@ def test_metadata_is_the_bytes_of_the_source(
         with closing(sqlite3.connect(source.name)) as rows, rows:
             rows.execute("UPDATE checkpoints SET metadata = ?", (spelled.encode(),))
         assert run(target, "import", source.name, "--prefix", prefix).code == 0
-    found = client._calls.get_checkpoint(
+    checkpoint = client._calls.get_checkpoint(
         CheckpointRef(thread_id=f"{prefix}spelled", checkpoint_id=saved)
     )
-    assert found is not None
-    assert found.metadata_json.decode() == spelled
+    assert checkpoint is not None
+    assert checkpoint.metadata_json.decode() == spelled
 
 
 def test_a_url_may_come_from_the_environment_and_is_never_printed(

@@ -137,6 +137,6 @@ async def test_more_changes_than_the_most_are_not_an_error(
 ) -> None:
     await checkpoints.SaveCheckpoint(save_request(FIRST, [holds("c", [0] * 10_001)]))
     await checkpoints.SaveCheckpoint(save_request(SECOND, [holds("c", [1] * 10_001)]))
-    for asked, given in ((0, 1000), (10_000, 10_000), (4_000_000_000, 10_000)):
-        answer = await threads.DiffCheckpoints(between(ref(FIRST), ref(SECOND), asked))
-        assert (len(answer.changes), answer.truncated) == (given, True)
+    for limit, count in ((0, 1000), (10_000, 10_000), (4_000_000_000, 10_000)):
+        answer = await threads.DiffCheckpoints(between(ref(FIRST), ref(SECOND), limit))
+        assert (len(answer.changes), answer.truncated) == (count, True)

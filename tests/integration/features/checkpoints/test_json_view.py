@@ -31,7 +31,7 @@ def extension(code: int, payload: Any) -> ormsgpack.Ext:
 
 def waiting(checkpoint_id: str = FIRST, **fields: Any) -> pb.SaveCheckpointRequest:
     """A checkpoint with a bit of everything, of which one task waits and another failed."""
-    asked = [extension(2, ["langgraph.types", "Interrupt", {"value": "go?", "id": "i"}])]
+    interrupts = [extension(2, ["langgraph.types", "Interrupt", {"value": "go?", "id": "i"}])]
     request = save_request(
         checkpoint_id,
         [
@@ -42,7 +42,7 @@ def waiting(checkpoint_id: str = FIRST, **fields: Any) -> pb.SaveCheckpointReque
             channel("unset", empty=value_pb2.Empty()),
         ],
         writes=[
-            write("a", "__interrupt__", value=msgpack(asked)),
+            write("a", "__interrupt__", value=msgpack(interrupts)),
             write("b", "__error__", value=msgpack("ValueError('no')")),
         ],
         **fields,
@@ -89,16 +89,18 @@ def check(shown: checkpoint_pb2.Checkpoint, full: checkpoint_pb2.Checkpoint) -> 
 @pytest.mark.parametrize("source", SOURCES, ids=["any", "blob"])
 async def test_every_read_shows_json(checkpoints: CheckpointServiceAsyncStub, source: Any) -> None:
     await checkpoints.SaveCheckpoint(waiting(durability=checkpoint_pb2.DURABILITY_CERTIFIED))
-    one = ref(FIRST)
+    first_ref = ref(FIRST)
     full = (
-        await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=one, source=source))
+        await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=first_ref, source=source))
     ).checkpoint
     got = await checkpoints.GetCheckpoint(
-        pb.GetCheckpointRequest(ref=one, view=JSON, source=source)
+        pb.GetCheckpointRequest(ref=first_ref, view=JSON, source=source)
     )
     check(got.checkpoint, full)
     loaded = await collect(
-        checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=one, view=JSON, source=source))
+        checkpoints.LoadCheckpoint(
+            pb.LoadCheckpointRequest(ref=first_ref, view=JSON, source=source)
+        )
     )
     listed = await collect(
         checkpoints.ListCheckpoints(
@@ -120,12 +122,12 @@ async def test_a_large_view_comes_in_chunks(checkpoints: CheckpointServiceAsyncS
         )
     load = pb.LoadCheckpointRequest(ref=ref(name), view=JSON)
     (shown,) = await collect(checkpoints.LoadCheckpoint(load))
-    found = values(shown)
-    assert [len(found[each]["$bytes"]) for each in ("a", "b")] == [1228800, 1228804]
+    shown_values = values(shown)
+    assert [len(shown_values[each]["$bytes"]) for each in ("a", "b")] == [1228800, 1228804]
     listed = await collect(
         checkpoints.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="thread", view=JSON))
     )
-    assert [values(each) for each in listed] == [found] * 4
+    assert [values(each) for each in listed] == [shown_values] * 4
 
 
 async def test_json_that_does_not_fit_a_message_has_to_be_streamed(

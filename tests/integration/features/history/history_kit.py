@@ -79,9 +79,9 @@ class HistoryHouse:
 
     async def journaled(self, checkpoint_id: str) -> Checkpoint:
         """Return what the journal itself has."""
-        found = await self.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
-        assert found is not None
-        return found
+        checkpoint = await self.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
+        assert checkpoint is not None
+        return checkpoint
 
     async def forget(self) -> None:
         """Certify everything, let all events grow old, and drop them."""
@@ -147,12 +147,12 @@ async def next_events(stream: Stream, count: int) -> list[pb.ThreadEvent]:
 
 async def replayed(stream: Stream) -> list[checkpoint_pb2.Checkpoint]:
     """Return all checkpoints of a replay, their large values put in place."""
-    found = []
+    checkpoints = []
     while (frame := await stream.read()) is not grpc.aio.EOF:
         assert frame.HasField("checkpoint")
         await _fill(stream, frame.checkpoint)
-        found.append(frame.checkpoint)
-    return found
+        checkpoints.append(frame.checkpoint)
+    return checkpoints
 
 
 async def _fill(stream: Stream, checkpoint: checkpoint_pb2.Checkpoint) -> None:

@@ -34,11 +34,11 @@ async def test_they_hold_no_memory_and_hear_of_the_next_save(tmp_path: Path) -> 
         request = pb.WatchThreadRequest(thread_id="t", kinds=[pb.EVENT_KIND_CHECKPOINT_SAVED])
         watches = [stubs[number % CHANNELS].WatchThread(request) for number in range(WATCHES)]
         first: list[Any] = await asyncio.gather(*(watch.read() for watch in watches))
-        assert {one.event.checkpoint.ref.thread_id for one in first} == {"t"}
+        assert {frame.event.checkpoint.ref.thread_id for frame in first} == {"t"}
         assert server.pipeline.memory.held_bytes == 0
         saved = await client.save("t", {"n": 2})
         second: list[Any] = await asyncio.gather(*(watch.read() for watch in watches))
-        assert {one.event.checkpoint.ref.checkpoint_id for one in second} == {saved}
+        assert {frame.event.checkpoint.ref.checkpoint_id for frame in second} == {saved}
         for watch in watches:
             watch.cancel()
         while len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - no event

@@ -42,7 +42,10 @@ async def house(tmp_path: Path) -> AsyncIterator[HistoryHouse]:
 
 
 async def places(stream: Any) -> list[tuple[str, str]]:
-    return [(one.ref.checkpoint_id, one.ref.checkpoint_ns) for one in await replayed(stream)]
+    return [
+        (checkpoint.ref.checkpoint_id, checkpoint.ref.checkpoint_ns)
+        for checkpoint in await replayed(stream)
+    ]
 
 
 async def fill(house: HistoryHouse) -> None:
@@ -79,7 +82,9 @@ async def test_pages_join_without_a_seam(
         monkeypatch.setattr(load, "SCANNED_PER_PAGE", scanned)
         assert await places(house.replay()) == everything
     monkeypatch.setattr(service, "PAGE_BYTES", 1)
-    assert await places(house.replay(checkpoint_ns="")) == [(one, "") for one in "abcd"]
+    assert await places(house.replay(checkpoint_ns="")) == [
+        (checkpoint_id, "") for checkpoint_id in "abcd"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ async def test_a_replayed_checkpoint_is_the_loaded_one(house: HistoryHouse) -> N
     await house.save("b", "a", content=LARGE)
     first, second = await replayed(house.replay())
     assert first.state.channels[0].value.data == b'"text"'
-    assert [one.value.data for one in first.writes] == [b"one"]
+    assert [write.value.data for write in first.writes] == [b"one"]
     assert (first.label, first.metadata_json) == ("good", b'{"step": 1}')
     assert (second.parent_checkpoint_id, second.state.channels[0].value.data) == ("a", LARGE)
     entry, _ = await replayed(house.replay(view=ENTRY))
@@ -119,8 +124,8 @@ async def test_a_replayed_checkpoint_is_the_loaded_one(house: HistoryHouse) -> N
 
 async def test_removed_checkpoints_are_not_replayed(house: HistoryHouse) -> None:
     removed = draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",))
-    for one in (removed, draft("b", "a", delta=("x",))):
-        await house.home.journal.save_checkpoint(TENANT, one)
+    for checkpoint in (removed, draft("b", "a", delta=("x",))):
+        await house.home.journal.save_checkpoint(TENANT, checkpoint)
     await house.removal.delete_runs(TENANT, ["r"])
     assert await places(house.replay()) == [("b", "")]
 
@@ -145,8 +150,10 @@ async def test_evicted_values_come_back(house: HistoryHouse) -> None:
         await house.save(f"{number:02}", content=b"%d" % number)
     await house.evict()
     assert evicted_digests(await house.journaled("00"))
-    found = await replayed(house.replay())
-    assert [one.state.channels[0].value.data for one in found] == [b"%d" % n for n in range(20)]
+    checkpoints = await replayed(house.replay())
+    assert [checkpoint.state.channels[0].value.data for checkpoint in checkpoints] == [
+        b"%d" % n for n in range(20)
+    ]
 
 
 async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
@@ -230,6 +237,6 @@ async def test_a_reader_that_stops_holds_the_server_up(
         await asyncio.sleep(0.5)
     assert pages < total * size / PAGE_BYTES / 2
     rest = await replayed(replay)
-    assert [one.ref.checkpoint_id for one in (first.checkpoint, *rest)] == [
+    assert [checkpoint.ref.checkpoint_id for checkpoint in (first.checkpoint, *rest)] == [
         f"{number:03}" for number in range(total)
     ]

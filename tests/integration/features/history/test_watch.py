@@ -73,22 +73,22 @@ async def test_every_change_is_delivered_in_order(house: HistoryHouse) -> None:
     await removal.set_retention(TENANT, "t", 60)
     await removal.set_searchable(TENANT, "t", False)
     await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    found = await next_events(house.watch(), 7)
-    assert [short(event) for event in found[:3]] == [
+    events = await next_events(house.watch(), 7)
+    assert [short(event) for event in events[:3]] == [
         (1, "WRITES_SAVED", "b"),
         (2, "CHECKPOINT_SAVED", "a"),
         (3, "CHECKPOINT_SAVED", "b"),
     ]
-    assert [short(event)[1] for event in found[3:]] == [
+    assert [short(event)[1] for event in events[3:]] == [
         "LABEL_SET",
         "RETENTION_SET",
         "SEARCHABLE_SET",
         "CHECKPOINTS_DELETED",
     ]
-    assert [event.seq for event in found] == list(range(1, 8))
-    assert [event.deleted_checkpoints for event in found] == [0] * 6 + [1]
-    assert {event.incarnation for event in found} == {1}
-    times = [event.time.ToMicroseconds() for event in found]
+    assert [event.seq for event in events] == list(range(1, 8))
+    assert [event.deleted_checkpoints for event in events] == [0] * 6 + [1]
+    assert {event.incarnation for event in events} == {1}
+    times = [event.time.ToMicroseconds() for event in events]
     assert times == sorted(times)
     assert times[0] > 1_600_000_000_000_000
 
@@ -116,9 +116,9 @@ async def test_changes_are_delivered_before_their_certification(
     for number in range(300):  # more than the service takes at once
         await house.save(f"{number:03}")
     await house.home.flush()
-    found = await next_events(house.watch(view=ENTRY), 301)
-    assert [event.seq for event in found[:-1]] == list(range(1, 301))
-    assert short(found[-1]) == (300, "CERTIFIED", "")
+    events = await next_events(house.watch(view=ENTRY), 301)
+    assert [event.seq for event in events[:-1]] == list(range(1, 301))
+    assert short(events[-1]) == (300, "CERTIFIED", "")
 
 
 async def test_a_cursor_keeps_the_watermark(house: HistoryHouse) -> None:
@@ -150,7 +150,7 @@ async def test_the_view_selects_parts_of_a_saved_checkpoint(house: HistoryHouse)
     assert entry.checkpoint.metadata_json == full.checkpoint.metadata_json == b'{"step": 7}'
     assert not entry.checkpoint.HasField("state")
     assert full.checkpoint.state.channels[0].value.data == b'"text"'
-    assert [one.value.data for one in full.checkpoint.writes] == [b"one", b"two"], "as it is now"
+    assert [item.value.data for item in full.checkpoint.writes] == [b"one", b"two"], "as it is now"
     assert full.checkpoint.seq == written.checkpoint.seq == 2
     assert not written.checkpoint.HasField("state"), "other kinds return the entry"
     assert written.checkpoint.metadata_json == b'{"step": 7}'
@@ -440,7 +440,7 @@ async def test_a_watcher_that_goes_away_is_forgotten(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiters = house.home.journal.database.waiters
-    others = len(waiters)  # what the server waits for itself
+    server_waiters = len(waiters)  # what the server waits for itself
     subscribe, left = waiters.subscribe, asyncio.Semaphore(0)
 
     @contextmanager
@@ -456,11 +456,11 @@ async def test_a_watcher_that_goes_away_is_forgotten(
     watches = [house.watch() for _ in range(3)]
     for watch in watches:
         await next_event(watch)
-    assert len(waiters) == others + 3
+    assert len(waiters) == server_waiters + 3
     for watch in watches:
         watch.cancel()
         await left.acquire()
-    assert len(waiters) == others
+    assert len(waiters) == server_waiters
 
 
 async def test_draining_ends_watches_at_once(house: HistoryHouse) -> None:

@@ -47,15 +47,15 @@ async def test_an_item_is_certified_before_the_answer_that_waits_for_it(
     store: StoreServiceAsyncStub, admin: AdminServiceAsyncStub
 ) -> None:
     value = b'{"value" : {"x":[1, 2.50]}}'
-    asked = spb.PutItemsRequest(changes=[change("k", value, ttl=DAY)], durability=CERTIFIED)
-    answer = await store.PutItems(asked)
+    request = spb.PutItemsRequest(changes=[change("k", value, ttl=DAY)], durability=CERTIFIED)
+    answer = await store.PutItems(request)
     assert (answer.durability, list(answer.warnings)) == (CERTIFIED, [])
     status = await admin.GetArchiveStatus(admin_pb.GetArchiveStatusRequest())
     assert (status.backlog_checkpoints, status.certified_checkpoints) == (0, 1)
-    keys = [spb.ItemKey(namespace=["a", "b"], key=one) for one in ("none", "k")]
-    found = await store.GetItems(spb.GetItemsRequest(keys=keys))
-    [item] = found.items
-    assert (found.answered_keys, item.value_json) == (2, value)
+    keys = [spb.ItemKey(namespace=["a", "b"], key=name) for name in ("none", "k")]
+    response = await store.GetItems(spb.GetItemsRequest(keys=keys))
+    [item] = response.items
+    assert (response.answered_keys, item.value_json) == (2, value)
     assert item.create_time == item.update_time
     assert item.expire_time.ToSeconds() - item.update_time.ToSeconds() == 86_400
 
@@ -75,8 +75,8 @@ async def test_items_are_out_of_sight_of_all_other_calls(
         pb.ListCheckpointsRequest(),
         pb.ListCheckpointsRequest(checkpoint_id=FIRST),
     ):
-        found = await collect(checkpoints.ListCheckpoints(query))
-        assert [each.ref.thread_id for each in found] == ["t"]
+        hits = await collect(checkpoints.ListCheckpoints(query))
+        assert [each.ref.thread_id for each in hits] == ["t"]
     searched = SearchServiceStub(grpc_channel).SearchCheckpoints(
         search_pb.SearchCheckpointsRequest(text="zebras")
     )

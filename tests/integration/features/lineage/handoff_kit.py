@@ -108,8 +108,8 @@ class Side:
         self, checkpoint_id: str = "", thread_id: str = THREAD, ns: str = "", **fields: Any
     ) -> checkpoint_pb2.Checkpoint:
         request = cpb.LoadCheckpointRequest(ref=ref(checkpoint_id, thread_id, ns), **fields)
-        [found] = await collect(self.checkpoints.LoadCheckpoint(request))
-        return found
+        [checkpoint] = await collect(self.checkpoints.LoadCheckpoint(request))
+        return checkpoint
 
     async def listed(self, thread_id: str) -> list[checkpoint_pb2.Checkpoint]:
         request = cpb.ListCheckpointsRequest(thread_id=thread_id)

@@ -83,8 +83,8 @@ async def taker(house: House) -> Side:
     return await house.open("taker", identity=house.identity("taker"))
 
 
-async def recipients(of: Side) -> list[str]:
-    return list((await of.admin.GetServerInfo(admin_pb.GetServerInfoRequest())).recipients)
+async def recipients(running: Side) -> list[str]:
+    return list((await running.admin.GetServerInfo(admin_pb.GetServerInfoRequest())).recipients)
 
 
 async def test_only_the_recipients_server_opens_what_it_gets(
@@ -118,7 +118,7 @@ async def test_the_same_checkpoint_is_stored_once_for_all_recipients(
     plain = await giver.hand_off()
     first = await giver.hand_off(recipient=public, request_id="one")
     again = await giver.hand_off(recipient=public)
-    assert {one.blob_id for one in (plain, first, again)} == {plain.blob_id}
+    assert {descriptor.blob_id for descriptor in (plain, first, again)} == {plain.blob_id}
     assert len(kept(giver)) == 1
     assert plain.sealed_key == ""
     assert first.sealed_key != again.sealed_key

@@ -188,8 +188,8 @@ async def test_a_descriptor_of_another_checkpoint_is_refused(
     descriptor.source = f"{descriptor.thread_id}:{descriptor.checkpoint_id}"
     reported = await taker.refuses(descriptor)
     assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
-    found = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
-    assert reported.metadata == {"field": field, "claimed": "other", "found": found}
+    actual = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
+    assert reported.metadata == {"field": field, "claimed": "other", "found": actual}
 
 
 Change = Callable[[Segment], Segment]
@@ -207,9 +207,9 @@ def _without_itself(bundle: Segment) -> Segment:
     return replace(
         bundle,
         checkpoints=tuple(
-            one
-            for one in bundle.checkpoints
-            if (one.checkpoint_ns, one.checkpoint_id) != bundle.handoff
+            checkpoint
+            for checkpoint in bundle.checkpoints
+            if (checkpoint.checkpoint_ns, checkpoint.checkpoint_id) != bundle.handoff
         ),
     )
 
@@ -295,11 +295,15 @@ async def test_any_other_blob_of_the_store_is_refused(giver: Side, taker: Side) 
     await save_run(giver)
     await giver.flush()
     descriptor = await giver.hand_off()
-    others = [one for one in stored_members(giver.blobs) if one.blob_id != descriptor.blob_id]
+    member_files = [
+        member_file
+        for member_file in stored_members(giver.blobs)
+        if member_file.blob_id != descriptor.blob_id
+    ]
     files = [path for path in stored_files(giver.blobs) if path.name != descriptor.blob_id]
     packs = [path.read_bytes() for path in files[:1]]
-    assert len(others) == 3, "a segment, a run and a catalog"
-    for data in [one.read_bytes() for one in others] + packs:
+    assert len(member_files) == 3, "a segment, a run and a catalog"
+    for data in [member_file.read_bytes() for member_file in member_files] + packs:
         reported = await taker.refuses(naming(giver, descriptor, data))
         assert reported.reason == "BLOB_MALFORMED"
 

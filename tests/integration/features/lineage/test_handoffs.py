@@ -214,15 +214,15 @@ async def test_an_adoption_that_is_asked_for_again_gets_the_first_answer(
 ) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off()
-    asked: dict[str, Any] = {"request_id": "r", "durability": wanted}
-    first = await taker.adopt(descriptor, target, **asked)
+    options: dict[str, Any] = {"request_id": "r", "durability": wanted}
+    first = await taker.adopt(descriptor, target, **options)
     blob_file(giver, descriptor.blob_id).unlink()  # nothing is fetched again
-    [again] = await taker.adopt(descriptor, target, **asked)
+    [again] = await taker.adopt(descriptor, target, **options)
     assert (again.stage, again.adoption) == (ADOPTED, first[-1].adoption)
     assert len(await taker.listed(first[-1].adoption.new_thread_id)) == 2
-    reported = await taker.refuses(descriptor, "another", **asked)
+    reported = await taker.refuses(descriptor, "another", **options)
     assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-    reported = await taker.refuses(changed(descriptor, blob_sha256="0" * 64), target, **asked)
+    reported = await taker.refuses(changed(descriptor, blob_sha256="0" * 64), target, **options)
     assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 

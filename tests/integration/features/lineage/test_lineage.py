@@ -57,8 +57,10 @@ async def two_steps(checkpoints: CheckpointServiceAsyncStub) -> None:
 async def load(
     checkpoints: CheckpointServiceAsyncStub, reference: checkpoint_pb2.CheckpointRef
 ) -> checkpoint_pb2.Checkpoint:
-    [found] = await collect(checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=reference)))
-    return found
+    [checkpoint] = await collect(
+        checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=reference))
+    )
+    return checkpoint
 
 
 def content(checkpoint: checkpoint_pb2.Checkpoint) -> tuple[object, ...]:

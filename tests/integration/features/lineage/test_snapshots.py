@@ -52,8 +52,8 @@ async def head(
     checkpoints: CheckpointServiceAsyncStub, thread_id: str, namespace: str = ""
 ) -> checkpoint_pb2.Checkpoint:
     request = pb.LoadCheckpointRequest(ref=ref("", thread_id, namespace))
-    [found] = await collect(checkpoints.LoadCheckpoint(request))
-    return found
+    [checkpoint] = await collect(checkpoints.LoadCheckpoint(request))
+    return checkpoint
 
 
 def data(checkpoint: checkpoint_pb2.Checkpoint) -> list[bytes]:
@@ -86,8 +86,8 @@ async def test_a_snapshot_keeps_the_fields_that_it_was_created_with(
     assert (made.session_id, made.hostname, made.working_directory) == ("s", "h", "/w")
     assert made.metadata_json == b'{"reason" :  "stop"}'
     assert made.create_time.ToMicroseconds() > 0
-    found = await snapshots.GetSnapshot(spb.GetSnapshotRequest(snapshot_id=made.snapshot_id))
-    assert found.snapshot == made
+    response = await snapshots.GetSnapshot(spb.GetSnapshotRequest(snapshot_id=made.snapshot_id))
+    assert response.snapshot == made
 
 
 async def test_snapshots_are_out_of_sight_of_calls_on_threads(
@@ -200,15 +200,15 @@ async def test_snapshots_are_listed_newest_first(
     ]
     newest_first = [each.snapshot_id for each in reversed(made)]
 
-    async def listed(**asked: object) -> list[str]:
-        found: list[str] = []
+    async def listed(**filters: object) -> list[str]:
+        snapshot_ids: list[str] = []
         token, first = "", True
         while token or first:
-            request = spb.ListSnapshotsRequest(page_size=2, page_token=token, **asked)  # type: ignore[arg-type]
+            request = spb.ListSnapshotsRequest(page_size=2, page_token=token, **filters)  # type: ignore[arg-type]
             page = await snapshots.ListSnapshots(request)
-            found += [each.snapshot_id for each in page.snapshots]
+            snapshot_ids += [each.snapshot_id for each in page.snapshots]
             token, first = page.next_page_token, False
-        return found
+        return snapshot_ids
 
     assert await listed() == newest_first
     assert await listed(session_id="s1") == [newest_first[1], newest_first[3]]

@@ -32,7 +32,7 @@ async def test_thread_has_its_retention(server: Server) -> None:
         assert (await client.thread("t")).retention is None
         await client.set_retention("t", timedelta(days=30))
         assert (await client.thread("t")).retention == timedelta(days=30)
-        assert [one.retention async for one in client.threads()] == [timedelta(days=30)]
+        assert [thread.retention async for thread in client.threads()] == [timedelta(days=30)]
         await client.set_retention("t", None)
         assert (await client.thread("t")).retention is None
 
@@ -95,7 +95,7 @@ async def test_threads_past_their_retention_are_deleted(
         await client.set_retention("long", timedelta(days=1))
         left = {"kept", "short", "long"}
         while "short" in left:
-            left = {one.thread_id async for one in client.threads()}
+            left = {thread.thread_id async for thread in client.threads()}
         assert left == {"kept", "long"}
         with pytest.raises(NotFound):
             await client.thread("short")
@@ -121,11 +121,13 @@ async def test_the_rules_of_the_file_are_applied_and_read_again(
             pass
         assert (await client.preview_retention()).threads == 0
         preview = await client.preview_retention([RetentionRule(thread_id="two", keep_last=1)])
-        assert [(one.thread_id, one.checkpoints) for one in preview.effects] == [("two", 3)]
+        assert [(effect.thread_id, effect.checkpoints) for effect in preview.effects] == [
+            ("two", 3)
+        ]
         assert preview.total.journal_bytes > 0
         assert (await client.thread("two")).checkpoint_count == 4
         file.write_text('[[retention]]\ntenant = "default"\ndelete_after = "1s"\n')
-        while [one async for one in client.threads()]:
+        while [thread async for thread in client.threads()]:
             pass
 
 
@@ -176,6 +178,6 @@ async def test_bad_rules_are_refused(threads: ThreadServiceAsyncStub) -> None:
         assert answer.code == grpc.StatusCode.INVALID_ARGUMENT
         assert field in answer.fields
     rule = pb.RetentionRule(keep_last=1)
-    for some in ([rule, rule], [rule] * 101):
-        answer = await refused(threads.PreviewRetention(pb.PreviewRetentionRequest(rules=some)))
+    for rules in ([rule, rule], [rule] * 101):
+        answer = await refused(threads.PreviewRetention(pb.PreviewRetentionRequest(rules=rules)))
         assert answer.code == grpc.StatusCode.INVALID_ARGUMENT

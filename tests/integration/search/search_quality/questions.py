@@ -68,7 +68,7 @@ def texts() -> list[str]:
     """Return every text that has a vector, in the order of the vectors."""
     return [
         *(checkpoint.summary for checkpoint in checkpoints()),
-        *(asked.question for asked in (*exact_terms(), *paraphrases())),
+        *(question.question for question in (*exact_terms(), *paraphrases())),
     ]
 
 

@@ -59,8 +59,8 @@ def hits(ranks: Sequence[int], among: int) -> float:
     return sum(0 < rank <= among for rank in ranks) / len(ranks)
 
 
-def rank(found: Sequence[str], sought: str) -> int:
-    return found.index(sought) + 1 if sought in found else 0
+def rank(ids: Sequence[str], sought: str) -> int:
+    return ids.index(sought) + 1 if sought in ids else 0
 
 
 # --- the set ---------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_every_question_is_about_one_checkpoint() -> None:
     names = [saved.name for saved in checkpoints()]
     assert len(set(names)) == len(names) == 60
     assert len(set(questions.texts())) == len(questions.texts())
-    assert {asked.finds for asked in (*exact_terms(), *paraphrases())} <= set(names)
+    assert {question.finds for question in (*exact_terms(), *paraphrases())} <= set(names)
     assert (len(exact_terms()), len(paraphrases())) == (32, 40)
 
 
@@ -79,12 +79,12 @@ def test_no_paraphrase_has_a_word_of_its_summary() -> None:
     summaries = {saved.name: saved.summary for saved in checkpoints()}
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE VIRTUAL TABLE held USING fts5(summary, tokenize='porter')")
-        for asked in paraphrases():
+        for question in paraphrases():
             database.execute("DELETE FROM held")
-            database.execute("INSERT INTO held VALUES (?)", (summaries[asked.finds],))
-            for word in analyse(asked.question).words:
-                found = database.execute("SELECT 1 FROM held WHERE held MATCH ?", (f'"{word}"',))
-                assert found.fetchone() is None, (word, asked)
+            database.execute("INSERT INTO held VALUES (?)", (summaries[question.finds],))
+            for word in analyse(question.question).words:
+                cursor = database.execute("SELECT 1 FROM held WHERE held MATCH ?", (f'"{word}"',))
+                assert cursor.fetchone() is None, (word, question)
 
 
 def test_the_vectors_belong_to_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +101,9 @@ def test_the_vectors_belong_to_the_texts(monkeypatch: pytest.MonkeyPatch) -> Non
 @NEEDS_MODEL
 async def test_the_vectors_are_those_that_the_model_makes() -> None:
     embedder = LocalEmbedder(CACHE)
-    some = questions.texts()[::20]
-    made = np.array([np.frombuffer(one, "<f4") for one in await embedder.embed(some)])
-    held = np.array([vectors()[text] for text in some])
+    sample = questions.texts()[::20]
+    made = np.array([np.frombuffer(vector, "<f4") for vector in await embedder.embed(sample)])
+    held = np.array([vectors()[text] for text in sample])
     # Committed with 16 bits, of which 11 are digits; made by another program with the same weights.
     assert np.abs(made - held).max() < 2**-9
     await embedder.close()
@@ -114,27 +114,29 @@ async def test_the_vectors_are_those_that_the_model_makes() -> None:
 
 async def test_words_find_names_and_numbers_first(client: AsyncClient) -> None:
     ids = await save_all(client, with_vectors=True)
-    for asked in exact_terms():
-        found = await client.search_history(asked.question, limit=5)
-        assert found.mode == "lexical"
-        assert found[0].checkpoint_id == ids[asked.finds], asked
-        loaded = await client.load(found[0].thread_id, found[0].checkpoint_id)
-        assert loaded.summary == found[0].summary
-    for asked in paraphrases():
-        found = await client.search_history(asked.question, limit=100)
-        assert ids[asked.finds] not in {result.checkpoint_id for result in found}
+    for question in exact_terms():
+        results = await client.search_history(question.question, limit=5)
+        assert results.mode == "lexical"
+        assert results[0].checkpoint_id == ids[question.finds], question
+        loaded = await client.load(results[0].thread_id, results[0].checkpoint_id)
+        assert loaded.summary == results[0].summary
+    for question in paraphrases():
+        results = await client.search_history(question.question, limit=100)
+        assert ids[question.finds] not in {result.checkpoint_id for result in results}
 
 
 async def test_vectors_find_by_meaning(client: AsyncClient) -> None:
     ids = await save_all(client, with_vectors=True)
 
-    async def rank_of(asked: Question) -> int:
-        found = await client.search_similar(vectors()[asked.question], limit=10)
-        assert (found.mode, found.metric) == ("vector", "cosine")
-        assert [one.distance for one in found] == sorted(one.distance for one in found)
-        return rank([one.checkpoint_id for one in found], ids[asked.finds])
+    async def rank_of(question: Question) -> int:
+        results = await client.search_similar(vectors()[question.question], limit=10)
+        assert (results.mode, results.metric) == ("vector", "cosine")
+        assert [result.distance for result in results] == sorted(
+            result.distance for result in results
+        )
+        return rank([result.checkpoint_id for result in results], ids[question.finds])
 
-    ranks = [await rank_of(asked) for asked in paraphrases()]
+    ranks = [await rank_of(question) for question in paraphrases()]
     assert hits(ranks, 1) >= HIT_AT_1
     assert hits(ranks, 10) >= HIT_AT_10
 
@@ -142,36 +144,36 @@ async def test_vectors_find_by_meaning(client: AsyncClient) -> None:
 async def test_a_narrower_search_finds_the_nearest_of_what_is_left(client: AsyncClient) -> None:
     ids = await save_all(client, with_vectors=True)
     by_name = {saved.name: saved for saved in checkpoints()}
-    for asked in paraphrases():
-        sought = by_name[asked.finds]
-        query = vectors()[asked.question]
-        threads = {one.thread_id for one in await client.search_similar(query, sought.thread)}
+    for question in paraphrases():
+        sought = by_name[question.finds]
+        query = vectors()[question.question]
+        threads = {result.thread_id for result in await client.search_similar(query, sought.thread)}
         assert threads == {sought.thread}
         same = {"outcome": sought.metadata["outcome"]}
-        found = await client.search_similar(query, limit=10, filter_metadata=same)
-        assert {one.metadata["outcome"] for one in found} == {sought.metadata["outcome"]}
+        results = await client.search_similar(query, limit=10, filter_metadata=same)
+        assert {result.metadata["outcome"] for result in results} == {sought.metadata["outcome"]}
         whole = await client.search_similar(query, limit=10)
-        place = rank([one.checkpoint_id for one in whole], ids[asked.finds])
-        narrowed = rank([one.checkpoint_id for one in found], ids[asked.finds])
+        place = rank([result.checkpoint_id for result in whole], ids[question.finds])
+        narrowed = rank([result.checkpoint_id for result in results], ids[question.finds])
         assert (0 < narrowed <= place) or not place
 
 
 async def test_text_is_found_by_words_or_meaning_with_an_embedder(config: Config) -> None:
     async with searched_by_an_endpoint(config) as (client, ids):
         ranks = []
-        for asked in paraphrases():
-            found = await client.search_history(asked.question, limit=10)
-            assert found.mode == "vector"
-            ranks.append(rank([one.checkpoint_id for one in found], ids[asked.finds]))
+        for question in paraphrases():
+            results = await client.search_history(question.question, limit=10)
+            assert results.mode == "vector"
+            ranks.append(rank([result.checkpoint_id for result in results], ids[question.finds]))
         assert hits(ranks, 1) >= HIT_AT_1
         assert hits(ranks, 10) >= HIT_AT_10
         exact = []
-        for asked in exact_terms():
-            found = await client.search_history(asked.question, limit=5)
+        for question in exact_terms():
+            results = await client.search_history(question.question, limit=5)
             # What has a number or is quoted goes to the words, which know such things.
-            expected = "lexical" if analyse(asked.question).asks_exactly else "vector"
-            assert (found.mode, found.warnings) == (expected, ())
-            exact.append(rank([one.checkpoint_id for one in found], ids[asked.finds]))
+            expected = "lexical" if analyse(question.question).asks_exactly else "vector"
+            assert (results.mode, results.warnings) == (expected, ())
+            exact.append(rank([result.checkpoint_id for result in results], ids[question.finds]))
         assert hits(exact, 1) == 1
 
 
@@ -193,6 +195,6 @@ async def searched_by_an_endpoint(
         ):
             ids = await save_all(client, with_vectors=False)
             await has_vectors(client, len(checkpoints()))
-            sent = {text for asked in endpoint.asked for text in asked["input"]}
+            sent = {text for body in endpoint.asked for text in body["input"]}
             assert {saved.summary for saved in checkpoints()} <= sent
             yield client, ids
