@@ -29,7 +29,7 @@ from tuskpoint_server.archive.formats import (
 from tuskpoint_server.blobs.api import blob_name
 from tuskpoint_server.blobs.packed import PackStore
 from tuskpoint_server.blobs.walrus import answers, quilt
-from tuskpoint_server.blobs.walrus.failures import Unsuccessful
+from tuskpoint_server.blobs.walrus.failures import RequestFailedError
 from tuskpoint_server.core import delta_bases, state
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import BlobLocation
@@ -247,8 +247,8 @@ def quilt_(data: bytes) -> None:
 @target(seeds.walrus_answers, Form.JSON)
 def walrus_answer(data: bytes) -> None:
     """What publishers and aggregators answer."""
-    parsed(lambda: answers.parse_blob_result(data), ValueError, Unsuccessful)
-    parsed(lambda: answers.parse_quilt_result(data, ["a"]), ValueError, Unsuccessful)
+    parsed(lambda: answers.parse_blob_result(data), ValueError, RequestFailedError)
+    parsed(lambda: answers.parse_quilt_result(data, ["a"]), ValueError, RequestFailedError)
     for patch in parsed(lambda: answers.parse_patches(data), ValueError) or ():
         quilt.is_identifier(patch.identifier)
     answers.read_error(500, "application/json", data)

@@ -27,7 +27,7 @@ from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
+from tuskpoint_server.journal.removal.garbage_collection import FreedValues, remove_unneeded
 from tuskpoint_server.journal.sql.schema import checkpoints, contents, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values import contents as values
@@ -185,12 +185,12 @@ class Home:
 
         return await self.database.query(find)
 
-    async def remove_unneeded(self, thread: str = "t") -> Taken:
+    async def remove_unneeded(self, thread: str = "t") -> FreedValues:
         return await remove_unneeded(self.database, await self.family(thread))
 
     async def evict(
         self, thread: str = "t", *, wanted: int = PLENTY, before_us: int = LATER_US
-    ) -> Taken:
+    ) -> FreedValues:
         family = await self.family(thread)
         return await evict_family(self.database, family, before_us, wanted)
 

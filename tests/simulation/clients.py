@@ -15,12 +15,12 @@ from tests.simulation.server import Server
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.lineage import mint_checkpoint_id
-from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Saved, Value, Write
+from tuskpoint_server.core.model import BlobLocation, CheckpointKey, SaveOutcome, Value, Write
 from tuskpoint_server.core.threads import PruneStrategy, is_reserved
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.features.checkpoints.missing_values import Supplied
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
@@ -68,7 +68,7 @@ class Clients:
 
     # --- saves ---------------------------------------------------------------------------
 
-    async def save(self, server: Server) -> Saved:
+    async def save(self, server: Server) -> SaveOutcome:
         """Save a checkpoint; what the server lacks is sent again."""
         server.archive.backlog(TENANT).admit()
         sent = self.draft(server)
@@ -83,14 +83,14 @@ class Clients:
         sent.contents |= filled.contents
         return await self.send(server, sent)
 
-    async def send(self, server: Server, sent: IncomingCheckpoint) -> Saved:
+    async def send(self, server: Server, sent: IncomingCheckpoint) -> SaveOutcome:
         """Save a checkpoint."""
         with self._doubt(server, sent.key.thread_id):
             saved = await server.rows.save_checkpoint(TENANT, sent)
             server.model.save(sent, saved)
         return saved
 
-    async def wait(self, server: Server, saved: Saved) -> None:
+    async def wait(self, server: Server, saved: SaveOutcome) -> None:
         """Wait until a change is certified."""
         await server.archive.certify(TENANT, saved.key, saved.seq)
         if server.shadow.threads[saved.key.thread_id].certified_seq < saved.seq:
@@ -300,7 +300,7 @@ class Clients:
         server: Server,
         target: str,
         source: str,
-        call: Callable[[Supplied], Awaitable[object]],
+        call: Callable[[SuppliedValues], Awaitable[object]],
     ) -> None:
         with self._doubt(server, target):
             story = server.model.stories.get(source)

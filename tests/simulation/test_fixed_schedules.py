@@ -26,7 +26,7 @@ from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits, StoreLostError
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
-from tuskpoint_server.core.model import Saved, Value
+from tuskpoint_server.core.model import SaveOutcome, Value
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
@@ -81,7 +81,7 @@ class Stage:
         writes: Sequence[StoredWrite] = (),
         run_id: str = "",
         **channels: Content,
-    ) -> Saved:
+    ) -> SaveOutcome:
         """Save a checkpoint."""
         self._note(content for content in channels.values() if isinstance(content, bytes))
         self._note(write.data for write in writes)
@@ -92,7 +92,9 @@ class Stage:
         )  # fmt: skip
         return await self.world.clients.send(self.server, sent)
 
-    async def write(self, checkpoint_id: str, *writes: StoredWrite, thread_id: str = "t") -> Saved:
+    async def write(
+        self, checkpoint_id: str, *writes: StoredWrite, thread_id: str = "t"
+    ) -> SaveOutcome:
         """Save pending writes."""
         self._note(write.data for write in writes)
         checkpoint_key, model = key(checkpoint_id, thread_id), self.server.model

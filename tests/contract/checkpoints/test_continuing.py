@@ -22,7 +22,7 @@ from tests.kit.journal import Journal
 from tuskpoint.v1.checkpoint_pb2 import ChannelNames, CheckpointState
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.lineage import is_generated, mint_checkpoint_id, random_end_of
-from tuskpoint_server.core.model import Checkpoint, Saved, Version
+from tuskpoint_server.core.model import Checkpoint, SaveOutcome, Version
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 
 SECOND_US = 1_000_000
@@ -45,7 +45,7 @@ def versions(checkpoint: Checkpoint | None) -> dict[str, Version | None]:
     return {channel.name: channel.version for channel in checkpoint.state.channels}
 
 
-async def save(journal: Journal, sent: IncomingCheckpoint) -> Saved:
+async def save(journal: Journal, sent: IncomingCheckpoint) -> SaveOutcome:
     return await journal.save_checkpoint(TENANT, sent)
 
 

@@ -20,7 +20,7 @@ from tests.kit.journal import (
     save,
     thread_of,
 )
-from tuskpoint_server.core.model import BlobLocation, CheckpointQuery, Entry, View
+from tuskpoint_server.core.model import BlobLocation, CheckpointEntry, CheckpointQuery, View
 from tuskpoint_server.core.threads import SNAPSHOTS, PruneStrategy, ThreadState
 from tuskpoint_server.features.checkpoints.listed_threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.features.lineage.first_answers import request
@@ -364,7 +364,7 @@ async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLoc
     return location
 
 
-async def entries(journal: Journal) -> dict[str, Entry]:
+async def entries(journal: Journal) -> dict[str, CheckpointEntry]:
     """Return the entries of the root namespace, which are the same however they are read."""
     page = await journal.read_page(
         TENANT, CheckpointQuery(), View.ENTRY, None, max_count=99, max_bytes=10**9

@@ -12,7 +12,7 @@ from tests.kit.drafts import (
     draft,
 )
 from tests.kit.journal import Journal, made
-from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.model import SaveOutcome
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
@@ -47,7 +47,7 @@ async def together(journal: Journal, *calls: Call) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def save(journal: Journal, *args: Any, **more: Any) -> Coroutine[Any, Any, Saved]:
+def save(journal: Journal, *args: Any, **more: Any) -> Coroutine[Any, Any, SaveOutcome]:
     return made(journal.save_checkpoint, TENANT, draft(*args, **more))
 
 

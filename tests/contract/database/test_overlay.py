@@ -19,7 +19,7 @@ from tests.kit.databases import ask
 from tests.kit.drafts import Reference, by_digest, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, World, made, opened
 from tuskpoint_server.core.errors import Refusal
-from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.model import SaveOutcome
 from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
@@ -112,7 +112,7 @@ class Side:
         self.entropy = entropy
         self.keyframes = Keyframes()
 
-    async def save(self, tenant: str, sent: IncomingCheckpoint, entropy: int) -> Saved:
+    async def save(self, tenant: str, sent: IncomingCheckpoint, entropy: int) -> SaveOutcome:
         return await self.database.change(
             lambda batch: save_checkpoint(batch, tenant, sent, entropy)
         )

@@ -27,7 +27,7 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.core.model import Saved, View
+from tuskpoint_server.core.model import SaveOutcome, View
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import journal_info
@@ -93,7 +93,7 @@ async def test_a_head_moves_once_from_each_place(servers: list[Journal]) -> None
             ),
             return_exceptions=True,
         )
-        saved = [answer for answer in answers if isinstance(answer, Saved)]
+        saved = [answer for answer in answers if isinstance(answer, SaveOutcome)]
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         assert len(saved) == 1
         assert [refusal.reason for refusal in refusals] == [Reason.HEAD_MOVED] * 2

@@ -26,7 +26,7 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Clock, Journal, made, open_database, opened
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.model import Saved, View
+from tuskpoint_server.core.model import SaveOutcome, View
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
@@ -142,7 +142,7 @@ async def test_a_batch_of_saves_takes_few_statements(counted: tuple[Journal, Dri
         change(journal, began),
         *(made(journal.save_checkpoint, TENANT, step(2, name)) for name in names),
     )
-    assert all(isinstance(outcome, Saved) for outcome in outcomes[1:])
+    assert all(isinstance(outcome, SaveOutcome) for outcome in outcomes[1:])
     assert driver.commits == 1
     # What precedes the first change of the batch is its BEGIN.
     assert 0 < len(driver.statements) + 1 <= 12, driver.statements
@@ -219,7 +219,7 @@ async def test_changes_of_a_thread_keep_their_order_behind_large_ones(
         outcomes[2].cancel()
     done = await asyncio.gather(*outcomes, return_exceptions=True)
     left = [outcome for outcome in done if not isinstance(outcome, asyncio.CancelledError)]
-    assert [outcome.seq for outcome in left if isinstance(outcome, Saved)] == list(
+    assert [outcome.seq for outcome in left if isinstance(outcome, SaveOutcome)] == list(
         range(1, len(left) + 1)
     )
     assert len(left) == (4 if cancelled else 5)

@@ -17,7 +17,7 @@ from tuskpoint_server.archive.formats.bundles import decode_bundle, encode_bundl
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Value, View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
@@ -42,7 +42,7 @@ async def evict(home: House) -> None:
     assert await home.evict() > 0
 
 
-async def completed(home: House, call: Callable[[Supplied], Awaitable[T]]) -> tuple[T, int]:
+async def completed(home: House, call: Callable[[SuppliedValues], Awaitable[T]]) -> tuple[T, int]:
     """Make a call as the service does; return its outcome, and how many values it asked for."""
     supplied: dict[bytes, Value] = {}
     while True:

@@ -13,10 +13,10 @@ from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import Checkpoint, Lineage, View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
 from tuskpoint_server.features.lineage.lineage import LineageRows
 
-NOTHING: Supplied = {}
+NOTHING: SuppliedValues = {}
 
 
 async def roll_back(

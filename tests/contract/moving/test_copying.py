@@ -29,7 +29,7 @@ from tests.kit.journal import Journal, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.moving import copying, rows
-from tuskpoint_server.journal.moving.copying import Copied, UnequalError
+from tuskpoint_server.journal.moving.copying import JournalCopy, UnequalError
 from tuskpoint_server.journal.sql import full_text
 from tuskpoint_server.journal.sql.backend import Backend
 from tuskpoint_server.journal.sql.journal_metadata import backend_of, prepare, read_facts
@@ -118,7 +118,7 @@ def no_progress(_table: str, _rows: int) -> None:
     """Show nothing."""
 
 
-def copy(source: Backend, target: Backend, progress: copying.Progress = no_progress) -> Copied:
+def copy(source: Backend, target: Backend, progress: copying.Progress = no_progress) -> JournalCopy:
     return copying.copy(source, target, progress)
 
 

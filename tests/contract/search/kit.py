@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tests.kit.drafts import TENANT, Content, draft
 from tests.kit.journal import Journal, rows_of
-from tuskpoint_server.core.model import CheckpointKey, Saved
-from tuskpoint_server.core.search import Found, SearchScope, analyse, pack_vector
+from tuskpoint_server.core.model import CheckpointKey, SaveOutcome
+from tuskpoint_server.core.search import SearchHit, SearchScope, analyse, pack_vector
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.search.finding import Candidate
 from tuskpoint_server.search.searched_values import Document
@@ -36,7 +36,7 @@ async def save(
     vector: Sequence[float] = (),
     searchable: bool | None = None,
     **more: object,
-) -> Saved:
+) -> SaveOutcome:
     """Save a checkpoint with one channel, "x"."""
     channels: dict[str, Content] = {"x": data} if data else {}
     made = draft(checkpoint_id, "", channels, thread_id=thread_id, summary=summary)
@@ -97,7 +97,7 @@ async def found(
     *,
     tenant: str = TENANT,
     limit: int = 10,
-) -> list[Found]:
+) -> list[SearchHit]:
     return await journal.finding.lexical(tenant, analyse(text), scope, limit)
 
 

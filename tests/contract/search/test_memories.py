@@ -14,7 +14,7 @@ from sqlalchemy import select
 from tests.contract.search.kit import drain
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock, Journal, opened, rows_of
-from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.model import SaveOutcome
 from tuskpoint_server.core.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.sql.schema import memories
 from tuskpoint_server.search.memories import LOOKED_AT, MemoriesStanding, MemoryRows, MemoryTally
@@ -34,7 +34,7 @@ async def save(
     *,
     thread_id: str = "t",
     tenant: str = TENANT,
-) -> Saved:
+) -> SaveOutcome:
     return await journal.save_checkpoint(
         tenant, draft(checkpoint_id, thread_id=thread_id, summary=summary)
     )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
+from tuskpoint_server.journal.removal.garbage_collection import FreedValues, remove_unneeded
 
 BASE = text(1, 8_000)
 """A value that is stored as a keyframe, so that what resembles it becomes a patch."""
@@ -21,21 +21,21 @@ async def nothing() -> None:
     """Let a step of a pass go by."""
 
 
-async def evict(home: Home, family: int) -> Taken:
+async def evict(home: Home, family: int) -> FreedValues:
     """Give up all that a family can spare."""
     return await evict_family(home.database, family, LATER_US, PLENTY)
 
 
-async def mark(home: Home, family: int) -> Taken:
+async def mark(home: Home, family: int) -> FreedValues:
     """Remove the values that nothing of a family needs."""
     return await remove_unneeded(home.database, family)
 
 
 async def during(
     home: Home,
-    run: Callable[[Home, int], Awaitable[Taken]],
+    run: Callable[[Home, int], Awaitable[FreedValues]],
     *works: Callable[[], Awaitable[object]],
-) -> Taken:
+) -> FreedValues:
     """Run a pass over a family, and do the next of these works before each of its steps."""
     left, family = list(works), await home.family()
 

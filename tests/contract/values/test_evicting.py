@@ -24,7 +24,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
-from tuskpoint_server.journal.removal.garbage_collection import Taken
+from tuskpoint_server.journal.removal.garbage_collection import FreedValues
 from tuskpoint_server.journal.sql.schema import changes, checkpoints, gaps, members
 from tuskpoint_server.journal.values.segment_refs import ForeignSegments, encode_held
 
@@ -52,20 +52,20 @@ async def add_gap(home: Home, checkpoint_id: str, segment: bytes | None = None) 
 async def test_only_values_that_are_certified_and_of_no_head_are_evicted(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
     await home.save("d", {"x": b"4"}, parent="c")
-    assert await home.evict() == Taken(3, 0, 3)
+    assert await home.evict() == FreedValues(3, 0, 3)
     assert [await home.here(checkpoint_id) for checkpoint_id in "abcd"] == [
         set(),
         set(),
         set(),
         {"x"},
     ]
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.certify()
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     for checkpoint_id, data in zip("abcd", (b"1", b"2", b"3", b"4"), strict=True):
         assert await home.data(checkpoint_id) == {"x": data}
 
@@ -86,7 +86,7 @@ async def test_values_of_heads_of_other_threads_of_the_family_stay(home: Home) -
     await home.fork("t", "a", "forked")
     await home.certify()
     await home.certify("forked")
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.save("b", {"x": b"3"}, parent="a", thread="forked")
     assert (await home.evict()).values == 1
     assert await home.data("a") == await home.data("a", "forked") == {"x": b"1"}
@@ -98,7 +98,7 @@ async def test_values_of_changes_above_the_watermark_stay(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     await home.checkpoints.set_label(TENANT, (await home.load("a")).entry.key, "named")
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.certify()
     assert (await home.evict()).values == 1
 
@@ -110,7 +110,7 @@ async def test_values_shared_with_an_uncertified_change_stay(home: Home) -> None
     await home.certify()
     await home.checkpoints.set_label(TENANT, (await home.load("a")).entry.key, "named")
     await change(home, update(changes).values(checkpoint_id=""))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
 
 
 async def test_values_of_recent_changes_stay(home: Home) -> None:
@@ -130,7 +130,7 @@ async def test_the_oldest_go_first_and_no_more_than_have_to(home: Home) -> None:
     await home.certify()
     rows = await home.rows()
     wanted = sum(len(row["data"]) for row in rows[:4])
-    assert await home.evict(wanted=wanted) == Taken(4, 0, wanted)
+    assert await home.evict(wanted=wanted) == FreedValues(4, 0, wanted)
     assert [bool(await home.here(f"{number}")) for number in range(10)] == [False] * 4 + [True] * 6
 
 
@@ -139,9 +139,9 @@ async def test_values_in_no_segment_stay(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     await change(home, update(members).values(digests=b""))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await change(home, delete(members))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
 
 
 async def test_values_only_in_a_lost_segment_stay(home: Home) -> None:
@@ -150,9 +150,9 @@ async def test_values_only_in_a_lost_segment_stay(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     [segment] = home.segments
     await add_gap(home, "", segment)
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await change(home, delete(gaps))
-    assert await home.evict() == Taken(1, 1, 2)
+    assert await home.evict() == FreedValues(1, 1, 2)
 
 
 async def test_values_of_a_gap_stay(home: Home) -> None:
@@ -161,7 +161,7 @@ async def test_values_of_a_gap_stay(home: Home) -> None:
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
     await add_gap(home, "a")
-    assert await home.evict() == Taken(1, 1, 2)
+    assert await home.evict() == FreedValues(1, 1, 2)
     assert await home.here("a") == {"x"}
     assert await written(home, "a") == [value(b"w")]
 
@@ -239,9 +239,9 @@ async def test_a_save_brings_an_evicted_value_back(home: Home) -> None:
 async def test_writes_of_certified_checkpoints_go(home: Home) -> None:
     await home.save("a", {}, writes=(write("x", b"one"), write("x", b"two", idx=-1)))
     await home.save("b", {}, parent="a", writes=(write("x", b"head"),))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.certify()
-    assert await home.evict() == Taken(0, 2, 6)
+    assert await home.evict() == FreedValues(0, 2, 6)
     assert await written(home, "a") == [EVICTED, EVICTED]
     assert await written(home, "b") == [value(b"head")]
 
@@ -250,7 +250,7 @@ async def test_writes_that_wait_for_their_checkpoint_stay(home: Home) -> None:
     await home.checkpoints.save_writes(TENANT, key("a"), (write("x", b"early"),))
     await home.save("b", {})
     await home.certify()
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
 
 
 async def test_late_writes_stay_until_they_are_certified(home: Home) -> None:
@@ -258,9 +258,9 @@ async def test_late_writes_stay_until_they_are_certified(home: Home) -> None:
     await home.save("b", {}, parent="a")
     await home.certify()
     await home.checkpoints.save_writes(TENANT, key("a"), (write("x", b"late", task="other"),))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await home.certify()
-    assert await home.evict() == Taken(0, 2, 7)
+    assert await home.evict() == FreedValues(0, 2, 7)
 
 
 async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
@@ -268,19 +268,19 @@ async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
     await home.certify()
     await home.save("b", {}, parent="a")
     await change(home, update(members).values(thread=99))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     [segment] = home.segments
     lacking = encode_held(ForeignSegments(1, (segment, b"unknown" + bytes(25))))
     await change(home, update(checkpoints).values(held=lacking))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await change(home, update(checkpoints).values(held=encode_held(ForeignSegments(0, (segment,)))))
-    assert await home.evict() == Taken()
+    assert await home.evict() == FreedValues()
     await change(home, update(checkpoints).values(held=encode_held(ForeignSegments(1, (segment,)))))
     late = write("x", b"late", task="other")
     await home.checkpoints.save_writes(TENANT, key("a"), (late,))
     await home.certify()
     await change(home, delete(members).where(members.c.thread != 99))
-    assert await home.evict() == Taken(0, 1, 3)
+    assert await home.evict() == FreedValues(0, 1, 3)
 
 
 async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home: Home) -> None:
@@ -294,7 +294,7 @@ async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home
     async def collect() -> None:
         await change(home, delete(members).where(members.c.sha256 == last))
 
-    assert await during(home, evict, *[nothing] * 5, collect) == Taken()
+    assert await during(home, evict, *[nothing] * 5, collect) == FreedValues()
     assert await home.data("a") == {"x": BASE}
     assert await home.data("b") == {"x": BASE + b"1"}
 

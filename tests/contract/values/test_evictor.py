@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 from tests.kit.values import Home, text
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.core.errors import Reason, Refusal
-from tuskpoint_server.journal.removal.garbage_collection import Taken
+from tuskpoint_server.journal.removal.garbage_collection import FreedValues
 from tuskpoint_server.journal.sql.schema import contents
 
 
@@ -30,7 +30,7 @@ async def test_a_journal_within_its_bound_keeps_its_values(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)
     used = await home.database.used_bytes()
-    assert await evictor(home, used).evict() == Taken()
+    assert await evictor(home, used).evict() == FreedValues()
 
 
 async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home: Home) -> None:
@@ -57,7 +57,7 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
         seen.append(1)
 
     home.database.between = count
-    assert await eviction.evict() == Taken()
+    assert await eviction.evict() == FreedValues()
     assert len(seen) == 1  # it looked at the families, and at none of them
     home.database.between = None
     await home.save("03", {"x": b"new"}, parent="02", thread="t")
@@ -69,7 +69,7 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
 async def test_young_changes_are_asked_again_later(home: Home) -> None:
     await grow(home, "t", 3)
     eviction = evictor(home, 0, grace_s=60)
-    assert await eviction.evict() == Taken()
+    assert await eviction.evict() == FreedValues()
     home.clock.advance(61)
     assert (await eviction.evict()).values == 2
 

@@ -17,7 +17,7 @@ from tuskpoint_server.core.delta_bases import DeltaChannel, DeltaSeed, DeltaWrit
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (
-    Taken,
+    FreedValues,
     due,
     remove,
     remove_due,
@@ -78,7 +78,7 @@ async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None
     await home.certify()
     assert (await home.evict()).values == 2
     await home.remove("0")
-    assert await home.remove_unneeded() == Taken(1, 0, 0)
+    assert await home.remove_unneeded() == FreedValues(1, 0, 0)
     assert await stored(home) == {digest(b"1"), digest(b"2")}
     assert await home.data("1") == {"x": b"1"}
 
@@ -113,11 +113,11 @@ async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
     assert await home.database.query(due) == []
     await home.remove("1")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database) == Taken(2, 0, 2)
+    assert await remove_due(home.database) == FreedValues(2, 0, 2)
     assert await home.database.query(due) == []
     await home.remove("2")
     assert await home.database.query(due) == []
-    assert await remove_due(home.database) == Taken()
+    assert await remove_due(home.database) == FreedValues()
 
 
 async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home) -> None:
@@ -153,7 +153,7 @@ async def test_a_family_without_a_living_thread_goes_unmarked(
     await home.save("a", {"x": b"kept"}, thread="other")
     await home.delete("t")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database) == Taken(5, 0, 5)
+    assert await remove_due(home.database) == FreedValues(5, 0, 5)
     assert await home.rows() == []
     assert await home.data("a", "other") == {"x": b"kept"}
     assert await home.database.query(due) == []
@@ -167,7 +167,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
     await home.save("~~", {"x": b"2"})
     assert await home.family() != left
     assert await home.database.query(due) == [left]
-    assert await remove_unneeded(home.database, left) == Taken(1, 0, 1)
+    assert await remove_unneeded(home.database, left) == FreedValues(1, 0, 1)
     assert await home.data("~~") == {"x": b"2"}
     assert await home.data("a", "other") == {"x": b"1"}
 
@@ -194,7 +194,7 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
     await asyncio.sleep(0)
     busy.set()
     assert await held
-    assert await removal == Taken()
+    assert await removal == FreedValues()
     await save
     assert await home.data("c") == {"x": b"1"}
 
@@ -212,4 +212,4 @@ async def test_a_crash_forgets_the_pass(home: Home) -> None:
         await during(home, mark, *BEGUN, nothing, fail)
     home.database.between = None
     assert await home.database.query(due) == [await home.family()]
-    assert await home.remove_unneeded() == Taken(1, 0, 1)
+    assert await home.remove_unneeded() == FreedValues(1, 0, 1)

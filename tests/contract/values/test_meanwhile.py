@@ -25,7 +25,7 @@ from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft, Snaps
 from tuskpoint_server.features.removal.sweep import drop_changes
 from tuskpoint_server.journal.database.thread_rows import find_thread
 from tuskpoint_server.journal.removal import garbage_collection
-from tuskpoint_server.journal.removal.garbage_collection import Taken
+from tuskpoint_server.journal.removal.garbage_collection import FreedValues
 from tuskpoint_server.journal.sql.schema import threads
 
 VALUE = b"that a commit comes to need"
@@ -201,7 +201,7 @@ async def test_a_value_that_is_needed_meanwhile_is_not_evicted(
     await home.save("a", {"x": VALUE})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
-    assert await during(home, evict, *[nothing] * quiet, partial(refer, home)) == Taken()
+    assert await during(home, evict, *[nothing] * quiet, partial(refer, home)) == FreedValues()
     assert await home.here("a") == {"x"}
 
 
@@ -237,7 +237,7 @@ async def ended(home: Home) -> None:
 @pytest.mark.parametrize("come_and_go", [removed, replaced, ended])
 async def test_the_keyframe_of_a_patch_that_nothing_names_any_more_stays(
     home: Home,
-    run: Callable[[Home, int], Awaitable[Taken]],
+    run: Callable[[Home, int], Awaitable[FreedValues]],
     come_and_go: Callable[[Home], Awaitable[None]],
     quiet: int,
 ) -> None:
@@ -247,7 +247,7 @@ async def test_the_keyframe_of_a_patch_that_nothing_names_any_more_stays(
     await home.certify()
     if run is mark:
         await home.remove("a")
-    assert await during(home, run, *[nothing] * quiet, partial(come_and_go, home)) == Taken()
+    assert await during(home, run, *[nothing] * quiet, partial(come_and_go, home)) == FreedValues()
     await home.check_groups()
     await home.save("d", (by_digest("x", BASE + b"1"),), parent="b")
     assert await home.data("d") == {"x": BASE + b"1"}
@@ -272,7 +272,7 @@ async def test_each_transaction_that_takes_values_is_counted_in_all_threads_of_t
 
         return await home.database.query(read)
 
-    assert await home.remove_unneeded() == Taken()
+    assert await home.remove_unneeded() == FreedValues()
     assert await taken_counts() == {"t": 0, "u": 0, "other": 0}
     assert (await home.evict()).values == 1
     assert await taken_counts() == {"t": 1, "u": 1, "other": 0}
@@ -345,7 +345,7 @@ async def test_a_pass_waits_for_commits_of_other_servers_and_spares_what_they_ne
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     late = Late(other, partial(refer, other), monkeypatch)
-    assert await during(home, evict, *[nothing] * 5, late.begin) == Taken()
+    assert await during(home, evict, *[nothing] * 5, late.begin) == FreedValues()
     await late.ended()
     assert await home.here("a") == {"x"}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuskpoint_server.blobs.api import (
     BlobMember,
-    Listed,
+    ListedMember,
     Progress,
     PutReceipt,
     StoreLimits,
@@ -131,9 +131,9 @@ class EpochStore:
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         return [
-            Listed(BlobLocation(sha256, 0, blob_id, sha256.hex()), member.kind)
+            ListedMember(BlobLocation(sha256, 0, blob_id, sha256.hex()), member.kind)
             for sha256, member in self._quilt(blob_id).members.items()
         ]
 

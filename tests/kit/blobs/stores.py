@@ -11,7 +11,7 @@ from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import (
     BlobMember,
     BlobStore,
-    Listed,
+    ListedMember,
     Progress,
     PutReceipt,
     StoreLimits,
@@ -109,11 +109,11 @@ class MemoryStore:
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         if blob_id not in self.packs:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
         return [
-            Listed(
+            ListedMember(
                 BlobLocation(member.sha256, len(member.data), blob_id, member.sha256.hex()),
                 member.kind,
             )

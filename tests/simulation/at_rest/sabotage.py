@@ -17,7 +17,7 @@ from tuskpoint_server.commands import start_checks
 from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.values import contents, load
-from tuskpoint_server.journal.values.integrity import Checked
+from tuskpoint_server.journal.values.integrity import ThreadCheck
 from tuskpoint_server.journal.values.segment_refs import Row
 
 Patch = pytest.MonkeyPatch
@@ -65,7 +65,7 @@ def nothing_is_repaired(patch: Patch) -> None:
 
 def verification_ignores_the_journal(patch: Patch) -> None:
     """A verification says nothing about rows and values."""
-    patch.setattr(verify, "check_some", lambda *arguments, **named: Checked())
+    patch.setattr(verify, "check_some", lambda *arguments, **named: ThreadCheck())
 
 
 def a_start_ignores_the_pointer(patch: Patch) -> None:

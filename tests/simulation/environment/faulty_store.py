@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.simulation.environment.crashes import Life
 from tuskpoint_server.blobs.api import (
     BlobMember,
-    Listed,
+    ListedMember,
     Progress,
     PutReceipt,
     StoreLimits,
@@ -157,11 +157,13 @@ class PlainStore:
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [self.vault.read(location) for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         pack = self.vault.pack(blob_id)
         if not pack:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
-        return [Listed(self._located(blob_id, member), member.kind) for member in pack.values()]
+        return [
+            ListedMember(self._located(blob_id, member), member.kind) for member in pack.values()
+        ]
 
     async def renew(self, blob_id: str) -> PutReceipt:
         places = [entry.location for entry in await self.list_blob(blob_id)]
@@ -250,7 +252,7 @@ class FaultyStore(PlainStore):
         await self._travel(self.faults.unreadable)
         return [self._read(location) for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         await self._travel(self.faults.unreadable)
         return await super().list_blob(blob_id)
 

@@ -27,7 +27,12 @@ from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
 from tuskpoint_server.journal.database.thread_cache import ThreadCache
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.database.writer import Committed, QueuedChange, Writer, unavailable
+from tuskpoint_server.journal.database.writer import (
+    CommittedChanges,
+    QueuedChange,
+    Writer,
+    unavailable,
+)
 from tuskpoint_server.journal.sql.backend import Numbers
 from tuskpoint_server.journal.sql.journal_metadata import new_facts
 from tuskpoint_server.journal.sql.schema import metadata
@@ -179,14 +184,14 @@ class _InlineWriter(Writer):
         else:
             self._resolve(changes, committed)
 
-    def _late(self, changes: list[QueuedChange], committed: Committed) -> None:
+    def _late(self, changes: list[QueuedChange], committed: CommittedChanges) -> None:
         if self._database.life.alive:
             self._resolve(changes, committed)
 
-    def _failed(self, changes: list[QueuedChange]) -> Committed:
+    def _failed(self, changes: list[QueuedChange]) -> CommittedChanges:
         for change in changes:
             change.error = unavailable("simulated")
-        return Committed()
+        return CommittedChanges()
 
     def _connect(self) -> Connection:
         if self._connection is None:

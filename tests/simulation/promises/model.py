@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.promises.committed_rows import Place, Thread
-from tuskpoint_server.core.model import CheckpointKey, Saved
+from tuskpoint_server.core.model import CheckpointKey, SaveOutcome
 from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
@@ -79,7 +79,7 @@ class Model:
             (name, place) for name, story in self.stories.items() for place in story.known
         )
 
-    def save(self, sent: IncomingCheckpoint, saved: Saved) -> None:
+    def save(self, sent: IncomingCheckpoint, saved: SaveOutcome) -> None:
         """Note a saved checkpoint."""
         story = self.stories.setdefault(saved.key.thread_id, Story(saved.incarnation))
         if story.incarnation != saved.incarnation:
@@ -96,7 +96,9 @@ class Model:
         run_id = sent.metadata.run_id
         story.known[place] = Known(channels, merged(before, sent.writes), run_id)
 
-    def save_writes(self, key: CheckpointKey, writes: Iterable[StoredWrite], saved: Saved) -> None:
+    def save_writes(
+        self, key: CheckpointKey, writes: Iterable[StoredWrite], saved: SaveOutcome
+    ) -> None:
         """Note pending writes."""
         story = self.stories.setdefault(key.thread_id, Story(saved.incarnation))
         place = (key.checkpoint_ns, key.checkpoint_id)

@@ -17,7 +17,7 @@ from tuskpoint_server.blobs.walrus.answers import (
     parse_quilt_result,
     read_error,
 )
-from tuskpoint_server.blobs.walrus.failures import Symptom, Unsuccessful
+from tuskpoint_server.blobs.walrus.failures import RequestFailedError, Symptom
 from tuskpoint_server.blobs.walrus.quilt import Patch
 from tuskpoint_server.core.model import StoredBlob
 
@@ -173,16 +173,16 @@ def test_no_json(raw: bytes) -> None:
 )
 def test_error_with_status_200(phase: object, message: object, outcome: str) -> None:
     answer = {"error": {"blobId": None, "failurePhase": phase, "errorMsg": message}}
-    with pytest.raises(Unsuccessful) as failed:
+    with pytest.raises(RequestFailedError) as failed:
         parse_blob_result(body(answer))
     assert failed.value.symptom.reason == outcome
     assert failed.value.symptom.status == 200
-    with pytest.raises(Unsuccessful):
+    with pytest.raises(RequestFailedError):
         parse_quilt_result(body({"blobStoreResult": answer, "storedQuiltBlobs": []}), ["a"])
 
 
 def test_marked_invalid() -> None:
-    with pytest.raises(Unsuccessful) as failed:
+    with pytest.raises(RequestFailedError) as failed:
         parse_blob_result(body({"markedInvalid": {"blobId": BLOB_ID, "event": {}}}))
     assert failed.value.symptom.reason == "MARKED_INVALID"
 

@@ -16,13 +16,13 @@ from tuskpoint_server.blobs.api import printable
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
+    AttemptFailedError,
     Endpoint,
     Endpoints,
-    Failed,
+    NextEndpoint,
     Operation,
     Symptom,
     WalrusTrouble,
-    Where,
 )
 
 PUT = Operation.PUT_QUILT
@@ -33,7 +33,7 @@ def answer(status: int, reason: str = "", *, json: bool = True, recent: bool = F
     return Symptom(status=status, reason=reason, json=json, recent=recent)
 
 
-HERE, ELSEWHERE, ONLY, NOWHERE = Where
+HERE, ELSEWHERE, ONLY, NOWHERE = NextEndpoint
 TABLE = [
     # operation, symptom, rule, where, retries, ambiguous
     (PUT, Symptom(WalrusTrouble.UNREACHED), "unreached", ELSEWHERE, 5, False),
@@ -92,9 +92,14 @@ TABLE = [
     ],
 )
 def test_table(
-    operation: Operation, symptom: Symptom, name: str, where: Where, retries: int, ambiguous: bool
+    operation: Operation,
+    symptom: Symptom,
+    name: str,
+    where: NextEndpoint,
+    retries: int,
+    ambiguous: bool,
 ) -> None:
-    rule = Failed(operation, "", symptom).rule
+    rule = AttemptFailedError(operation, "", symptom).rule
     assert (rule.name, rule.where, rule.pace.retries, rule.ambiguous) == (
         name, where, retries, ambiguous
     )  # fmt: skip
@@ -112,7 +117,9 @@ def test_every_row_is_reached() -> None:
         for recent in (False, True)
     ]
     reached = {
-        Failed(operation, "", symptom).rule.name for operation in Operation for symptom in symptoms
+        AttemptFailedError(operation, "", symptom).rule.name
+        for operation in Operation
+        for symptom in symptoms
     }
     assert reached == {rule.name for rule in RULES}
     assert len(reached) == len(RULES)
@@ -130,7 +137,7 @@ def test_every_row_is_reached() -> None:
     ),
 )
 def test_there_is_a_rule_for_everything(operation: Operation, symptom: Symptom) -> None:
-    problem = Failed(operation, "http://host", symptom).problem
+    problem = AttemptFailedError(operation, "http://host", symptom).problem
     assert problem.startswith("http://host ")
     assert "; " in problem
 
@@ -143,9 +150,9 @@ def test_only_reads_can_be_stale() -> None:
 
 def test_doubt_is_reported_for_puts_only() -> None:
     lost = Symptom(WalrusTrouble.LOST)
-    assert "may have stored it" in Failed(PUT, "http://host", lost).problem
-    assert "may have stored it" not in Failed(GET, "http://host", lost).problem
-    assert "may have stored it" not in Failed(PUT, "http://host", DOWN).problem
+    assert "may have stored it" in AttemptFailedError(PUT, "http://host", lost).problem
+    assert "may have stored it" not in AttemptFailedError(GET, "http://host", lost).problem
+    assert "may have stored it" not in AttemptFailedError(PUT, "http://host", DOWN).problem
 
 
 @pytest.mark.parametrize(
@@ -203,7 +210,7 @@ class Run:
             if not left:
                 return name
             symptom = left.pop(0) if isinstance(left, list) else left
-            raise Failed(operation, endpoint.base, symptom)
+            raise AttemptFailedError(operation, endpoint.base, symptom)
 
         return asyncio.run(self.endpoints.ask(attempt, budget_s, patient=patient))
 
@@ -253,14 +260,14 @@ def test_a_run_goes_on_as_its_failures_say(
     run = Run(count)
     try:
         outcome = run({name: copy.copy(failing) for name, failing in symptoms.items()}, **named)
-    except Failed as failed:
+    except AttemptFailedError as failed:
         outcome = failed.rule.name
     assert (outcome, run.names, run.time.pauses) == (ended, asked, pauses)
 
 
 def test_pauses_double_up_to_a_bound() -> None:
     run = Run()
-    with pytest.raises(Failed):
+    with pytest.raises(AttemptFailedError):
         run({"a": BUSY})
     assert run.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert run.retries == ["busy"] * 5
@@ -270,7 +277,7 @@ def test_pauses_double_up_to_a_bound() -> None:
 def test_jitter_is_full(draws: list[float]) -> None:
     left = iter(draws)
     run = Run(random=lambda: next(left))
-    with pytest.raises(Failed):
+    with pytest.raises(AttemptFailedError):
         run({"a": BUSY})
     # A pause of no time is none.
     expected = [bound * draw for bound, draw in zip([0.5, 1, 2, 4, 8], draws, strict=True)]
@@ -298,11 +305,11 @@ def test_only_stale_answers_are_asked_for_in_another_way() -> None:
 
 def test_no_attempt_begins_after_the_budget() -> None:
     run = Run()
-    with pytest.raises(Failed):
+    with pytest.raises(AttemptFailedError):
         run({"a": BUSY}, budget_s=3.0)
     assert run.time.pauses == [0.5, 1.0]
     slow = Run(2)
-    with pytest.raises(Failed):
+    with pytest.raises(AttemptFailedError):
         slow({"a": BUSY, "b": BUSY}, budget_s=3.0, cost_s=2.0)
     assert slow.names == "ab"
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import Table, create_engine, insert, select
 
-from tuskpoint_server.core.values import DamagedValueError, Unopened
+from tuskpoint_server.core.values import DamagedValueError, UnopenedBytes
 from tuskpoint_server.journal.sql.schema import SEALED, contents, metadata
 from tuskpoint_server.journal.sql.sealing import (
     BY_PLACE,
@@ -41,7 +41,7 @@ def sealed_in(seal: Seal, data: bytes = TEXT) -> bytes:
 
 def opened(seal: Seal, data: bytes, label: bytes = LABEL, place: Sequence[Any] = PLACE) -> bytes:
     content = seal.open(label, place, data)
-    if isinstance(content, Unopened):
+    if isinstance(content, UnopenedBytes):
         assert content.stored == data
         raise DamagedValueError(content.problem)
     return content

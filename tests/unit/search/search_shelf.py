@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuskpoint_server.core.model import CheckpointKey
-from tuskpoint_server.core.search import Found, Metric, SearchScope, pack_vector, unpack_vector
+from tuskpoint_server.core.search import Metric, SearchHit, SearchScope, pack_vector, unpack_vector
 from tuskpoint_server.search.finding import (
     Candidate,
     Candidates,
@@ -67,7 +67,7 @@ class Shelf(FindRows):
 
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Look candidates up, some at a time and in a thread, as a journal does."""
         assert tenant == TENANT
         if self.asks_first:
@@ -77,8 +77,8 @@ class Shelf(FindRows):
 
     def _look_up(
         self, candidates: Iterable[Candidate], scope: SearchScope, limit: int
-    ) -> list[Found]:
-        results: list[Found] = []
+    ) -> list[SearchHit]:
+        results: list[SearchHit] = []
         rest = iter(candidates)
         while len(results) < limit and (batch := list(itertools.islice(rest, 16))):
             self.read += len(batch)
@@ -96,10 +96,10 @@ class Shelf(FindRows):
             not scope.filter or row.outcome == scope.filter["outcome"]
         )
 
-    def found(self, number: int, distance: float) -> Found:
+    def found(self, number: int, distance: float) -> SearchHit:
         """Return what a search finds of a row."""
         key = CheckpointKey(self.rows[number].thread_id, "", str(number))
-        return Found(key, "", "", b"{}", distance)
+        return SearchHit(key, "", "", b"{}", distance)
 
     async def standing(self, tenant: str) -> IndexStanding:
         """Count the vectors."""

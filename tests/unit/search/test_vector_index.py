@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.unit.search.search_shelf import TENANT, Shelf
-from tuskpoint_server.core.search import Found, Metric, SearchScope, pack_vector
+from tuskpoint_server.core.search import Metric, SearchHit, SearchScope, pack_vector
 from tuskpoint_server.search.finding import VectorRow
 from tuskpoint_server.search.vectors import Block, VectorIndex
 
@@ -32,7 +32,7 @@ async def index_of(shelf: Shelf, cache_bytes: int = PLENTY) -> AsyncIterator[Vec
         await index.close()
 
 
-def numbers_of(results: Sequence[Found]) -> list[tuple[int, float]]:
+def numbers_of(results: Sequence[SearchHit]) -> list[tuple[int, float]]:
     """Return numbers and distances of what was found."""
     return [(int(result.key.checkpoint_id), result.distance) for result in results]
 

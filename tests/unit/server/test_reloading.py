@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuskpoint_server.auth import access
-from tuskpoint_server.auth.access import Followed
+from tuskpoint_server.auth.access import FileFollower
 from tuskpoint_server.core.process import ConfigError, read_bytes
 
 
@@ -22,7 +22,7 @@ class Texts:
         for file in self.files:
             file.write_text("0")
         self.taken: list[str] = []
-        self.followed = Followed(self.files, self._read)
+        self.followed = FileFollower(self.files, self._read)
 
     def _read(self) -> str:
         return " ".join(read_bytes("--file", file).decode() for file in self.files)

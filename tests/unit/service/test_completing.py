@@ -15,15 +15,15 @@ from tuskpoint_server.core.model import (
     BlobLocation,
     Channel,
     Checkpoint,
+    CheckpointEntry,
     DeltaHistory,
-    Entry,
     State,
     Value,
     Write,
 )
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.features.checkpoints.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
-from tuskpoint_server.features.checkpoints.missing_values import Supplied, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
 
 
 def place(number: int) -> BlobLocation:
@@ -34,7 +34,7 @@ def whole(number: int, *, size: int = 10) -> Checkpoint:
     """Return a checkpoint with a value and a write of its own."""
     data = b"%d" % number
     return Checkpoint(
-        Entry(key(f"{number:03}"), "", 1, 1, True, 1, b"{}", segments=(place(number),)),
+        CheckpointEntry(key(f"{number:03}"), "", 1, 1, True, 1, b"{}", segments=(place(number),)),
         State(b"", (Channel("x", 1, digest(data), size, value(data)), Channel("y", 1, None))),
         as_loaded(write("x", b"w" + data), write("x", b"late", idx=1)),
     )
@@ -191,7 +191,7 @@ async def test_histories_are_put_back_in_one_read() -> None:
 
 
 async def test_a_call_ends_when_its_values_stay_missing() -> None:
-    async def call(supplied: Supplied) -> None:
+    async def call(supplied: SuppliedValues) -> None:
         tried.append(dict(supplied))
         raise ValuesEvicted([digest(b"1")], [place(1)])
 
@@ -201,7 +201,7 @@ async def test_a_call_ends_when_its_values_stay_missing() -> None:
 
 
 async def test_a_call_is_made_again_until_it_has_every_value() -> None:
-    async def call(supplied: Supplied) -> str:
+    async def call(supplied: SuppliedValues) -> str:
         tried.append(len(supplied))
         for number in (1, 2):
             if digest(b"%d" % number) not in supplied:

@@ -21,14 +21,14 @@ from tuskpoint_server.core.model import (
     BlobLocation,
     CheckpointKey,
     Durability,
-    Saved,
+    SaveOutcome,
 )
 from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.lineage.handoffs import PROGRESS_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
-SAVED = Saved(KEY, 7, 1)
+SAVED = SaveOutcome(KEY, 7, 1)
 DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands.")
 CERTIFIED, JOURNALED = Durability.CERTIFIED, Durability.JOURNALED
 
@@ -45,7 +45,7 @@ class House:
     asked: list[str] = field(default_factory=list)
     counts: tuple[int, ...] = ()
     fails: Refusal | None = None
-    answered: Saved | None = None
+    answered: SaveOutcome | None = None
     full: bool = False
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     backend: str = "directory"
@@ -54,10 +54,10 @@ class House:
         self.gate.set()
         self.standalone = self
 
-    async def adopted(self, *_: object) -> Saved | None:
+    async def adopted(self, *_: object) -> SaveOutcome | None:
         return self.answered
 
-    async def adopt(self, tenant: str, closure: Closure, *rest: object) -> Saved:
+    async def adopt(self, tenant: str, closure: Closure, *rest: object) -> SaveOutcome:
         await self.gate.wait()
         self.asked.append("adopt")
         return SAVED

@@ -10,9 +10,9 @@ import pytest
 from tuskpoint_server.core.errors import Reason, Refusal, Status
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.search import (
-    Found,
     Metric,
     SearchAnswer,
+    SearchHit,
     SearchMode,
     SearchQuery,
     SearchScope,
@@ -29,8 +29,8 @@ LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMW
 VECTOR_OF_QUERY = pack_vector([1.0, 0.0])
 
 
-def found(checkpoint_id: str, distance: float = 0.5) -> Found:
-    return Found(CheckpointKey("thread", "", checkpoint_id), "summary", "text", b"{}", distance)
+def found(checkpoint_id: str, distance: float = 0.5) -> SearchHit:
+    return SearchHit(CheckpointKey("thread", "", checkpoint_id), "summary", "text", b"{}", distance)
 
 
 @dataclass
@@ -40,9 +40,9 @@ class ScriptedRecall:
     modes: Sequence[SearchMode] = (LEXICAL,)
     is_sealed: bool = False
     embedder_name: str = ""
-    worded: Sequence[Found] = (found("worded"),)
-    exact: Sequence[Found] | None = None
-    near: Sequence[Found] = (found("near"),)
+    worded: Sequence[SearchHit] = (found("worded"),)
+    exact: Sequence[SearchHit] | None = None
+    near: Sequence[SearchHit] = (found("near"),)
     recalled: SearchAnswer | RelayerError = field(
         default_factory=lambda: SearchAnswer(
             (found("recalled"),), MEMWAL, "cosine", truncated=True, dropped=3, unindexed=7
@@ -77,14 +77,14 @@ class ScriptedRecall:
 
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         self.asked.append(("words", words))
         exactly = bool(words.phrases) and self.exact is not None
         return list(self.exact or ()) if exactly else list(self.worded)
 
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         self.asked.append(("vector", vector, metric))
         return list(self.near)
 

@@ -15,7 +15,7 @@ from opentelemetry.metrics import MeterProvider
 from ..blobs.api import BlobStore, StoreLostError
 from ..blobs.cache import CachedStore, origin
 from ..core.errors import Reason, Refusal
-from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
+from ..core.model import BlobLocation, Checkpoint, CheckpointEntry, CheckpointKey, Value
 from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
@@ -319,7 +319,7 @@ class Archive:
         """
         return await self._flusher(tenant).flush_all(concerns)
 
-    async def read(self, entry: Entry) -> Checkpoint:
+    async def read(self, entry: CheckpointEntry) -> Checkpoint:
         """Return a checkpoint from its segments, past the cache, as `Segments.checkpoint`."""
         with self._mismatches():
             return await self._origin_segments.checkpoint(entry)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 _Stamp = tuple[object, ...]
 
 
-class Followed(Generic[T]):
+class FileFollower(Generic[T]):
     """The content of some files: at first (`first`), and after every change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
@@ -96,8 +96,8 @@ class Access:
 
     authentication: Authentication
     tls: Tls | None
-    _tokens: Followed[Credentials] | None
-    _files: Followed[Certified] | None
+    _tokens: FileFollower[Credentials] | None
+    _files: FileFollower[Certified] | None
     _issuers: OidcIssuers | None
 
     async def follow(self) -> None:
@@ -118,10 +118,10 @@ def open_access(config: Config) -> Access:
         from .certificates import read_tls
 
         pem = config.tls_cert, config.tls_key, config.tls_client_ca
-        files = Followed([path for path in pem if path is not None], lambda: read_tls(*pem))
+        files = FileFollower([path for path in pem if path is not None], lambda: read_tls(*pem))
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
-        tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
+        tokens = FileFollower([path], lambda: read_tokens(path, certificates=certificates))
         credentials = tokens.first
         counts = len(credentials.tokens), len(credentials.subjects), len(credentials.issuers)
         _log.info("the token file was read: %d tokens, %d certificates, %d issuers", *counts)

@@ -44,7 +44,7 @@ _NO_TOKEN = (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError)
 _log = logging.getLogger(__name__)
 
 
-class _Known(NamedTuple):
+class _CheckedToken(NamedTuple):
     """A token that was checked."""
 
     grant: Grant
@@ -66,7 +66,7 @@ class OidcIssuers:
     changed: Callable[[], None] = lambda: None
     _issuers: Mapping[str, Issuer] = field(default_factory=dict)
     _keys: dict[str, dict[str, jwt.PyJWK]] = field(default_factory=dict)  # by issuer and key ID
-    _known: dict[bytes, _Known] = field(default_factory=dict)  # by the SHA-256 of the token
+    _known: dict[bytes, _CheckedToken] = field(default_factory=dict)  # by the SHA-256 of the token
     _asked: dict[str, set[str]] = field(default_factory=dict)  # unknown keys since the last read
     _missing: dict[str, set[str]] = field(default_factory=dict)  # that the last read did not bring
     _read_at: dict[str, float] = field(default_factory=dict)  # monotonic, of the last attempt
@@ -126,7 +126,7 @@ class OidcIssuers:
             return None
         if len(self._known) >= _MAX_KNOWN:
             self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
-        entry = _Known(_grant(issuer, claims), url, key_id)
+        entry = _CheckedToken(_grant(issuer, claims), url, key_id)
         self._known[token_digest(token)] = entry
         return entry.grant
 

@@ -66,7 +66,7 @@ class PutReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedMember:
     """A member of a blob: its location (of unknown size: 0) and its kind."""
 
     location: BlobLocation
@@ -126,7 +126,7 @@ class BlobStore(Protocol):
         Takes fewer requests than `get` for each if several are in the same blob.
         """
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         """Return the members of a blob; also refuses with `BLOB_MALFORMED`."""
 
     async def renew(self, blob_id: str) -> PutReceipt:

@@ -23,7 +23,7 @@ from ..core.limits import LIMITS, MAX_MEMBER_READ, MIB
 from ..core.model import BlobLocation
 from .api import (
     BlobMember,
-    Listed,
+    ListedMember,
     Progress,
     PutReceipt,
     StoreLimits,
@@ -121,12 +121,12 @@ class PackStore(ABC):
         contents = dict(zip(chain(*groups), chain(*read), strict=True))
         return [contents[location] for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
         [listed] = await self._each(self._list, [blob_id])
         return listed
 
-    async def indexes(self, blob_ids: Sequence[str]) -> list[Sequence[Listed]]:
+    async def indexes(self, blob_ids: Sequence[str]) -> list[Sequence[ListedMember]]:
         """Return what `list_blob` returns of blobs, without checking their SHA-256."""
         return list(await self._each(partial(self._list, whole=False), blob_ids))
 
@@ -264,14 +264,16 @@ class PackStore(ABC):
                     raise
             return contents
 
-    def _list(self, blob_id: str, *, whole: bool = True) -> list[Listed]:
+    def _list(self, blob_id: str, *, whole: bool = True) -> list[ListedMember]:
         with self._opened(blob_id, 0) as blob:
             if blob.read(0, len(MAGIC)) != MAGIC:
-                return [Listed(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")]
+                return [
+                    ListedMember(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")
+                ]
             if whole:
                 check_whole(blob)
             return [
-                Listed(BlobLocation(sha256, size, blob_id, sha256.hex()), kind)
+                ListedMember(BlobLocation(sha256, size, blob_id, sha256.hex()), kind)
                 for sha256, _, size, kind in read_index(blob.read, blob.size)
             ]
 

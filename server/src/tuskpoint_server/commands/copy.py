@@ -16,7 +16,7 @@ from ..config.command_line import OneLineParser, has_password
 from ..config.composition import BY_SIGNING_KEY, ROWS
 from ..core import process
 from ..journal.database.journal_keys import IN_THE_CLEAR
-from ..journal.moving.copying import Copied, copy
+from ..journal.moving.copying import JournalCopy, copy
 from ..journal.sql.backend import Backend
 from ..journal.sql.journal_metadata import ROW_KEY, replace_key, row_key_of
 from ..keys.local import LocalKeys, read_keys
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], version: str) -> int:
     return report_damaged(result.damaged)
 
 
-def _copy(source: Place, target: Place) -> Copied:
+def _copy(source: Place, target: Place) -> JournalCopy:
     with ExitStack() as stack:
         for place in (existing(source), target):
             if isinstance(place, Path):

@@ -26,7 +26,7 @@ from ..api.middleware.quotas import COUNT_SECONDS
 from ..api.server import server as rpc
 from ..api.services import services
 from ..archive.evict.eviction import EvictionSettings, Evictor
-from ..auth.access import Access, Followed, open_access
+from ..auth.access import Access, FileFollower, open_access
 from ..config import command_line
 from ..config import settings as configuration
 from ..config.composition import (
@@ -156,7 +156,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         identities = open_identities(config)
         rules = None
         if (path := config.retention_file) is not None:
-            rules = Followed([path], partial(read_rules, path))
+            rules = FileFollower([path], partial(read_rules, path))
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         signer = Signer(signing_keys(config))

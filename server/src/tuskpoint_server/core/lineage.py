@@ -19,7 +19,7 @@ from tuskpoint.v1 import checkpoint_pb2
 
 from .errors import invalid_field
 from .limits import LIMITS
-from .model import CheckpointKey, Entry
+from .model import CheckpointEntry, CheckpointKey
 
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
 _UUID6 = "[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -150,7 +150,7 @@ class Descriptor:
     sealed_key: str = ""
 
 
-def entry_summary(entry: Entry) -> str:
+def entry_summary(entry: CheckpointEntry) -> str:
     """Return the summary of a checkpoint; where nobody wrote one, a sentence that finds it."""
     if entry.summary:
         return entry.summary

@@ -57,7 +57,7 @@ class Value:
     data: bytes
 
 
-class NotHere(Value):
+class AbsentValue(Value):
     """A value that the journal cannot give: the fields of `Value` are not set."""
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class NotHere(Value):
         return "EVICTED"
 
 
-EVICTED: Value = object.__new__(NotHere)
+EVICTED: Value = object.__new__(AbsentValue)
 """Placeholder of a value that was evicted from the journal; `core.state` restores values."""
 
 
@@ -86,7 +86,7 @@ class Damage(NamedTuple):
     keyframe: bytes | None = None  # digest of the value that it is a patch on
 
 
-class DamagedValue(NotHere):
+class DamagedValue(AbsentValue):
     """Placeholder of a value that is damaged in the journal."""
 
     __slots__ = ("damage",)
@@ -188,7 +188,7 @@ class StoredBlob:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointEntry:
     """A checkpoint without its state."""
 
     key: CheckpointKey
@@ -209,14 +209,14 @@ class Entry:
 class Checkpoint:
     """A loaded checkpoint."""
 
-    entry: Entry
+    entry: CheckpointEntry
     state: State | None = None  # `None` in the `ENTRY` view
     writes: tuple[Write, ...] = ()  # in order; none in the `ENTRY` view
     sources: tuple[BlobLocation, ...] = ()  # segments that hold the values which are `EVICTED`
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SaveOutcome:
     """Outcome of a save of a checkpoint, of writes, or of a label."""
 
     key: CheckpointKey  # with the minted ID if there was one

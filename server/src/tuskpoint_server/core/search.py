@@ -64,7 +64,7 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """One pointer."""
 
     key: CheckpointKey  # it was live when it was found
@@ -80,7 +80,7 @@ class Found:
 class SearchAnswer:
     """Result of a search."""
 
-    results: tuple[Found, ...]  # nearest first, then those with a damage
+    results: tuple[SearchHit, ...]  # nearest first, then those with a damage
     mode: SearchMode  # how it was made
     metric: str  # name of the metric of distances
     unindexed: int = 0  # checkpoints of the tenant that the index does not know yet
@@ -93,7 +93,7 @@ class SearchAnswer:
     cut: int = 0  # checkpoints that may have been missed: of their text only a part is indexed
 
     @property
-    def sound(self) -> tuple[Found, ...]:
+    def sound(self) -> tuple[SearchHit, ...]:
         """The results without those that have a damage."""
         return tuple(result for result in self.results if not result.damage)
 

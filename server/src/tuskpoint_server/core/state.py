@@ -22,10 +22,10 @@ from .model import (
     EVICTED,
     Channel,
     Checkpoint,
+    CheckpointEntry,
     Damage,
     DamagedValue,
     DeltaHistory,
-    Entry,
     Metadata,
     State,
     Value,
@@ -40,7 +40,7 @@ class RawCheckpoint(NamedTuple):
     An answer is made from it in half the time that `Checkpoint` takes.
     """
 
-    entry: Entry
+    entry: CheckpointEntry
     state: checkpoint_pb2.CheckpointState  # its channels name their values by digest
     values: Mapping[bytes, Value]  # by digest
     writes: tuple[Write, ...]  # in order

@@ -83,7 +83,7 @@ class DamagedValueError(Exception):
     """Stored bytes cannot be read, or are not the bytes that were stored."""
 
 
-class Unopened(bytes):
+class UnopenedBytes(bytes):
     """Empty, in the place of sealed bytes that their key does not open where they are stored.
 
     Attributes:
@@ -94,14 +94,14 @@ class Unopened(bytes):
     stored: bytes
     problem: str
 
-    def __new__(cls, stored: bytes, problem: str) -> Unopened:
+    def __new__(cls, stored: bytes, problem: str) -> UnopenedBytes:
         """Note what is stored."""
         unopened = super().__new__(cls)
         unopened.stored, unopened.problem = stored, problem
         return unopened
 
 
-class Packed(NamedTuple):
+class PackedValue(NamedTuple):
     """A value's stored bytes."""
 
     encoding: Encoding
@@ -109,7 +109,7 @@ class Packed(NamedTuple):
     keyframe: bytes | None = None  # digest of the value that a patch is based on
 
 
-class _PerThread(threading.local):
+class _ThreadCompressors(threading.local):
     """Compressors keep their tables from one use to the next; each thread has its own."""
 
     def __init__(self) -> None:
@@ -117,16 +117,16 @@ class _PerThread(threading.local):
         self.frames = zstd.ZstdCompressor(level=_FRAME_LEVEL)
 
 
-_per_thread = _PerThread()
+_per_thread = _ThreadCompressors()
 
 
-def compress(data: bytes) -> Packed:
+def compress(data: bytes) -> PackedValue:
     """Return stored bytes that need no other: compressed where that makes them fewer."""
     if len(data) >= MIN_COMPRESSED:
         packed = _per_thread.values.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(data):
-            return Packed(Encoding.ZSTD, packed)
-    return Packed(Encoding.PLAIN, data)
+            return PackedValue(Encoding.ZSTD, packed)
+    return PackedValue(Encoding.PLAIN, data)
 
 
 def patch(data: bytes, keyframe: bytes) -> bytes:

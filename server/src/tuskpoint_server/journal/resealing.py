@@ -19,7 +19,7 @@ from functools import partial
 from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
 
 from ..core.limits import MIB
-from ..core.values import Unopened
+from ..core.values import UnopenedBytes
 from .database.database import Connection, Database
 from .database.unit_of_work import UnitOfWork
 from .failpoints import failpoint
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Resealed:
+class ResealingProgress:
     """What was done: how many rows were sealed again, and how many did not open."""
 
     rows: int = 0
@@ -108,7 +108,7 @@ class _Rows:
         rows, damaged = [], 0
         for row in self._rows[bool(after)].run(connection, **parameters).fetchall():
             place = dict(zip(self._places, row[width:], strict=True))
-            damaged += isinstance(row[0], Unopened)
+            damaged += isinstance(row[0], UnopenedBytes)
             rows.append((*row[:width], *(place[name] for name in self._beside)))
         self._seal.run_rows(connection, (*self._given, *self._beside), rows)
         return len(rows), damaged
@@ -117,7 +117,7 @@ class _Rows:
 _ROWS = tuple(map(_Rows, SEALED))
 
 
-async def reseal(database: Database) -> Resealed:
+async def reseal(database: Database) -> ResealingProgress:
     """Bind all sealed values to their places, unless servers of layout 2 use the journal.
 
     Raises:
@@ -125,12 +125,12 @@ async def reseal(database: Database) -> Resealed:
     """
     seal = database.seal
     if seal is None or seal.is_complete:
-        return Resealed()
+        return ResealingProgress()
     state = await database.write_past_batches(partial(_begin, database))
     if state == BY_PLACE:  # another server has done it all
-        return _complete(database, Resealed())
+        return _complete(database, ResealingProgress())
     if state == BY_VALUE:  # older servers are connected
-        return Resealed(is_complete=False)
+        return ResealingProgress(is_complete=False)
     failpoint("journal.before_resealing")
     first = await _pass(database)
     for rows in _ROWS:
@@ -139,11 +139,11 @@ async def reseal(database: Database) -> Resealed:
     failpoint("journal.before_resealed")
     last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
     await database.write_past_batches(partial(_set, database, BY_PLACE))
-    total = Resealed(first.rows + last.rows, first.damaged + last.damaged)
+    total = ResealingProgress(first.rows + last.rows, first.damaged + last.damaged)
     return _complete(database, total)
 
 
-def _complete(database: Database, total: Resealed) -> Resealed:
+def _complete(database: Database, total: ResealingProgress) -> ResealingProgress:
     """Let all that is not bound to its place count as damaged from now on, in this server."""
     if database.seal is not None:
         database.seal.state = BY_PLACE
@@ -165,7 +165,7 @@ def _set(database: Database, state: str, connection: Connection) -> None:
     set_sealing(connection, state)
 
 
-async def _pass(database: Database) -> Resealed:
+async def _pass(database: Database) -> ResealingProgress:
     """Seal all rows again that are in the former format."""
     count = await database.query(lambda connection: sum(rows.count(connection) for rows in _ROWS))
     if count:
@@ -188,7 +188,7 @@ async def _pass(database: Database) -> Resealed:
             "%d sealed values of the journal do not open: they were changed, or are not sealed",
             damaged,
         )
-    return Resealed(sealed, damaged)
+    return ResealingProgress(sealed, damaged)
 
 
 def _seal_some(rows: _Rows, after: SqlRow, through: SqlRow, batch: UnitOfWork) -> tuple[int, int]:

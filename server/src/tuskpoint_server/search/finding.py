@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from ..core.model import CheckpointKey
-from ..core.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
+from ..core.search import COMPONENT_BYTES, SearchHit, SearchScope, Words, one_line
 from ..core.state import matches
 from ..journal.database.database import Database
 from ..journal.sql import full_text
@@ -193,10 +193,10 @@ class FindRows:
 
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return checkpoints by words, best first; distance is 1 / (1 + score)."""
 
-        def work(connection: sa.Connection) -> list[Found]:
+        def work(connection: sa.Connection) -> list[SearchHit]:
             thread = None
             if scope.thread_id:
                 parameters = {"of_tenant": tenant, "of_thread": scope.thread_id}
@@ -215,7 +215,7 @@ class FindRows:
 
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return the first candidates that are live and in scope, read in a thread."""
         return await self._database.query(
             lambda connection: _find(
@@ -225,14 +225,14 @@ class FindRows:
 
     async def by_pointers(
         self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return live checkpoints in scope that memories point to, in their order, each once.
 
         A memory counts only if its summary is the checkpoint's own, each run of white space
         as one space. Of checkpoints with one pointer all count, by thread.
         """
 
-        def work(connection: sa.Connection) -> list[Found]:
+        def work(connection: sa.Connection) -> list[SearchHit]:
             def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
                 for memory in recalled:
                     parameters = {"of_tenant": tenant, "of_pointer": memory.pointer}
@@ -304,14 +304,14 @@ def _find(
     limit: int,
     candidates: Candidates,
     table: sa.Table | None = None,
-) -> list[Found]:
+) -> list[SearchHit]:
     """Return the first candidates that are live and in scope, each checkpoint once.
 
     Those whose row was changed have a `damage`, and nothing else.
     """
     lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
-    results: dict[CheckpointKey, Found] = {}
-    damaged: dict[CheckpointKey, Found] = {}  # these take no place of the others
+    results: dict[CheckpointKey, SearchHit] = {}
+    damaged: dict[CheckpointKey, SearchHit] = {}  # these take no place of the others
     stream, size, looked_at = candidates(None), FIRST_PAGE, 0
     while len(results) < limit and (page := list(islice(stream, size))):
         numbers = [candidate.number for candidate in page]
@@ -326,13 +326,13 @@ def _find(
             if key in results or forged or not matches(metadata, scope.filter, typed=True):
                 continue
             if refusal := damaged_rows(connection, [of_row]).get(of_row):
-                damaged[key] = Found(key, "", "", b"", candidate.distance, damage=str(refusal))
+                damaged[key] = SearchHit(key, "", "", b"", candidate.distance, damage=str(refusal))
                 continue
             content = ""
             if indexed:
                 [(content,)] = _BODY.run(connection, of_number=number).fetchall()
             whole = not (indexed and truncated)
-            results[key] = Found(
+            results[key] = SearchHit(
                 key, summary, content, metadata, candidate.distance, truncated=not whole
             )
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.errors import Refusal
-from ..core.search import Compare, Found, Metric, SearchAnswer, SearchMode, SearchScope
+from ..core.search import Compare, Metric, SearchAnswer, SearchHit, SearchMode, SearchScope
 from ..journal.database.database import Database
 from ..journal.lease import Lease
 from .embedders import Embedder, EmbedderError
@@ -181,7 +181,7 @@ class SearchEngine:
 
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return the checkpoints in scope with the nearest vectors, nearest first."""
         if self._vectors is None:
             module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)

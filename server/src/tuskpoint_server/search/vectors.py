@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.search import Found, Metric, SearchScope
+from ..core.search import Metric, SearchHit, SearchScope
 from .finding import Candidate, FindRows, VectorRow
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class VectorIndex:
 
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return the checkpoints in scope with the nearest vectors of the same dimension."""
         query = Query(vector, metric)
         if scope.thread_id:

@@ -87,7 +87,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that were looked at, in order."""
     names: list[str] = []
 
-    def check(connection: Connection, *, thread_id: str, **named: Any) -> integrity.Checked:
+    def check(connection: Connection, *, thread_id: str, **named: Any) -> integrity.ThreadCheck:
         names.extend([thread_id] if names[-1:] != [thread_id] else [])
         return integrity.check_some(connection, thread_id=thread_id, **named)
 
@@ -171,7 +171,7 @@ async def test_a_defect_in_one_thread_keeps_no_other_from_the_scrub(
     await fill(home)
     names: list[str] = []
 
-    def broken(connection: Connection, *, thread_id: str, **named: Any) -> integrity.Checked:
+    def broken(connection: Connection, *, thread_id: str, **named: Any) -> integrity.ThreadCheck:
         names.append(thread_id)
         if thread_id == "t1":
             raise ZeroDivisionError

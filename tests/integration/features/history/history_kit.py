@@ -21,7 +21,7 @@ from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.api.server import server as rpc
 from tuskpoint_server.archive.evict.eviction import EvictionSettings, Evictor
 from tuskpoint_server.core.limits import LIMITS
-from tuskpoint_server.core.model import Checkpoint, Saved, View
+from tuskpoint_server.core.model import Checkpoint, SaveOutcome, View
 from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.history.history import History
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
@@ -59,7 +59,7 @@ class HistoryHouse:
         content: bytes = b"state",
         metadata: dict[str, object] | None = None,
         **fields: Any,
-    ) -> Saved:
+    ) -> SaveOutcome:
         return await self.home.journal.save_checkpoint(
             TENANT,
             draft(
@@ -71,7 +71,7 @@ class HistoryHouse:
             ),
         )
 
-    async def save_writes(self, checkpoint_id: str, *writes: StoredWrite) -> Saved:
+    async def save_writes(self, checkpoint_id: str, *writes: StoredWrite) -> SaveOutcome:
         return await self.home.journal.save_writes(TENANT, key(checkpoint_id), writes)
 
     async def delete(self, thread_id: str = "t") -> None:

@@ -19,8 +19,8 @@ from tuskpoint_server.core.model import (
     BlobLocation,
     Channel,
     Checkpoint,
+    CheckpointEntry,
     CheckpointKey,
-    Entry,
     State,
     Value,
     Write,
@@ -106,7 +106,7 @@ def taken(
     return draft
 
 
-def entry(**fields: Any) -> Entry:
+def entry(**fields: Any) -> CheckpointEntry:
     defaults: dict[str, Any] = {
         "key": KEY,
         "parent_id": "parent",
@@ -116,7 +116,7 @@ def entry(**fields: Any) -> Entry:
         "created_us": 1_700_000_000_123_456,
         "metadata": b"{}",
     }
-    return Entry(**(defaults | fields))
+    return CheckpointEntry(**(defaults | fields))
 
 
 @given(states, writes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from tuskpoint_server.core.json_view.escapes import MAX_TEXT
-from tuskpoint_server.core.json_view.views import Shown, ViewRoom
+from tuskpoint_server.core.json_view.views import ValueView, ViewRoom
 from tuskpoint_server.core.model import Value
 
 SERDE = JsonPlusSerializer()
@@ -27,7 +27,7 @@ def as_json(thing: Any) -> Value:
     return Value("json", json.dumps(thing).encode())
 
 
-def show(value: Value, left: int = MAX_TEXT) -> Shown:
+def show(value: Value, left: int = MAX_TEXT) -> ValueView:
     return ViewRoom(left).show(value)
 
 

@@ -37,8 +37,8 @@ from tuskpoint_server.core.json_view.views import (
 from tuskpoint_server.core.model import (
     Channel,
     Checkpoint,
+    CheckpointEntry,
     CheckpointKey,
-    Entry,
     State,
     Value,
     Write,
@@ -252,8 +252,8 @@ def test_nothing_is_imported_or_called() -> None:
 # --- checkpoints -------------------------------------------------------------------------------
 
 
-def entry() -> Entry:
-    return Entry(CheckpointKey("t", "", "1"), "", 1, 1, False, 1, b"{}")
+def entry() -> CheckpointEntry:
+    return CheckpointEntry(CheckpointKey("t", "", "1"), "", 1, 1, False, 1, b"{}")
 
 
 def channel(name: str, value: Value | None) -> Channel:

@@ -9,7 +9,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
-from ...core.model import Durability, Saved
+from ...core.model import Durability, SaveOutcome
 from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.completing import content_bytes
@@ -20,7 +20,7 @@ SavedT = TypeVar("SavedT", bound=pb.SaveCheckpointResponse | pb.SaveWritesRespon
 
 
 def fill_saved(
-    message: SavedT, saved: Saved, reached: Durability, catalog_blob_id: str, *, warns: bool
+    message: SavedT, saved: SaveOutcome, reached: Durability, catalog_blob_id: str, *, warns: bool
 ) -> SavedT:
     """Fill and return the answer to a save, field by field: every save has one."""
     message.durability, message.seq = convert.number(reached), saved.seq

@@ -1,10 +1,9 @@
 """One `Exchange` stream: calls of many callers in batches, answered in batches.
 
 Messages are read while earlier calls run. Saves go to the journal in the order of their frames;
-loads may overtake them. Answers gather while a message is on its way and leave
-together in the next, without a timer. Memory is bounded: reading pauses while too many frames, or
-frames of too many bytes, have no answer that was sent, and loads wait while too many bytes of
-answers do.
+loads may overtake them. Answers gather while a message is on its way and leave together in the
+next, without a timer. Memory is bounded: reading pauses while too many frames, or frames of too
+many bytes, have no answer that was sent, and loads wait while too many bytes of answers do.
 
 A client that goes away ends the stream; saves that the journal has go on to their commit.
 """
@@ -22,7 +21,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from ...core.credentials import Presented
 from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import KIB, MIB
-from ...core.model import Durability, Saved
+from ...core.model import Durability, SaveOutcome
 from ...core.state import RawCheckpoint
 from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
@@ -68,12 +67,11 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._session: tuple[Presented, bytes] | None = None
         self._attempt = 0
-        self._awaited: set[asyncio.Future[Saved]] = set()  # commits of older streams of the session
+        self._awaited: set[asyncio.Future[SaveOutcome]] = set()  # commits of older streams
         self._frames: dict[int, Frame] = {}
         self._last_id = 0
-        self._saving: tuple[Frame, frames.SaveRequest, Assembly] | None = (
-            None  # the save that waits for chunks
-        )
+        # the save that waits for chunks
+        self._saving: tuple[Frame, frames.SaveRequest, Assembly] | None = None
         self._dropping = 0  # the refused save whose chunks are dropped
         self._certifying = 0
         self._loads: deque[tuple[Frame, pb.GetCheckpointRequest]] = deque()  # that wait
@@ -170,7 +168,7 @@ class Exchange:
                 await asyncio.wait(self._awaited)
                 self._awaited = set()
 
-    def _commits(self) -> set[asyncio.Future[Saved]]:
+    def _commits(self) -> set[asyncio.Future[SaveOutcome]]:
         """Return the commits that have not finished."""
         saves = (
             frame for frame in self._frames.values() if frame.kind != "get" and not frame.journaled
@@ -251,10 +249,10 @@ class Exchange:
             except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
                 self._refuse(frame, error)
 
-    def _save(self, frame: Frame, request: frames.SaveRequest, save: frames.Taken) -> None:
+    def _save(self, frame: Frame, request: frames.SaveRequest, save: frames.IncomingSave) -> None:
         """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
-        begin: Callable[[], asyncio.Future[Saved]]
+        begin: Callable[[], asyncio.Future[SaveOutcome]]
         if isinstance(save, IncomingCheckpoint):
             begin = partial(self._checkpoints.save, tenant, save)
         else:
@@ -264,7 +262,7 @@ class Exchange:
         frame.work = frame.commit = commit = begin() if context is None else context.run(begin)
         commit.add_done_callback(partial(self._journaled, frame))
 
-    def _journaled(self, frame: Frame, commit: asyncio.Future[Saved]) -> None:
+    def _journaled(self, frame: Frame, commit: asyncio.Future[SaveOutcome]) -> None:
         """Answer a save that was committed or refused, unless it was answered before."""
         error = None if commit.cancelled() else commit.exception()
         if commit.cancelled() or frame.id not in self._frames:
@@ -284,7 +282,7 @@ class Exchange:
         frame.work = self._start(frame, self._certify(frame, saved))
         frame.work.add_done_callback(self._certified)
 
-    async def _certify(self, frame: Frame, saved: Saved) -> None:
+    async def _certify(self, frame: Frame, saved: SaveOutcome) -> None:
         try:
             catalog = await self._checkpoints.reach(self._call.tenant, saved, frame.wanted)
             self._answer_save(frame, saved, catalog, last=True)
@@ -295,13 +293,15 @@ class Exchange:
         self._certifying -= 1
         self._has_room.set()
 
-    def _answer_save(self, frame: Frame, saved: Saved, catalog: str = "", *, last: bool) -> None:
-        """Answer a save; see `_answer`."""
+    def _answer_save(
+        self, frame: Frame, saved: SaveOutcome, catalog: str = "", *, last: bool
+    ) -> None:
+        """Answer a save, with `_answer`."""
         response = pb.ExchangeResponse()
         answer = response.answers.add(id=frame.id, last=last)
-        durability = frame.wanted if last else Durability.JOURNALED
         if saved.latest:
             self._checkpoints.log_below_latest(self._call.tenant, saved)
+        durability = frame.wanted if last else Durability.JOURNALED
         message = answer.saved if frame.kind == "save" else answer.written
         warns = self._checkpoints.warns(self._call.tenant)
         fill_saved(message, saved, durability, catalog, warns=warns)

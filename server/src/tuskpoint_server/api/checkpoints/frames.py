@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
-from ...core.model import Durability, Saved
+from ...core.model import Durability, SaveOutcome
 from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
 from ..messages.chunks import Received
 from ..messages.saves import take_checkpoint, take_writes
@@ -37,26 +37,26 @@ class Frame:
     counts: bool = True  # against the bounds on frames without an answer
     wanted: Durability = Durability.JOURNALED
     journaled: bool = False  # it has its first answer, and waits for certification
-    commit: asyncio.Future[Saved] | None = None  # of a save
+    commit: asyncio.Future[SaveOutcome] | None = None  # of a save
     # The commit, the load or the wait for certification.
-    work: asyncio.Future[Saved] | asyncio.Future[None] | None = None
+    work: asyncio.Future[SaveOutcome] | asyncio.Future[None] | None = None
 
 
 SaveRequest = pb.SaveCheckpointRequest | pb.SaveWritesRequest
 Request = SaveRequest | pb.GetCheckpointRequest
-Taken = IncomingCheckpoint | IncomingWrites
+IncomingSave = IncomingCheckpoint | IncomingWrites
 
 
-def take(request: SaveRequest) -> Taken | None:
+def take(request: SaveRequest) -> IncomingSave | None:
     """Take a save of either kind; `None` if its large values have to come first, in chunks."""
     if isinstance(request, pb.SaveCheckpointRequest):
         return take_checkpoint(request, streamed=True)
     return take_writes(request, streamed=True)
 
 
-def take_with(request: SaveRequest, received: Sequence[Received]) -> Taken:
+def take_with(request: SaveRequest, received: Sequence[Received]) -> IncomingSave:
     """Take a save whose large values came in chunks."""
-    save: Taken | None
+    save: IncomingSave | None
     if isinstance(request, pb.SaveCheckpointRequest):
         save = take_checkpoint(request, received)
     else:

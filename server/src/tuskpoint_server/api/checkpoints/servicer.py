@@ -10,7 +10,7 @@ from typing import ClassVar
 from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
 
 from ...core.limits import LIMITS
-from ...core.model import Saved, Source, View
+from ...core.model import SaveOutcome, Source, View
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.completing import content_bytes
 from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
@@ -60,7 +60,7 @@ class CheckpointServicer:
         saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
         return await self._reached(saves_pb.SaveWritesResponse(), saved, call)
 
-    async def _reached(self, answer: SavedT, saved: Saved, call: Call) -> SavedT:
+    async def _reached(self, answer: SavedT, saved: SaveOutcome, call: Call) -> SavedT:
         catalog = await self._checkpoints.reach(call.tenant, saved, call.wanted)
         warns = self._checkpoints.warns(call.tenant)
         if saved.latest:

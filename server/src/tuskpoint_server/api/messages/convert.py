@@ -40,7 +40,7 @@ def damaged_warning(damaged: Sequence[str]) -> errors_pb2.Warning:
     return errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_DAMAGED, message=text)
 
 
-def below_latest(saved: model.Saved) -> errors_pb2.Warning:
+def below_latest(saved: model.SaveOutcome) -> errors_pb2.Warning:
     """Return the warning that a saved checkpoint is not the latest, because of its ID."""
     return errors_pb2.Warning(
         kind=errors_pb2.WARNING_KIND_BELOW_LATEST,
@@ -157,7 +157,7 @@ def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> No
         _fill_write(message.writes.add(), write, cutter)
 
 
-def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
+def entry(stored: model.CheckpointEntry) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint without its state."""
     durability = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
     return checkpoint_pb2.Checkpoint(

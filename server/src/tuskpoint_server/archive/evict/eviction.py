@@ -19,14 +19,14 @@ import sqlalchemy as sa
 
 from ...core.errors import Refusal
 from ...core.limits import MIB
-from ...core.values import PREFIX_BYTES, Unopened, split
+from ...core.values import PREFIX_BYTES, UnopenedBytes, split
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import KNOWN
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.failpoints import failpoint
 from ...journal.removal.garbage_collection import (
-    Sized,
-    Taken,
+    FreedValues,
+    SizedWrite,
     ValueRow,
     batches,
     begin,
@@ -199,9 +199,9 @@ class Evictor:
                     _log.info("%d bytes were evicted from the journal", total.size_bytes)
             await asyncio.sleep(max(self._settings.grace_s / 2, _SHORTEST_PAUSE_S))
 
-    async def evict(self) -> Taken:
+    async def evict(self) -> FreedValues:
         """Evict until the journal is within its bound or no family has anything to give."""
-        total, excess = Taken(), await self._excess()
+        total, excess = FreedValues(), await self._excess()
         if excess <= 0:
             return total
         before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
@@ -212,7 +212,7 @@ class Evictor:
             more = family not in self._spent
             while more and excess > 0:
                 failpoint("archive.before_evict")
-                freed = Taken()
+                freed = FreedValues()
                 with sparing_damaged():
                     freed = await evict_family(self._database, family, before_us, excess)
                 failpoint("archive.after_evict")
@@ -232,9 +232,11 @@ class Evictor:
         return await self._database.used_bytes() - self._settings.journal_bytes
 
 
-async def evict_family(database: Database, family: int, before_us: int, wanted_bytes: int) -> Taken:
+async def evict_family(
+    database: Database, family: int, before_us: int, wanted_bytes: int
+) -> FreedValues:
     """Evict values and writes that are not needed nor changed since `before_us`, oldest first."""
-    total, removal = Taken(), await begin(database, family)
+    total, removal = FreedValues(), await begin(database, family)
     tenant, needed = "", set[bytes]()
     for thread in removal.seqs:
         read = partial(_look, thread=thread, before_us=before_us)
@@ -264,7 +266,7 @@ async def evict_family(database: Database, family: int, before_us: int, wanted_b
 
 def _look(
     connection: sa.Connection, thread: int, before_us: int
-) -> tuple[str, set[bytes], list[Sized]]:
+) -> tuple[str, set[bytes], list[SizedWrite]]:
     """Return a thread's tenant, the values that it keeps, and the writes that may be evicted.
 
     It keeps the values and writes of checkpoints that changed since a time. A write is held by
@@ -286,7 +288,9 @@ def _look(
     hashes = {sha256 for foreign in foreign_segments.values() for sha256 in foreign.segments}
     locations = by_hash(connection, tenant, hashes)
     readable = {
-        sha256 for sha256, location in locations.items() if not isinstance(location.key, Unopened)
+        sha256
+        for sha256, location in locations.items()
+        if not isinstance(location.key, UnopenedBytes)
     }
     readable -= lost(connection, tenant).keys()
     unopened = _unopened(connection, thread) if rows else []
@@ -295,7 +299,7 @@ def _look(
         foreign = foreign_segments[stored]
         is_in_range = is_in_range and not any(first <= seq <= last for first, last in unopened)
         if readable.issuperset(foreign.segments) if seq <= foreign.seq else is_in_range:
-            sized_writes.append(Sized(number, seq, size))
+            sized_writes.append(SizedWrite(number, seq, size))
     return tenant, digests, sorted(sized_writes, key=lambda write: write.seq)
 
 
@@ -304,7 +308,7 @@ def _unopened(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
     if seal_of(connection) is None:
         return []
     rows = _KEYS.run(connection, of_thread=thread).fetchall()
-    return [(first, last) for first, last, key in rows if isinstance(key, Unopened)]
+    return [(first, last) for first, last, key in rows if isinstance(key, UnopenedBytes)]
 
 
 def _segments_of(
@@ -317,7 +321,7 @@ def _segments_of(
     rows = _SEGMENTS.run(connection, of_thread=thread, of_tenant=tenant, lowest=lowest)
     while by_prefix and (row := rows.fetchone()) is not None:
         sha256, digests, key = row
-        if isinstance(key, Unopened):
+        if isinstance(key, UnopenedBytes):
             continue
         for prefix in by_prefix.keys() & split(digests, PREFIX_BYTES):
             segments[by_prefix.pop(prefix).digest] = sha256
@@ -331,7 +335,7 @@ def _evict_values(
     family: int,
     tenant: str,
     held: Mapping[bytes, bytes],
-) -> Taken:
+) -> FreedValues:
     """Evict those of the values whose segment is still known."""
     count = size = 0
     for value in values:
@@ -339,12 +343,12 @@ def _evict_values(
         row_count = _EVICT_VALUE.run(connection, **parameters, of_tenant=tenant).rowcount
         count += row_count
         size += row_count * value.size
-    return Taken(count, size_bytes=size)
+    return FreedValues(count, size_bytes=size)
 
 
-def _evict_writes(batch: UnitOfWork, thread: int, chosen: Sequence[Sized]) -> Taken:
+def _evict_writes(batch: UnitOfWork, thread: int, chosen: Sequence[SizedWrite]) -> FreedValues:
     rows = [
         {"of_thread": thread, "of_number": write.number, "of_seq": write.seq} for write in chosen
     ]
     count = _EVICT_WRITE.count_many(batch.connection, rows)
-    return Taken(0, count, sum(write.size for write in chosen))
+    return FreedValues(0, count, sum(write.size for write in chosen))

@@ -17,7 +17,7 @@ from tuskpoint.v1 import sealed_pb2
 
 from ...core.errors import Reason, Refusal, malformed
 from ...core.model import BlobLocation
-from ...core.values import Unopened
+from ...core.values import UnopenedBytes
 from .segments import SKIPPABLE
 
 KEY_BYTES = 32
@@ -96,7 +96,7 @@ def opened(data: bytes, location: BlobLocation) -> bytes:
             `JOURNAL_DAMAGED` if the journal's own record of the key does not open.
     """
     name = location.blob_id
-    if isinstance(location.key, Unopened):
+    if isinstance(location.key, UnopenedBytes):
         raise Refusal(
             Reason.JOURNAL_DAMAGED, what=f"the key of blob {name}", problem=location.key.problem
         )

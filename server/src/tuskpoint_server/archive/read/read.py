@@ -16,7 +16,15 @@ from typing import NamedTuple, TypeVar
 from ...blobs.api import BlobStore
 from ...core.errors import Reason, Refusal, malformed
 from ...core.limits import MIB
-from ...core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value, Write, write_order
+from ...core.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointEntry,
+    CheckpointKey,
+    Value,
+    Write,
+    write_order,
+)
 from ...core.state import decode_state
 from ...core.values import PREFIX_BYTES
 from ...journal.database.database import Database
@@ -86,7 +94,7 @@ class Segments:
         self._kept: OrderedDict[bytes, StoredSegment] = OrderedDict()
         self._kept_bytes = 0
 
-    async def checkpoint(self, entry: Entry) -> Checkpoint:
+    async def checkpoint(self, entry: CheckpointEntry) -> Checkpoint:
         """Return a checkpoint whose state, writes and metadata come from its segments.
 
         The other fields are those of the entry.

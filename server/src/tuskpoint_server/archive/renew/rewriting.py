@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ...blobs.api import Listed
+from ...blobs.api import ListedMember
 from ...blobs.packed import PackStore
 from ...blobs.packs import pack_bytes
 from ...core.model import BlobLocation
@@ -159,7 +159,7 @@ class PackRewriter:
             self._own[blob_id] = await self._is_own(blob_id, next(segments, None))
         return self._own[blob_id]
 
-    async def _has_remains(self, blob: SurveyedBlob, index: Iterable[Listed]) -> bool:
+    async def _has_remains(self, blob: SurveyedBlob, index: Iterable[ListedMember]) -> bool:
         """Return whether a pack has records, or other bytes, of threads that are not there now."""
         recorded = {member.location.sha256 for member in (*blob.alive, *blob.dead)}
         unrecorded = [member for member in index if member.location.sha256 not in recorded]

@@ -21,7 +21,7 @@ from ..rows import status
 
 _log = logging.getLogger(__name__)
 
-Seen = Callable[[str, BlobLocation], Awaitable[None]]
+OnCatalog = Callable[[str, BlobLocation], Awaitable[None]]
 """Called with a tenant and its newest catalog when the store has it."""
 
 
@@ -43,7 +43,7 @@ class StoreWatch:
         blobs: BlobStore,
         interval_s: float | None,
         clock_us: Callable[[], int],
-        seen: Seen,
+        seen: OnCatalog,
         lost: Callable[[str, StoreLostError], None],
     ) -> None:
         self._database = database

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, select
 
 from ...core.model import BlobLocation
-from ...core.values import DIGEST_BYTES, PREFIX_BYTES, Unopened, split
+from ...core.values import DIGEST_BYTES, PREFIX_BYTES, UnopenedBytes, split
 from ...journal.sql.schema import members, packs
 from ...journal.sql.statements import SqlRow, Statement, inserting
 from ...journal.values.segment_refs import PLACE, location_of
@@ -187,7 +187,7 @@ def unfinished(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
     stored_packs = []
     for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():
-        if isinstance(plan, Unopened):
+        if isinstance(plan, UnopenedBytes):
             _log.error("a pack of tenant %s is damaged and built again: %s", tenant, plan.problem)
         else:
             stored_packs.append(StoredPack(number, tenant, spool, decode_plan(plan)))

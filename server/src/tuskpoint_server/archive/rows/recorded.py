@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, or_, select, tuple_
 
-from ...core.model import Entry
+from ...core.model import CheckpointEntry
 from ...core.state import decode_channels
 from ...core.threads import row_digests
 from ...journal.database.binding import RowDamagedError, binder_of
@@ -41,7 +41,7 @@ _ROWS_AT_ONCE = 32
 class RecordedCheckpoint:
     """A checkpoint in the journal."""
 
-    entry: Entry  # without its metadata
+    entry: CheckpointEntry  # without its metadata
     seq: int  # the change that last wrote its row
     certified_seq: int  # the thread's watermark
     content: dict[str, bytes]  # digests of its parts, as `row_digests` names them

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
-from ...core.values import DIGEST_BYTES, PREFIX_BYTES, Unopened, split
+from ...core.values import DIGEST_BYTES, PREFIX_BYTES, UnopenedBytes, split
 from ...journal.database.thread_rows import ThreadRow
 from ...journal.sql.schema import checkpoints, members, uses
 from ...journal.sql.statements import LISTED, Statement, inserting, of_thread
@@ -126,7 +126,7 @@ class Holders:
         for row in statement.run(self._connection, **values).fetchall():
             if row[0] in self._lost:
                 continue
-            if isinstance(row[_KEY], Unopened):
+            if isinstance(row[_KEY], UnopenedBytes):
                 self.unopened.setdefault(row[0], StoredMember.of(row))
             else:
                 segments.append(self._found.setdefault(row[0], StoredMember.of(row)))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from ...core.errors import Reason, Refusal
 from ...core.model import BlobLocation, CheckpointKey
-from ...core.values import Unopened
+from ...core.values import UnopenedBytes
 from ...journal.database.thread_rows import find_thread
 from ...journal.sql.schema import (
     catalogs,
@@ -153,7 +153,7 @@ def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
         return None
     content, certified_us, root, generation, number, *place = row
     sha256, size, blob_id, identifier, key = place
-    if isinstance(content, Unopened):
+    if isinstance(content, UnopenedBytes):
         raise _damaged(tenant, content.problem)
     # Its location may not be known any more; the next catalog names it by its hash all the same.
     location = BlobLocation(

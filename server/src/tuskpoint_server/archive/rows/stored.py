@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, select
 
 from ...core.errors import Reason, Refusal
-from ...core.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
+from ...core.model import NO_LINEAGE, CheckpointKey, Lineage, SaveOutcome, Value
 from ...core.state import delta_channels, encode_names, parse_metadata
 from ...core.threads import EventKind, is_reserved, judge_state
 from ...core.values import compress
@@ -237,7 +237,7 @@ def fill(
     new: Sequence[StoredCheckpoint],
     place: Place,
     lineage: Lineage = NO_LINEAGE,
-) -> Saved:
+) -> SaveOutcome:
     """Insert all checkpoints of a thread that began; they come into being now.
 
     Its family has the values that the segment does not carry. `lineage` is of the one at `place`.
@@ -258,13 +258,13 @@ def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint
     add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
 
 
-def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> Saved:
+def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> SaveOutcome:
     """End the change that made a thread: its settings belong to it too."""
     row = log.row
     row.settings_seq = row.seq
     batch.store(log)
     log.forget_checkpoints()
-    return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
+    return SaveOutcome(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
 
 
 def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheckpoint) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ...core.model import StoredBlob
 from ..api import digest_of, printable
-from .failures import Symptom, Unsuccessful
+from .failures import RequestFailedError, Symptom
 from .quilt import Patch
 
 _T = TypeVar("_T")
@@ -107,7 +107,9 @@ def _stored(result: object) -> StoredBlob:
             outcome, detail = _outcome(str(phase), str(message)), f"{phase}: {message}"
         case _:
             raise ValueError("it has no result of a put")
-    raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=printable(detail)))
+    raise RequestFailedError(
+        Symptom(status=200, json=True, reason=outcome, detail=printable(detail))
+    )
 
 
 def _billed(created: dict[str, object], storage: dict[str, object]) -> int:

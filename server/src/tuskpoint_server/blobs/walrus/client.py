@@ -23,12 +23,12 @@ from ...core.model import BlobLocation, StoredBlob
 from ..api import Progress, printable, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (
+    AttemptFailedError,
     Endpoint,
     Endpoints,
-    Failed,
     Operation,
+    RequestFailedError,
     Symptom,
-    Unsuccessful,
     WalrusTrouble,
 )
 from .quilt import Patch, quilt_bytes
@@ -173,7 +173,11 @@ class WalrusClient:
         )  # fmt: skip
 
     async def put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
-        """Store patches as one quilt, or bytes as a blob of their own; raises `Failed`."""
+        """Store patches as a quilt, or bytes as a blob of their own.
+
+        Raises:
+            AttemptFailedError: No endpoint stored them.
+        """
         parse: Callable[[bytes], StoredBlob] = parse_blob_result
         if isinstance(content, bytes):
             size = len(content)
@@ -208,7 +212,7 @@ class WalrusClient:
                 return verified(body, location)
             except Refusal as refusal:
                 mismatch = refusal
-                raise Unsuccessful(Symptom(WalrusTrouble.MISMATCH)) from refusal
+                raise RequestFailedError(Symptom(WalrusTrouble.MISMATCH)) from refusal
 
         operation, route = Operation.GET_BLOB, ["blobs", location.blob_id]
         if location.identifier:
@@ -217,7 +221,7 @@ class WalrusClient:
         question = _Question(operation, route, location.blob_id, progress=progress)
         try:
             return await self._ask(question, check)
-        except Failed as failed:
+        except AttemptFailedError as failed:
             if mismatch is not None:
                 raise mismatch from failed
             raise
@@ -252,10 +256,10 @@ class WalrusClient:
                     return take(body)
                 except ValueError as error:
                     symptom = Symptom(WalrusTrouble.UNREADABLE, detail=printable(str(error)))
-                    raise Unsuccessful(symptom) from error
-            except Unsuccessful as error:
+                    raise RequestFailedError(symptom) from error
+            except RequestFailedError as error:
                 symptom = replace(error.symptom, recent=recent)
-                raise Failed(question.operation, endpoint.base, symptom) from error
+                raise AttemptFailedError(question.operation, endpoint.base, symptom) from error
 
         began, outcome = self._clock(), "failed"
         try:
@@ -300,21 +304,23 @@ class WalrusClient:
                 if response.status_code != httpx.codes.OK:
                     body = await _read(response, _MAX_ERROR_BYTES) or b""
                     kind = response.headers.get("content-type", "")
-                    raise Unsuccessful(read_error(response.status_code, kind, body))
+                    raise RequestFailedError(read_error(response.status_code, kind, body))
                 answer = await _read(response, peers.max_bytes, progress)
                 if answer is None:
-                    raise Unsuccessful(Symptom(WalrusTrouble.TOO_LONG))
+                    raise RequestFailedError(Symptom(WalrusTrouble.TOO_LONG))
                 return answer
         except _UNREACHED as error:
-            raise Unsuccessful(
+            raise RequestFailedError(
                 Symptom(WalrusTrouble.UNREACHED, detail=printable(str(error)))
             ) from error
         except (TimeoutError, httpx.TimeoutException):
-            raise Unsuccessful(Symptom(WalrusTrouble.TIMEOUT)) from None
+            raise RequestFailedError(Symptom(WalrusTrouble.TIMEOUT)) from None
         except httpx.TransportError as error:
-            raise Unsuccessful(Symptom(WalrusTrouble.LOST, detail=printable(str(error)))) from error
+            raise RequestFailedError(
+                Symptom(WalrusTrouble.LOST, detail=printable(str(error)))
+            ) from error
 
-    def _note_retry(self, failed: Failed) -> None:
+    def _note_retry(self, failed: AttemptFailedError) -> None:
         self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})
         _log.info("another attempt follows: %s", failed.problem)
 

@@ -60,7 +60,7 @@ class Symptom:
     recent: bool = False  # the blob was stored by this process a moment ago
 
 
-class Unsuccessful(Exception):
+class RequestFailedError(Exception):
     """A failed request, with its `symptom`."""
 
     def __init__(self, symptom: Symptom) -> None:
@@ -91,7 +91,7 @@ REREAD = Pace(2, 0.2, 1.0)
 VISIBLE_SOON = Pace(6, 0.5, 16.0, jitter=False)
 
 
-class Where(Enum):
+class NextEndpoint(Enum):
     """Which endpoint to ask next."""
 
     HERE = "the same may well answer"
@@ -106,7 +106,7 @@ class Rule:
 
     name: str  # in metrics
     advice: str  # for people
-    where: Where = Where.ELSEWHERE_ONLY
+    where: NextEndpoint = NextEndpoint.ELSEWHERE_ONLY
     pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
     trouble: WalrusTrouble | None = None  # None: it is about answers
@@ -140,27 +140,28 @@ _SERVER_ERRORS = range(500, 600)
 # fmt: off
 RULES: tuple[Rule, ...] = (
     Rule("unreached", "check that it runs and that its URL and the proxy, if any, are right",
-         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.UNREACHED, blames=True),
+         NextEndpoint.ELSEWHERE, USUAL, trouble=WalrusTrouble.UNREACHED, blames=True),
     Rule("timeout", "it may be overloaded; a longer timeout or another endpoint may help",
-         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.TIMEOUT, ambiguous=True, blames=True),
+         NextEndpoint.ELSEWHERE, USUAL, trouble=WalrusTrouble.TIMEOUT, ambiguous=True, blames=True),
     Rule("lost", "check it and the network in between",
-         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.LOST, ambiguous=True, blames=True),
+         NextEndpoint.ELSEWHERE, USUAL, trouble=WalrusTrouble.LOST, ambiguous=True, blames=True),
     Rule("too_long", "check that it is a Walrus endpoint and that the blob is one of this store",
          trouble=WalrusTrouble.TOO_LONG),
     Rule("unreadable", "check that it is a Walrus endpoint of a known version",
-         Where.ELSEWHERE, FEW, trouble=WalrusTrouble.UNREADABLE, ambiguous=True, blames=True),
+         NextEndpoint.ELSEWHERE, FEW, trouble=WalrusTrouble.UNREADABLE, ambiguous=True,
+         blames=True),
     Rule("mismatch",
          "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
-         Where.ELSEWHERE, REREAD, trouble=WalrusTrouble.MISMATCH, stale=True),
+         NextEndpoint.ELSEWHERE, REREAD, trouble=WalrusTrouble.MISMATCH, stale=True),
     Rule("refused_content", "this content cannot be stored on Walrus as it is",
-         Where.NOWHERE, operations=PUTS, statuses=(200,),
+         NextEndpoint.NOWHERE, operations=PUTS, statuses=(200,),
          reasons=("BLOCKED", "NOT_ENCODED", "MARKED_INVALID")),
     Rule("not_stored", "look at the log of the publisher and at its wallet",
-         Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True),
+         NextEndpoint.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True),
     Rule("token_expired", "compare the clocks of both machines, or give tokens a longer lifetime",
-         Where.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
+         NextEndpoint.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
     Rule("token_used", "a proxy in between may send requests twice",
-         Where.HERE, TOKEN, PUTS, reasons=("TOKEN_ALREADY_USED",), ambiguous=True),
+         NextEndpoint.HERE, TOKEN, PUTS, reasons=("TOKEN_ALREADY_USED",), ambiguous=True),
     Rule("token_refused",
          "check that the JWT secret, algorithm and lifetime are those that the publisher expects",
          operations=PUTS, reasons=_TOKEN_REFUSED),
@@ -168,32 +169,33 @@ RULES: tuple[Rule, ...] = (
          statuses=(401, 407)),
     Rule("not_visible_yet",
          "it was just stored; the aggregator or a cache in front of it does not have it yet",
-         Where.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True, reasons=_NOT_FOUND,
-         recent=True, stale=True),
+         NextEndpoint.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True,
+         reasons=_NOT_FOUND, recent=True, stale=True),
     Rule("not_served_yet",
          "it was just stored; check that the URL is that of an aggregator",
-         Where.ELSEWHERE, VISIBLE_SOON, READS - {Operation.LIST_QUILT}, statuses=(404,),
+         NextEndpoint.ELSEWHERE, VISIBLE_SOON, READS - {Operation.LIST_QUILT}, statuses=(404,),
          recent=True, stale=True),
     Rule("not_found", "check that the aggregator serves the network it was stored on",
          operations=READS, statuses=(404,), json=True, reasons=_NOT_FOUND),
     Rule("no_quilt", "the blob is probably not a quilt",
          operations=frozenset({Operation.LIST_QUILT}), statuses=(400, 404, 405, 500, 501)),
     Rule("forbidden_content", "the operator must not serve it for legal reasons",
-         Where.NOWHERE, statuses=(451,)),
+         NextEndpoint.NOWHERE, statuses=(451,)),
     Rule("busy", "it is at its limit; send fewer requests at once or add an endpoint",
-         Where.ELSEWHERE, USUAL, statuses=(429,)),
+         NextEndpoint.ELSEWHERE, USUAL, statuses=(429,)),
     Rule("unconfirmed",
          "too few storage nodes confirmed in time; the network may be changing epochs",
-         Where.ELSEWHERE, LONG, PUTS, statuses=(504,), json=True, ambiguous=True),
+         NextEndpoint.ELSEWHERE, LONG, PUTS, statuses=(504,), json=True, ambiguous=True),
     Rule("unavailable", "too few storage nodes answered it; the network may be changing epochs",
-         Where.ELSEWHERE, USUAL, statuses=(503, 504), json=True, ambiguous=True, blames=True),
+         NextEndpoint.ELSEWHERE, USUAL, statuses=(503, 504), json=True, ambiguous=True,
+         blames=True),
     Rule("gateway", "a proxy in front of it does not reach it",
-         Where.ELSEWHERE, USUAL, statuses=(408, 502, 503, 504, *range(520, 531)),
+         NextEndpoint.ELSEWHERE, USUAL, statuses=(408, 502, 503, 504, *range(520, 531)),
          ambiguous=True, blames=True),
     Rule("publisher_failed", "look at its log, and that its wallet holds enough WAL and SUI",
-         Where.ELSEWHERE, FEW, PUTS, statuses=_SERVER_ERRORS, ambiguous=True, blames=True),
+         NextEndpoint.ELSEWHERE, FEW, PUTS, statuses=_SERVER_ERRORS, ambiguous=True, blames=True),
     Rule("aggregator_failed", "look at its log; older versions answer this for expired blobs",
-         Where.ELSEWHERE, FEW, READS, statuses=_SERVER_ERRORS, blames=True),
+         NextEndpoint.ELSEWHERE, FEW, READS, statuses=_SERVER_ERRORS, blames=True),
     Rule("too_large", "raise its size limit or store smaller packs", statuses=(403, 413)),
     Rule("bad_request",
          "it refuses this request: check its version, its limits, and whether it requires tokens",
@@ -204,7 +206,7 @@ RULES: tuple[Rule, ...] = (
 # fmt: on
 
 
-class Failed(Exception):
+class AttemptFailedError(Exception):
     """One failed attempt; `problem` has the endpoint, the failure and advice."""
 
     def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
@@ -261,7 +263,7 @@ class Endpoints:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         random: Callable[[], float],
-        on_retry: Callable[[Failed], None],
+        on_retry: Callable[[AttemptFailedError], None],
     ) -> None:
         endpoints = {
             (endpoint.base, endpoint.authorization): endpoint for endpoint in map(Endpoint, urls)
@@ -295,26 +297,26 @@ class Endpoints:
             endpoint = self.choose(tried, refused)
             try:
                 result = await attempt(endpoint, stale[endpoint])
-            except Failed as failure:
+            except AttemptFailedError as failure:
                 rule = failure.rule
                 if rule.blames:
                     self.suspend(endpoint)
                 stale[endpoint] += rule.stale
-                if rule.where is Where.ELSEWHERE_ONLY:
+                if rule.where is NextEndpoint.ELSEWHERE_ONLY:
                     refused.add(endpoint)
                 else:
                     waiting = rule
-                if rule.where is Where.ELSEWHERE:
+                if rule.where is NextEndpoint.ELSEWHERE:
                     tried.add(endpoint)
-                if rule.where is Where.NOWHERE or len(refused) == len(self._endpoints):
+                if rule.where is NextEndpoint.NOWHERE or len(refused) == len(self._endpoints):
                     raise
                 next_endpoint = self.choose(tried, refused)
                 pause_s = 0.0
                 if (
-                    rule.where is Where.HERE
+                    rule.where is NextEndpoint.HERE
                     or next_endpoint in tried
                     or (
-                        rule.where is Where.ELSEWHERE
+                        rule.where is NextEndpoint.ELSEWHERE
                         and next_endpoint.suspended_until > self._clock()
                     )
                 ):

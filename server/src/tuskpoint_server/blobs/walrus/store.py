@@ -17,7 +17,7 @@ from ...core.model import BlobLocation, StoredBlob
 from ...core.values import blob_digest
 from ..api import (
     BlobMember,
-    Listed,
+    ListedMember,
     Progress,
     PutReceipt,
     StoreLimits,
@@ -27,7 +27,7 @@ from ..api import (
     unique_members,
 )
 from .client import WalrusClient
-from .failures import Failed
+from .failures import AttemptFailedError
 from .quilt import Patch, is_identifier, parse_quilt, quilt_bytes
 from .settings import WalrusSettings
 
@@ -133,22 +133,24 @@ class WalrusStore:
         contents.update(zip(singles, await every(map(self.get, singles)), strict=True))
         return [contents[location] for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+    async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         """Return the members of a quilt that are named by a SHA-256; of another blob, itself."""
         with _reading(blob_id):
             try:
                 patches = await self._client.list_quilt(blob_id)
-            except Failed as failed:
+            except AttemptFailedError as failed:
                 if failed.rule.name not in _NO_LIST:
                     raise
                 raw = await self._client.read_raw(blob_id, patient=True)
                 parsed = await asyncio.to_thread(_parsed, raw)
                 if parsed is None:
                     whole = await asyncio.to_thread(blob_digest, raw)
-                    return [Listed(BlobLocation(whole, 0, blob_id), "")]
+                    return [ListedMember(BlobLocation(whole, 0, blob_id), "")]
                 patches = parsed
         return [
-            Listed(BlobLocation(sha256, 0, blob_id, patch.identifier), patch.tags.get(KIND_TAG, ""))
+            ListedMember(
+                BlobLocation(sha256, 0, blob_id, patch.identifier), patch.tags.get(KIND_TAG, "")
+            )
             for patch in patches
             if (sha256 := member_hash(patch.identifier)) is not None
         ]
@@ -179,7 +181,7 @@ class WalrusStore:
             raise _unavailable("no publisher is configured, so nothing can be stored; give its URL")
         try:
             return await self._client.put(content)
-        except Failed as failed:
+        except AttemptFailedError as failed:
             if failed.rule.name in _REJECTIONS or failed.symptom.reason == _MALFORMED:
                 raise Refusal(
                     Reason.BLOB_REJECTED, backend=self.backend, problem=failed.problem
@@ -200,7 +202,7 @@ class WalrusStore:
         async with self._wholes:
             try:
                 raw = await self._client.read_raw(locations[0].blob_id, patient=False)
-            except Failed:
+            except AttemptFailedError:
                 return {}  # each member is now read by itself, which finds the reason
             return await asyncio.to_thread(prove, raw)
 
@@ -209,7 +211,7 @@ class WalrusStore:
         raw: bytes | None = None
         try:
             raw = await self._client.read_raw(blob_id, patient=True)
-        except Failed as failed:
+        except AttemptFailedError as failed:
             if failed.rule.name not in ("too_long", "too_large"):
                 raise
         patches = await asyncio.to_thread(_parsed, raw or b"")
@@ -217,7 +219,7 @@ class WalrusStore:
             return patches
         try:
             return await self._client.list_quilt(blob_id)
-        except Failed as failed:
+        except AttemptFailedError as failed:
             if raw is None or failed.rule.name not in _NO_LIST:
                 raise
             return raw
@@ -255,7 +257,7 @@ def _reading(blob_id: str) -> Iterator[None]:
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
     try:
         yield
-    except Failed as failed:
+    except AttemptFailedError as failed:
         if failed.rule.name in ("not_found", "not_visible_yet"):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from failed
         raise _unavailable(failed.problem) from failed

@@ -9,7 +9,7 @@ from enum import IntEnum
 from ..limits import KIB, LIMITS, MIB
 from ..model import Channel, DeltaHistory
 from .escapes import Json, escapes_of
-from .views import MAX_CHECKPOINT_TEXT, Shown, ViewRoom, dump
+from .views import MAX_CHECKPOINT_TEXT, ValueView, ViewRoom, dump
 
 MAX_TEXT = 4 * KIB  # bytes of JSON text of each side that a change carries
 
@@ -117,7 +117,7 @@ def _value_differences(
         yield (), _text(before.content), _text(after.content)
 
 
-def _shown(channel: Channel | None, room: ViewRoom) -> Shown | None:
+def _shown(channel: Channel | None, room: ViewRoom) -> ValueView | None:
     return room.show(channel.value) if channel is not None and channel.value is not None else None
 
 
@@ -200,7 +200,7 @@ def _pointer(path: _Path) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _shown_text(shown: Shown | None) -> str | None:
+def _shown_text(shown: ValueView | None) -> str | None:
     return _text(shown.content) if shown is not None else None
 
 

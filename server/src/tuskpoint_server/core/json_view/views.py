@@ -116,7 +116,7 @@ _WALKS: dict[str, Callable[[bytes, ViewBounds], Json]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ValueView:
     """The view of a value."""
 
     content: Json
@@ -145,7 +145,7 @@ class ViewRoom:
     def __init__(self, left: int) -> None:
         self._left = left
 
-    def show(self, value: Value) -> Shown:
+    def show(self, value: Value) -> ValueView:
         """Return the view of the next value, for any bytes; its text may be too long."""
         bounds = ViewBounds(min(self._left, MAX_TEXT))
         before = bounds.left
@@ -155,7 +155,7 @@ class ViewRoom:
                 problem = ""
             elif len(value.data) <= MAX_ENCODED:
                 content = _WALKS[value.type](value.data, bounds)
-                return Shown(content, complete=not bounds.cut)
+                return ValueView(content, complete=not bounds.cut)
         except MalformedError:
             problem = "malformed"
         except RecursionError:
@@ -164,7 +164,7 @@ class ViewRoom:
             pass
         finally:
             self._left = max(0, self._left - (before - bounds.left))
-        return Shown(opaque(value.type, value.data, problem), complete=False)
+        return ValueView(opaque(value.type, value.data, problem), complete=False)
 
     def view(self, value: Value) -> Value:
         """Return a value of type `json` that holds the view of the next one."""

@@ -13,7 +13,7 @@ from ...core.model import (
     CheckpointKey,
     CheckpointQuery,
     DeltaHistory,
-    Saved,
+    SaveOutcome,
     ThreadName,
     View,
 )
@@ -31,8 +31,8 @@ from .incoming import IncomingCheckpoint, packed, size_of
 from .listed_threads import ThreadQuery
 from .value_groups import Keyframes
 
-_Change = Callable[[UnitOfWork], Saved]
-_Stored = RawCheckpoint | None
+_Change = Callable[[UnitOfWork], SaveOutcome]
+_StoredState = RawCheckpoint | None
 
 LARGE_BYTES = 64 * 1024
 """Content from which on a save is packed, or a checkpoint read, in a thread."""
@@ -62,11 +62,11 @@ class CheckpointRows:
         self._late_save_grace_us = int(late_save_grace_s * 1e6)
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
         # Who waits for `load_batched`, by tenant.
-        self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_Stored]]]] = {}
+        self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_StoredState]]]] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
 
-    def save_checkpoint(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[Saved]:
+    def save_checkpoint(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[SaveOutcome]:
         """Insert or replace a checkpoint.
 
         Raises:
@@ -86,7 +86,7 @@ class CheckpointRows:
 
     def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool = True
-    ) -> asyncio.Future[Saved]:
+    ) -> asyncio.Future[SaveOutcome]:
         """Insert pending writes: the first wins at `idx` 0 and above, the last below.
 
         `early`: their checkpoint need not exist yet.
@@ -101,21 +101,21 @@ class CheckpointRows:
 
         return self._submit((tenant, key.thread_id), pack, size_of(writes))
 
-    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
+    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[SaveOutcome]:
         """Set or clear a label; an empty `checkpoint_id` means the latest.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
 
-        def change(batch: UnitOfWork) -> Saved:
+        def change(batch: UnitOfWork) -> SaveOutcome:
             return save.set_label(batch, tenant, key, label)
 
         return self._submit((tenant, key.thread_id), lambda: change, len(label))
 
     def _submit(
         self, thread: ThreadName, pack: Callable[[], _Change], size_bytes: int
-    ) -> asyncio.Future[Saved]:
+    ) -> asyncio.Future[SaveOutcome]:
         """Pack a change of this much content and enqueue it, behind others of its thread."""
         line = self._lines.get(thread)
         if line is None and size_bytes < LARGE_BYTES:
@@ -126,7 +126,7 @@ class CheckpointRows:
 
     async def _later(
         self, thread: ThreadName, line: asyncio.Lock, pack: Callable[[], _Change], size_bytes: int
-    ) -> Saved:
+    ) -> SaveOutcome:
         async with line:  # served in the order of arrival
             answer = self._database.change(await asyncio.to_thread(pack), size_bytes, thread)
         del line, pack
@@ -163,7 +163,7 @@ class CheckpointRows:
         """
         if self._database.is_local:
             return None
-        answer: asyncio.Future[_Stored] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[_StoredState] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(tenant, []).append((key, answer))
         if len(self._reading) < _READS_AT_ONCE:
             task = asyncio.create_task(self._read_asked())
@@ -175,7 +175,7 @@ class CheckpointRows:
         while self._asked:
             tenant, requests = self._asked.popitem()
             keys = [key for key, _ in requests]
-            checkpoints: list[_Stored] = [None] * len(keys)
+            checkpoints: list[_StoredState] = [None] * len(keys)
             with suppress(Exception):  # `load` raises it for those that are concerned
                 checkpoints = await self._database.query(
                     partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES)

@@ -19,7 +19,7 @@ from ...core.model import (
     CheckpointKey,
     DeltaHistory,
     Durability,
-    Saved,
+    SaveOutcome,
     Source,
     View,
 )
@@ -49,20 +49,20 @@ class Checkpoints:
     completer: Completer
     _logged: dict[str, float] = field(default_factory=dict)  # tenant to a time
 
-    def save(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[Saved]:
+    def save(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[SaveOutcome]:
         """Journal a checkpoint."""
         self._archive.backlog(tenant).admit()
         return self._journal.save_checkpoint(tenant, sent)
 
     def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], wanted: Durability
-    ) -> asyncio.Future[Saved]:
+    ) -> asyncio.Future[SaveOutcome]:
         """Journal pending writes; those of no checkpoint are refused if they cannot be `wanted`."""
         self._archive.backlog(tenant).admit()
         early = wanted is not Durability.CERTIFIED
         return self._journal.save_writes(tenant, key, writes, early=early)
 
-    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
+    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[SaveOutcome]:
         """Journal the label of a checkpoint; an empty ID means the latest."""
         return self._journal.set_label(tenant, key, label)
 
@@ -70,7 +70,7 @@ class Checkpoints:
         """Return whether the backlog is so large that answers to saves carry a warning."""
         return self._archive.backlog(tenant).warning()
 
-    def log_below_latest(self, tenant: str, saved: Saved) -> None:
+    def log_below_latest(self, tenant: str, saved: SaveOutcome) -> None:
         """Log that a new checkpoint is not the latest because of its ID; once a minute."""
         now = time.monotonic()
         if now - self._logged.get(tenant, -_LOG_SECONDS) >= _LOG_SECONDS:
@@ -85,7 +85,7 @@ class Checkpoints:
                 saved.latest,
             )
 
-    async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> str:
+    async def reach(self, tenant: str, saved: SaveOutcome, wanted: Durability) -> str:
         """Wait until a journaled change has the durability asked for.
 
         Returns:

@@ -19,13 +19,13 @@ from ...core.model import (
     EVICTED,
     BlobLocation,
     Checkpoint,
+    CheckpointEntry,
     CheckpointKey,
     CheckpointQuery,
     Damage,
     DeltaHistory,
     Durability,
-    Entry,
-    Saved,
+    SaveOutcome,
     Source,
     Value,
     View,
@@ -40,7 +40,7 @@ from ...core.state import (
 )
 from ...journal.values.load import ListPosition
 from .checkpoint_rows import CheckpointRows
-from .missing_values import Supplied, ValuesDamaged, ValuesEvicted
+from .missing_values import SuppliedValues, ValuesDamaged, ValuesEvicted
 
 PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
@@ -195,7 +195,7 @@ class Completer:
             return checkpoint_view(whole)
         return await in_pool(checkpoint_view, whole, histories)
 
-    async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
+    async def from_blob(self, tenant: str, entry: CheckpointEntry, view: View) -> Checkpoint:
         """Return a checkpoint from the blob store, past the local cache."""
         checkpoint = await self._archive.read(entry)
         if view is View.ENTRY:
@@ -269,7 +269,7 @@ class Completer:
                 await self._mend(tenant, damaged.key, damaged.damages, tried)
 
     async def supplied(
-        self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
+        self, tenant: str, call: Callable[[SuppliedValues], Awaitable[ResultT]]
     ) -> ResultT:
         """Return the result of a call, made again until it has the evicted values it needs.
 
@@ -354,7 +354,7 @@ def _malformed(sources: Sequence[BlobLocation], content: str) -> Refusal:
 
 
 async def reach(
-    archive: Archive, tenant: str, wanted: Durability, change: Saved | Callable[[str], bool]
+    archive: Archive, tenant: str, wanted: Durability, change: SaveOutcome | Callable[[str], bool]
 ) -> None:
     """Wait until a journaled change has the durability asked for.
 
@@ -363,7 +363,7 @@ async def reach(
     """
     if wanted is not Durability.CERTIFIED:
         return
-    if isinstance(change, Saved):
+    if isinstance(change, SaveOutcome):
         # The whole thread is certified up to the change then.
         thread = CheckpointKey(change.key.thread_id, "", "")
         await archive.certify(tenant, thread, change.seq)

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ...core.model import BlobLocation, CheckpointKey, Damage, Value
 
-Supplied = Mapping[bytes, Value]
+SuppliedValues = Mapping[bytes, Value]
 """Values by digest that were read from segments after `ValuesEvicted`."""
 
-NOTHING: Supplied = {}
+NOTHING: SuppliedValues = {}
 
 
 class ValuesEvicted(Exception):
@@ -38,6 +38,6 @@ class ValuesDamaged(Exception):
         super().__init__(f"{len(self.damages)} values are damaged")
 
 
-def size_of(supplied: Supplied) -> int:
+def size_of(supplied: SuppliedValues) -> int:
     """Return the bytes of values that were read, for the bound of a batch."""
     return sum(len(value.data) for value in supplied.values())

@@ -20,10 +20,10 @@ from ...core.errors import (
 )
 from ...core.limits import LIMITS
 from ...core.lineage import mint_checkpoint_id
-from ...core.model import CheckpointKey, Saved, Value
+from ...core.model import CheckpointKey, SaveOutcome, Value
 from ...core.state import ChannelRef, channel_ref
 from ...core.threads import INTERRUPT, RESUME, EventKind
-from ...journal.database.heads import Brought
+from ...journal.database.heads import HeadContent
 from ...journal.database.thread_rows import (
     CachedCheckpoint,
     Pending,
@@ -63,7 +63,7 @@ def save_checkpoint(
     sent: IncomingCheckpoint,
     entropy: int,
     late_save_grace_us: int = 0,
-) -> Saved:
+) -> SaveOutcome:
     """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
     thread_id = sent.key.thread_id
     log = batch.find(tenant, thread_id) or batch.begin(tenant, thread_id)
@@ -110,7 +110,7 @@ def save_checkpoint(
         # A caller that waits for certification waits for the new setting too.
         setting = row.settings_seq if sent.searchable is not None else 0
         seq = max(stored.seq, pending.last_seq, setting)
-        return Saved(key, seq, row.incarnation, parent_id=parent_id)
+        return SaveOutcome(key, seq, row.incarnation, parent_id=parent_id)
     own_bytes = len(checkpoint.state) + len(checkpoint.metadata) if replaces else 0
     own_bytes += sum(content.size_bytes for _, content in new_values.values())
     size = own_bytes + pending.size
@@ -138,7 +138,7 @@ def save_checkpoint(
     log.add(place, checkpoint)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
-    return Saved(key, seq, row.incarnation, parent_id=parent_id, latest=later_id)
+    return SaveOutcome(key, seq, row.incarnation, parent_id=parent_id, latest=later_id)
 
 
 def save_writes(
@@ -148,7 +148,7 @@ def save_writes(
     writes: Sequence[StoredWrite],
     *,
     early: bool,
-) -> Saved:
+) -> SaveOutcome:
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
     row, place = log.row, (key.checkpoint_ns, key.checkpoint_id)
@@ -162,7 +162,7 @@ def save_writes(
     pending = _merged(batch, log, place, checkpoint, writes)
     if not pending.new:
         seq = max(checkpoint.seq if checkpoint else 0, pending.last_seq)
-        return Saved(key, seq, row.incarnation, early=checkpoint is None)
+        return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
     # Search finds questions; of a checkpoint that is not stored yet, with its save.
     asks = checkpoint is not None and any(
         write.channel == INTERRUPT for write in pending.new.values()
@@ -175,10 +175,10 @@ def save_writes(
         checkpoint.pending = pending.stored
         if place == ("", row.head_id):
             log.set_head(row.head_id, pending.stored)
-    return Saved(key, seq, row.incarnation, early=checkpoint is None)
+    return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
 
 
-def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) -> Saved:
+def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
     """Set or clear a label; see `store.Checkpoints.set_label`."""
     log = batch.find(tenant, key.thread_id)
     place = (key.checkpoint_ns, key.checkpoint_id)
@@ -189,11 +189,11 @@ def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) ->
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     full_key = CheckpointKey(key.thread_id, *place)
     if checkpoint.label == label:
-        return Saved(full_key, checkpoint.seq, log.row.incarnation)
+        return SaveOutcome(full_key, checkpoint.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
     checkpoint.label, checkpoint.seq = label, seq
     batch.amend_checkpoint(log, place, checkpoint)
-    return Saved(full_key, seq, log.row.incarnation)
+    return SaveOutcome(full_key, seq, log.row.incarnation)
 
 
 def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, expected: str) -> None:
@@ -416,7 +416,9 @@ def _merged(
     return _Merged(stored, new_writes, size, last_seq)
 
 
-def _bring(batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: Brought) -> None:
+def _bring(
+    batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: HeadContent
+) -> None:
     """Keep a value that came along in memory, where loads find it."""
     if digest and not batch.is_shared:
         batch.logs.heads.bring((log.row.tenant, log.row.thread_id), digest, value)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...core.limits import KIB, MIB
-from ...core.values import Encoding, Packed, compress, patch, unpack
+from ...core.values import Encoding, PackedValue, compress, patch, unpack
 
 MIN_GROUPED = 4 * KIB  # bytes below which a value is stored alone
 MAX_GROUPED = 8 * MIB  # bytes above which a value is stored alone
@@ -30,7 +30,7 @@ class _Group:
 
     digest: bytes
     size: int
-    whole: Packed
+    whole: PackedValue
     patches: int = 0
     patch_bytes: int = 0
     failures: int = 0
@@ -49,14 +49,14 @@ class Prepared:
     """A value as it may be stored."""
 
     value: bytes
-    patched: Packed | None = None  # on `patched.keyframe`
+    patched: PackedValue | None = None  # on `patched.keyframe`
     patches: int = 0  # patches on that keyframe before this one, along the channel's ancestry
     patch_bytes: int = 0  # their bytes, with this one
-    _whole: Packed | None = field(default=None, repr=False)
+    _whole: PackedValue | None = field(default=None, repr=False)
     _group: _Group | None = field(default=None, repr=False)
 
     @property
-    def whole(self) -> Packed:
+    def whole(self) -> PackedValue:
         """The value alone; of one with a patch it is compressed when it is asked for."""
         if self._whole is None:
             self._whole = compress(self.value)
@@ -67,7 +67,7 @@ class Prepared:
         """Bytes that are stored: of the patch, if there is one."""
         return len(self.patched.data if self.patched is not None else self.whole.data)
 
-    def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[Packed, int, int]:
+    def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[PackedValue, int, int]:
         """Return the bytes to store, and the two counts that are stored with them.
 
         `is_keyframe` returns whether the value of a digest is stored in the same family, with its
@@ -132,7 +132,7 @@ class Keyframes:
             if 2 * len(patched) < compressed_bytes:
                 prepared = Prepared(
                     value,
-                    Packed(Encoding.PATCH, patched, group.digest),
+                    PackedValue(Encoding.PATCH, patched, group.digest),
                     group.patches,
                     group.patch_bytes + len(patched),
                     _group=group,

@@ -48,7 +48,7 @@ from ...journal.values.contents import referred
 from ...journal.values.delta_history import follow
 from ...journal.values.integrity import check_rows
 from ...journal.values.segment_refs import decode_held
-from ..checkpoints.missing_values import Supplied, ValuesDamaged, ValuesEvicted
+from ..checkpoints.missing_values import SuppliedValues, ValuesDamaged, ValuesEvicted
 from .subgraphs import tied
 
 _VALUES = Statement(
@@ -66,7 +66,7 @@ _HELD = Statement(
 def prepare(
     connection: Connection,
     sources: Iterable[tuple[ThreadRow, Sequence[int]]],
-    supplied: Supplied,
+    supplied: SuppliedValues,
     *,
     with_ancestors: bool = False,
 ) -> list[list[StoredCheckpoint]]:
@@ -102,7 +102,7 @@ def prepare(
 
 
 def closure(
-    connection: Connection, tenant: str, key: CheckpointKey, supplied: Supplied
+    connection: Connection, tenant: str, key: CheckpointKey, supplied: SuppliedValues
 ) -> Closure | None:
     """Return a checkpoint with all that its next run needs; see `Lineage.closure`."""
     thread = live(connection, tenant, key.thread_id)
@@ -148,7 +148,7 @@ def bring_values(
     family: int,
     at: ThreadRow,
     found: Sequence[StoredCheckpoint],
-    supplied: Supplied,
+    supplied: SuppliedValues,
     written: Mapping[bytes, int],
 ) -> None:
     """Add the values that a family lacks to checkpoints that have to be stored.
@@ -175,7 +175,7 @@ def _gather(
     thread: ThreadRow,
     stored_checkpoints: Sequence[StoredCheckpoint],
     digests: AbstractSet[bytes],
-    supplied: Supplied,
+    supplied: SuppliedValues,
     written: Mapping[bytes, int],
 ) -> dict[bytes, Value]:
     """Return values that checkpoints of a thread need, by digest, and make their writes whole."""

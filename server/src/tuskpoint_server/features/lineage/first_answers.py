@@ -11,8 +11,8 @@ from typing import TypeVar
 from sqlalchemy import Connection, bindparam, select
 
 from ...core.errors import Reason, Refusal
-from ...core.model import CheckpointKey, Saved
-from ...core.values import Unopened
+from ...core.model import CheckpointKey, SaveOutcome
+from ...core.values import UnopenedBytes
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import requests
 from ...journal.sql.statements import Statement, inserting
@@ -49,7 +49,7 @@ class Request:
             return None
         if (row[0], row[1]) != (self.method, self.fingerprint):
             raise Refusal(Reason.REQUEST_ID_REUSED, request_id=self.request_id)
-        if isinstance(row[2], Unopened):
+        if isinstance(row[2], UnopenedBytes):
             subject = f"the first answer to request '{self.request_id}'"
             raise Refusal(Reason.JOURNAL_DAMAGED, what=subject, problem=row[2].problem)
         return bytes(row[2])
@@ -85,12 +85,12 @@ def request(tenant: str, request_id: str, method: str, *arguments: str) -> Reque
     return Request(tenant, request_id, method, fingerprint)
 
 
-def encode_saved(saved: Saved) -> bytes:
+def encode_saved(saved: SaveOutcome) -> bytes:
     """Return the form in which an outcome is kept: enough to wait for the same change."""
     return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation]).encode()
 
 
-def decode_saved(answer: bytes) -> Saved:
+def decode_saved(answer: bytes) -> SaveOutcome:
     """Decode an outcome that `encode_saved` encoded."""
     *key, seq, incarnation = json.loads(answer)
-    return Saved(CheckpointKey(*key), seq, incarnation)
+    return SaveOutcome(CheckpointKey(*key), seq, incarnation)

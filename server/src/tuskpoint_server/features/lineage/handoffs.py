@@ -218,7 +218,7 @@ class Handoffs:
         return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)
 
     async def _adopted(
-        self, tenant: str, saved: model.Saved, durability: model.Durability, size: int = 0
+        self, tenant: str, saved: model.SaveOutcome, durability: model.Durability, size: int = 0
     ) -> Step:
         await reach(self._archive, tenant, durability, saved)
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)

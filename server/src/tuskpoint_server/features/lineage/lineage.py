@@ -22,7 +22,7 @@ from ...core.lineage import (
     rollback_metadata,
     rollback_summary,
 )
-from ...core.model import CheckpointKey, Lineage, Saved, Value
+from ...core.model import CheckpointKey, Lineage, SaveOutcome, Value
 from ...core.state import decode_channels, decode_state, encode_state
 from ...core.threads import EventKind
 from ...journal.database.database import Database
@@ -38,7 +38,7 @@ from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import writes
 from ...journal.sql.statements import Statement, in_lists
 from ...journal.values.contents import referred
-from ..checkpoints.missing_values import NOTHING, Supplied, size_of
+from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
 from . import copies, descent, first_answers
 from .first_answers import Request, decode_saved, encode_saved
@@ -72,7 +72,7 @@ class LineageRows:
         self._database = database
 
     async def closure(
-        self, tenant: str, key: CheckpointKey, supplied: Supplied = NOTHING
+        self, tenant: str, key: CheckpointKey, supplied: SuppliedValues = NOTHING
     ) -> Closure | None:
         """Return a checkpoint with all that its next run needs; an empty ID means the latest.
 
@@ -97,8 +97,8 @@ class LineageRows:
         key: CheckpointKey,
         target: str,
         request_id: str,
-        supplied: Supplied = NOTHING,
-    ) -> Saved:
+        supplied: SuppliedValues = NOTHING,
+    ) -> SaveOutcome:
         """Make a thread that begins with a checkpoint; an empty ID means the latest.
 
         An empty `target` means: make up a name.
@@ -120,7 +120,7 @@ class LineageRows:
         source: str,
         target: str,
         request_id: str,
-        supplied: Supplied = NOTHING,
+        supplied: SuppliedValues = NOTHING,
     ) -> int:
         """Copy a thread with all its checkpoints; return how many there are.
 
@@ -170,8 +170,8 @@ class LineageRows:
         key: CheckpointKey,
         request_id: str,
         expected_head: str | None,
-        supplied: Supplied = NOTHING,
-    ) -> Saved:
+        supplied: SuppliedValues = NOTHING,
+    ) -> SaveOutcome:
         """Append a checkpoint with the state of an earlier one.
 
         `expected_head` is the required latest ID of the namespace; `None` does not ask.
@@ -185,7 +185,7 @@ class LineageRows:
         place = (key.checkpoint_ns, key.checkpoint_id)
         await self._database.query(partial(copies.check, tenant=tenant, key=key))
 
-        def rollback(batch: UnitOfWork) -> Saved:
+        def rollback(batch: UnitOfWork) -> SaveOutcome:
             log = batch.find(tenant, key.thread_id)
             number = log.row.number if log is not None and not log.row.deleted else 0
             if log is None or not stored.numbers_of(batch.connection, number, [place]):
@@ -208,7 +208,7 @@ class LineageRows:
         target: str,
         agent_id: str,
         request_id: str,
-    ) -> Saved:
+    ) -> SaveOutcome:
         """Make a thread, with a family of its own, from a closure of another server.
 
         The lineage of its checkpoint has `adopted_from`. `sha256` is the descriptor's hash;
@@ -220,7 +220,7 @@ class LineageRows:
         checkpoints = await asyncio.to_thread(_adoptable, closure)
         name, source = target or self._new_name(), closure.key
 
-        def adopt(batch: UnitOfWork) -> Saved:
+        def adopt(batch: UnitOfWork) -> SaveOutcome:
             # A bundle does not record whether search finds its thread. If this server has the
             # thread, its setting counts.
             batch.lock([(tenant, source.thread_id), (tenant, name)])
@@ -245,7 +245,7 @@ class LineageRows:
         target: str,
         agent_id: str,
         request_id: str,
-    ) -> Saved | None:
+    ) -> SaveOutcome | None:
         """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
 
         With it, a retry fetches nothing. Arguments as for `adopt`.
@@ -256,7 +256,7 @@ class LineageRows:
         """
         request = _adoption(tenant, source, sha256, target, agent_id, request_id)
 
-        def look(connection: Connection) -> Saved | None:
+        def look(connection: Connection) -> SaveOutcome | None:
             answered = request.first_answer(connection)
             if answered is not None:
                 return decode_saved(answered)
@@ -268,8 +268,8 @@ class LineageRows:
         return await self._database.query(look)
 
     async def _saved(
-        self, request: Request, work: Callable[[UnitOfWork], Saved], size_bytes: int
-    ) -> Saved:
+        self, request: Request, work: Callable[[UnitOfWork], SaveOutcome], size_bytes: int
+    ) -> SaveOutcome:
         return await self._database.transact(
             lambda batch: request.once(batch, work, encode_saved, decode_saved), size_bytes
         )
@@ -279,8 +279,8 @@ class LineageRows:
 
 
 def fork(
-    batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: Supplied
-) -> Saved:
+    batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: SuppliedValues
+) -> SaveOutcome:
     """Make a thread that begins with a checkpoint; see `LineageRows.fork`."""
     connection = batch.connection
     batch.lock([(tenant, key.thread_id), (tenant, target)])
@@ -300,9 +300,9 @@ def roll_back(
     log: ThreadCacheEntry,
     at: ThreadRow,
     place: Place,
-    supplied: Supplied,
+    supplied: SuppliedValues,
     entropy: int,
-) -> Saved:
+) -> SaveOutcome:
     """Append to a thread a checkpoint with the state of an earlier one of it.
 
     A root checkpoint is rolled back with the subgraphs that keep a state of their own: each gets a
@@ -342,7 +342,7 @@ def roll_back(
         stored.insert_checkpoint(batch, log, new_checkpoint)
     log.forget_checkpoints()
     key = CheckpointKey(log.row.thread_id, place[0], last_id)
-    return Saved(key, log.row.seq, log.row.incarnation)
+    return SaveOutcome(key, log.row.seq, log.row.incarnation)
 
 
 def _followers(

@@ -21,7 +21,7 @@ from ...archive.rows.stored import all_numbers, live, of_segment, stored_value
 from ...core.errors import Reason, Refusal, journal_damaged, snapshot_not_found
 from ...core.limits import KIB, LIMITS
 from ...core.lineage import mint_checkpoint_id
-from ...core.model import Channel, CheckpointKey, Lineage, Saved, View
+from ...core.model import Channel, CheckpointKey, Lineage, SaveOutcome, View
 from ...core.state import encode_state, matches
 from ...core.threads import SNAPSHOTS
 from ...core.values import value_digest
@@ -32,7 +32,7 @@ from ...journal.removal.deletion import delete_thread
 from ...journal.sql.schema import checkpoints, threads
 from ...journal.sql.statements import Statement
 from ...journal.values.load import load
-from ..checkpoints.missing_values import NOTHING, Supplied, size_of
+from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from . import copies, first_answers
 from . import snapshot_state as kept
 from .first_answers import decode_saved, encode_saved
@@ -96,7 +96,7 @@ class SnapshotRows:
         self._database = database
 
     async def create_snapshot(
-        self, tenant: str, draft: SnapshotDraft, request_id: str, supplied: Supplied = NOTHING
+        self, tenant: str, draft: SnapshotDraft, request_id: str, supplied: SuppliedValues = NOTHING
     ) -> Snapshot:
         """Capture the heads of threads at one instant.
 
@@ -148,12 +148,12 @@ class SnapshotRows:
         self,
         tenant: str,
         snapshot_id: str,
-        supplied: Supplied = NOTHING,
+        supplied: SuppliedValues = NOTHING,
         *,
         rollback: bool,
         request_id: str,
         skip_deleted: bool = False,
-    ) -> tuple[Saved, ...]:
+    ) -> tuple[SaveOutcome, ...]:
         """Make each member a new thread, or roll its own thread back to it; all or none.
 
         `skip_deleted` leaves out members whose thread cannot be rolled back because it was deleted.
@@ -199,7 +199,7 @@ class SnapshotRows:
 
 
 def _create(
-    batch: UnitOfWork, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
+    batch: UnitOfWork, tenant: str, draft: SnapshotDraft, supplied: SuppliedValues, entropy: int
 ) -> Snapshot:
     connection = batch.connection
     sources: list[tuple[ThreadRow, list[int]]] = []
@@ -297,12 +297,12 @@ def _roll_back(
     batch: UnitOfWork,
     tenant: str,
     snapshot_id: str,
-    supplied: Supplied,
+    supplied: SuppliedValues,
     entropy: int,
     *,
     skips: bool,
-) -> tuple[Saved, ...]:
-    restored: list[Saved] = []
+) -> tuple[SaveOutcome, ...]:
+    restored: list[SaveOutcome] = []
     for member, thread in _locked(batch, tenant, snapshot_id):
         log = batch.find(tenant, member.thread_id)
         if log is not None and not log.row.deleted:
@@ -318,11 +318,11 @@ def _roll_back(
 
 
 def _restore(
-    batch: UnitOfWork, tenant: str, snapshot_id: str, supplied: Supplied, bits: list[int]
-) -> tuple[Saved, ...]:
+    batch: UnitOfWork, tenant: str, snapshot_id: str, supplied: SuppliedValues, bits: list[int]
+) -> tuple[SaveOutcome, ...]:
     connection = batch.connection
     locked = _locked(batch, tenant, snapshot_id)
-    restored: list[Saved] = []
+    restored: list[SaveOutcome] = []
     sources = [(thread, all_numbers(connection, thread.number)) for _, thread in locked]
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
     names = "".join(f"{value:016x}" for value in bits)

@@ -27,7 +27,7 @@ from .journal_keys import OpenKey, bind, in_the_clear, unseal
 from .thread_cache import ThreadCache
 from .unit_of_work import UnitOfWork
 from .witness import Witness
-from .writer import Committed, Writer, raise_unavailable, unavailable
+from .writer import CommittedChanges, Writer, raise_unavailable, unavailable
 
 __all__ = ["KEEPING", "POLL_S", "Connection", "Database", "Waiter", "Waiters"]
 
@@ -315,7 +315,7 @@ class Database:
         """Return the bytes of the pages that are in use."""
         return await self.query(self._backend.used_bytes)
 
-    def _committed(self, committed: Committed) -> None:
+    def _committed(self, committed: CommittedChanges) -> None:
         self.announce(committed.threads)
         for tenant, added in committed.added.items():
             for callback in self.added:

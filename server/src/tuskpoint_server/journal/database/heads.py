@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...core.limits import KIB, MIB
-from ...core.model import CheckpointKey, Entry, Lineage, ThreadName, Value
+from ...core.model import CheckpointEntry, CheckpointKey, Lineage, ThreadName, Value
 from .thread_rows import Place, StoredWrite, ThreadCacheEntry
 
 HEAD_BYTES = 64 * KIB
@@ -24,7 +24,7 @@ _MAX_WRITES = 64  # of a kept checkpoint: they are copied at each commit
 _VALUE_BYTES = 200  # estimate for a value, without its data
 _ENTRY_BYTES = 1000  # estimate for a head, without its state and metadata
 
-Brought = Value | StoredWrite
+HeadContent = Value | StoredWrite
 """A value as it came, or as the packed data of a write."""
 
 
@@ -37,7 +37,7 @@ class Head(NamedTuple):
 
     thread: int
     place: Place
-    entry: Entry
+    entry: CheckpointEntry
     state: bytes
     writes: tuple[StoredWrite, ...]
     until_s: float
@@ -57,10 +57,10 @@ class Heads:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self.now_s = now_s
         self._heads: dict[ThreadName, Head] = {}
-        self._values: dict[ThreadName, dict[bytes, Brought]] = {}
+        self._values: dict[ThreadName, dict[bytes, HeadContent]] = {}
         self._size = 0
 
-    def bring(self, name: ThreadName, digest: bytes, value: Brought) -> None:
+    def bring(self, name: ThreadName, digest: bytes, value: HeadContent) -> None:
         """Keep a value of a thread, which its next head may name."""
         data = value.data or b""
         if len(data) <= HEAD_BYTES:
@@ -99,7 +99,7 @@ class Heads:
         seqs = [checkpoint.seq, *(write.seq for write in writes)]
         if row.deleted or checkpoint.held is not None or min(seqs) <= row.certified_seq:
             return  # segments may hold some of it, and an answer names them
-        entry = Entry(
+        entry = CheckpointEntry(
             key=CheckpointKey(row.thread_id, *place),
             parent_id=checkpoint.parent_id,
             incarnation=row.incarnation,
@@ -120,7 +120,7 @@ class Heads:
         # One that takes the place of another is counted, too: so all is dropped sooner, not later.
         self._grow(_ENTRY_BYTES + len(checkpoint.state) + len(checkpoint.metadata))
 
-    def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, Brought]] | None:
+    def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, HeadContent]] | None:
         """Return a head, and values of its thread; an empty `checkpoint_id` means the latest."""
         name = (tenant, key.thread_id)
         head = self._heads.get(name)

@@ -55,7 +55,7 @@ class QueuedChange:
     error: BaseException | None = None
 
 
-class Committed(NamedTuple):
+class CommittedChanges(NamedTuple):
     """What a commit did."""
 
     threads: Set[tuple[str, str]] = frozenset()  # tenant and name of those that changed
@@ -63,15 +63,15 @@ class Committed(NamedTuple):
     added: Mapping[str, tuple[int, int]] = {}
 
 
-class _Broken(Exception):
+class _BatchError(Exception):
     """A statement of the batch failed, though the storage works: a change alone is to blame."""
 
 
-class _Busy(Exception):
+class _ThreadLockedError(Exception):
     """Another server has locked a thread for long."""
 
 
-class _Conflict(Exception):
+class _ConflictError(Exception):
     """Another server's transaction was in the way, or the connection was lost before the commit."""
 
 
@@ -113,7 +113,7 @@ class Writer:
         self,
         backend: Backend,
         clock_us: Callable[[], int],
-        committed: Callable[[Committed], None],
+        committed: Callable[[CommittedChanges], None],
         logs: ThreadCache,
         *,
         alone: bool,
@@ -221,18 +221,18 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _commit(self, changes: Sequence[QueuedChange]) -> Committed:
+    def _commit(self, changes: Sequence[QueuedChange]) -> CommittedChanges:
         """Run changes and commit them."""
         attempts, one_by_one, waits = iter(range(_ATTEMPTS)), False, True
         try:
             while True:
                 try:
                     return self._run(changes, one_by_one=one_by_one, waits=waits)
-                except _Busy:
+                except _ThreadLockedError:
                     waits = False
-                except _Conflict:
+                except _ConflictError:
                     one_by_one = next(attempts, None) is None
-                except _Broken:
+                except _BatchError:
                     one_by_one = True
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             self._disconnect()
@@ -243,17 +243,19 @@ class Writer:
             outcome.__cause__ = error
             for change in changes:
                 change.error = outcome
-            return Committed()
+            return CommittedChanges()
 
-    def _run(self, changes: Sequence[QueuedChange], *, one_by_one: bool, waits: bool) -> Committed:
+    def _run(
+        self, changes: Sequence[QueuedChange], *, one_by_one: bool, waits: bool
+    ) -> CommittedChanges:
         """Run changes in a transaction, but for those that are deferred.
 
         `waits`: for threads that another server has locked, a little.
 
         Raises:
-            _Broken: One of them is to blame for its failure.
-            _Busy: It waited, and not long enough.
-            _Conflict: It may succeed if it is run again.
+            _BatchError: One of them is to blame for its failure.
+            _ThreadLockedError: It waited, and not long enough.
+            _ConflictError: It may succeed if it is run again.
         """
         connection = self._connect()
         failpoint("journal.before_begin")
@@ -284,20 +286,20 @@ class Writer:
         except Exception as error:
             if self._backend.is_busy(error):
                 driver_of(connection).rollback()
-                raise _Busy from error
+                raise _ThreadLockedError from error
             is_lost = self._backend.is_lost(connection)
             self._disconnect()
             if isinstance(error, OutcomeUnknownError):
                 raise
             if not one_by_one and (is_lost or self._backend.is_conflict(error)):
-                raise _Conflict from error
+                raise _ConflictError from error
             if alone or self._backend.storage_problem(error) is not None:
                 raise
             _log.warning(
                 "a change of a batch failed; the batch is run again change by change",
                 exc_info=error,
             )
-            raise _Broken from error
+            raise _BatchError from error
         failpoint("journal.after_commit")
         if keeps_heads:
             self._logs.keep_heads(batch.changed)
@@ -305,7 +307,7 @@ class Writer:
             self._witness.note(*batch.last)
         if self._backend.is_lost(connection):
             self._disconnect()
-        return Committed(batch.changed.keys(), batch.added)
+        return CommittedChanges(batch.changed.keys(), batch.added)
 
     def _withdraw_heads(self, batch: UnitOfWork, *, keeps: bool) -> None:
         """Let loads read from the database what the commit that begins may change."""
@@ -382,7 +384,7 @@ class Writer:
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
 
-    def _resolve(self, changes: Sequence[QueuedChange], committed: Committed) -> None:
+    def _resolve(self, changes: Sequence[QueuedChange], committed: CommittedChanges) -> None:
         """In the event loop: say what was committed, then answer the callers."""
         if committed.threads:
             self._committed(committed)

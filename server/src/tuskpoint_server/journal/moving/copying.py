@@ -42,7 +42,7 @@ class CopiedTable(NamedTuple):
     sha256: bytes
 
 
-class Copied(NamedTuple):
+class JournalCopy(NamedTuple):
     """A finished copy."""
 
     tables: Sequence[CopiedTable]
@@ -51,7 +51,7 @@ class Copied(NamedTuple):
     damaged: Sequence[str]  # a line about each value that differs from its digest
 
 
-def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
+def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
     """Copy a journal that no server uses into an empty database, or finish an unfinished copy.
 
     The copy is the same journal in its next generation. No server opens it before it is complete.
@@ -92,7 +92,7 @@ def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
                 _copy_facts(writing, facts)
                 finish(writing)
             [left_out] = reading.execute(select(func.count()).select_from(packs)).one()
-            return Copied(tables, left_out, anew, damaged_values(reading))
+            return JournalCopy(tables, left_out, anew, damaged_values(reading))
 
 
 def keep_servers_away(backend: Backend, connection: Connection) -> None:

@@ -73,7 +73,7 @@ FAMILY = (
 _LOCK_FAMILY = Statement(FAMILY.with_for_update())
 
 
-class Sized(NamedTuple):
+class SizedWrite(NamedTuple):
     """A pending write that may be taken; `size` is that of its stored bytes."""
 
     number: int
@@ -93,22 +93,22 @@ class ValueRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FreedValues:
     """Numbers of removed or evicted values and writes, and their stored bytes."""
 
     values: int = 0
     writes: int = 0
     size_bytes: int = 0
 
-    def __add__(self, other: Taken) -> Taken:
-        return Taken(
+    def __add__(self, other: FreedValues) -> FreedValues:
+        return FreedValues(
             self.values + other.values,
             self.writes + other.writes,
             self.size_bytes + other.size_bytes,
         )
 
 
-_ITEM = TypeVar("_ITEM", Sized, ValueRow)
+_ITEM = TypeVar("_ITEM", SizedWrite, ValueRow)
 _FAMILY: BindParameter[int] = bindparam("of_family")
 _REMOVED = threads.c.removed_count > 0
 _THREADS = Statement(FAMILY)
@@ -196,7 +196,7 @@ _COUNT_TAKEN = Statement(
 )
 
 
-class _Seen(NamedTuple):
+class _FamilyLogs(NamedTuple):
     """How far the logs of a family go, by thread, and the values that changes there name."""
 
     seqs: Mapping[int, int]
@@ -204,8 +204,8 @@ class _Seen(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Pass:
-    """One pass over a family.
+class FamilyCollection:
+    """A garbage collection of one family.
 
     Attributes:
         seqs: The threads of the family, by number, and how far their logs are known.
@@ -219,7 +219,7 @@ class Pass:
     async def catch_up(self, database: Database) -> None:
         """Spare the values that changes so far name, so that the next `take` reads few."""
 
-        def read(connection: Connection) -> _Seen:
+        def read(connection: Connection) -> _FamilyLogs:
             return self._read(connection, threads_of(connection, self.family))
 
         self._learn(await database.query(read))
@@ -228,15 +228,15 @@ class Pass:
         self,
         database: Database,
         values: Sequence[ValueRow],
-        drop: Callable[[Connection, Sequence[ValueRow]], Taken],
-    ) -> Taken:
+        drop: Callable[[Connection, Sequence[ValueRow]], FreedValues],
+    ) -> FreedValues:
         """Let `drop` remove or evict those of the values that nothing needs by now.
 
         All of it is one transaction, in which no other changes the family.
         """
 
-        def work(batch: UnitOfWork) -> tuple[_Seen, Taken]:
-            connection, total = batch.connection, Taken()
+        def work(batch: UnitOfWork) -> tuple[_FamilyLogs, FreedValues]:
+            connection, total = batch.connection, FreedValues()
             seen = self._read(connection, _lock_family(batch, self.family))
             spared = (self.spared, seen.named)
             candidates = [
@@ -261,7 +261,7 @@ class Pass:
         self._learn(seen)  # only now: what the transaction saw of its own batch is committed
         return total
 
-    def _read(self, connection: Connection, rows: Iterable[tuple[int, int, int]]) -> _Seen:
+    def _read(self, connection: Connection, rows: Iterable[tuple[int, int, int]]) -> _FamilyLogs:
         """Read the checkpoints that changed, wholly of threads whose changes are not all there."""
         seqs: dict[int, int] = {}
         digests: set[bytes] = set()
@@ -277,17 +277,17 @@ class Pass:
                 thread_ref = ref_of(connection, number)
                 while (row := changed.fetchone()) is not None:
                     digests |= checked(connection, thread_ref, row)
-        return _Seen(seqs, digests)
+        return _FamilyLogs(seqs, digests)
 
-    def _learn(self, seen: _Seen) -> None:
+    def _learn(self, seen: _FamilyLogs) -> None:
         self.seqs = seen.seqs
         self.spared |= seen.named
 
 
-async def begin(database: Database, family: int) -> Pass:
+async def begin(database: Database, family: int) -> FamilyCollection:
     """Begin a pass: what commits refer to from now on is spared."""
     rows = await database.query(partial(threads_of, family=family))
-    return Pass(family, {number: seq for number, seq, _ in rows})
+    return FamilyCollection(family, {number: seq for number, seq, _ in rows})
 
 
 def threads_of(connection: Connection, family: int) -> list[tuple[int, int, int]]:
@@ -354,22 +354,22 @@ def due(connection: Connection) -> list[int]:
     return [row[0] for row in _DUE.run(connection).fetchall()]
 
 
-async def remove_due(database: Database) -> Taken:
+async def remove_due(database: Database) -> FreedValues:
     """Remove the unneeded values of the families that are due.
 
     Families with a damaged checkpoint stay as they are, for who looks into it.
     """
-    removed = Taken()
+    removed = FreedValues()
     for family in await database.query(due):
         with sparing_damaged():
             removed += await remove_unneeded(database, family)
     return removed
 
 
-async def remove_unneeded(database: Database, family: int) -> Taken:
+async def remove_unneeded(database: Database, family: int) -> FreedValues:
     """Remove the values of a family that none of its checkpoints needs."""
     counts = await database.rows(_COUNTS, of_family=family)
-    removed = Taken()
+    removed = FreedValues()
     collection = await begin(database, family)
     doomed = await unneeded(database, family, await _needed(database, collection.seqs))
     await collection.catch_up(database)
@@ -423,11 +423,11 @@ def checked(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
     return referred(checkpoint.state, checkpoint.delta_base)
 
 
-def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Taken:
+def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> FreedValues:
     """Remove values of a family."""
     rows = [{"of_family": family, "gone": value.digest} for value in gone]
     count = _REMOVE.count_many(connection, rows)
-    return Taken(count, size_bytes=sum(value.size for value in gone))
+    return FreedValues(count, size_bytes=sum(value.size for value in gone))
 
 
 def _count_off(batch: UnitOfWork, family: int, counts: Sequence[SqlRow]) -> None:

@@ -161,7 +161,7 @@ class Postgres(Backend):
             if error.diag.severity_nonlocalized == "ERROR":  # of a statement: it undid them all
                 raise
             driver.close()
-            lost = _Lost(int(xid), connection.info["reset"], changed, at_us)
+            lost = _UnansweredCommit(int(xid), connection.info["reset"], changed, at_us)
             if not self._committed(lost, until):
                 raise
 
@@ -200,7 +200,7 @@ class Postgres(Backend):
         [first] = driver_of(connection).execute(f"SELECT nextval('{NUMBERS}')").fetchone()
         return iter(range(first, first + NUMBERS_AT_ONCE))
 
-    def _committed(self, lost: _Lost, until: float) -> bool:
+    def _committed(self, lost: _UnansweredCommit, until: float) -> bool:
         """Connect again, and find out what became of a transaction."""
         problem: psycopg.Error | None = None
         while (left_s := until - time.monotonic()) > 0:
@@ -363,7 +363,7 @@ class Postgres(Backend):
         return f"PostgreSQL: {str(cause).partition(chr(10))[0] or type(cause).__name__}"
 
 
-class _Lost(NamedTuple):
+class _UnansweredCommit(NamedTuple):
     """A transaction whose commit got no answer."""
 
     xid: int
@@ -374,7 +374,7 @@ class _Lost(NamedTuple):
     at_us: int
 
 
-def _is_stored(connection: PipelinedConnection, lost: _Lost) -> bool:
+def _is_stored(connection: PipelinedConnection, lost: _UnansweredCommit) -> bool:
     """Look for the changes of a transaction whose number may be another one's."""
     if not lost.changed:
         raise OutcomeUnknownError(

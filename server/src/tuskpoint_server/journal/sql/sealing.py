@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator
 
-from ...core.values import Unopened
+from ...core.values import UnopenedBytes
 
 KEY_BYTES = 32
 PREFIX = b"TPS2"
@@ -140,7 +140,7 @@ class Seal:
             place: The tenant, and what says which row it is.
             data: What is sealed. What did not open is returned as it is stored.
         """
-        if isinstance(data, Unopened):
+        if isinstance(data, UnopenedBytes):
             is_kept = data.stored.startswith(PREFIX) or self.state == BY_VALUE
             return data.stored if is_kept else PREFIX + data.stored
         number = next(self._numbers).to_bytes(_COUNT_BYTES, "big")
@@ -152,7 +152,7 @@ class Seal:
         return b"".join((PREFIX, self._salt, number, sealed))
 
     def open(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
-        """Return what was sealed there, or `Unopened`; arguments as for `seal`."""
+        """Return what was sealed there, or `UnopenedBytes`; arguments as for `seal`."""
         if data.startswith(PREFIX):
             head = len(PREFIX)
             opened = self._decrypted(place[0], data[head:], _bound(label, place))
@@ -160,7 +160,7 @@ class Seal:
                 return opened
         if self.state != BY_PLACE and (opened := self._decrypted(None, data, None)) is not None:
             return opened
-        return Unopened(
+        return UnopenedBytes(
             data, "the journal's key does not open it there: it was changed, moved, or not sealed"
         )
 

@@ -16,7 +16,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ...core.limits import LIMITS, MIB
 from ...core.model import EVICTED, Damage, DamagedValue, Value
-from ...core.values import DamagedValueError, Encoding, Unopened, digest_of, unpack
+from ...core.values import DamagedValueError, Encoding, UnopenedBytes, digest_of, unpack
 from ..sql.schema import contents
 from ..sql.statements import LISTED, Statement
 
@@ -185,7 +185,7 @@ def _value(owner: int, value: StoredValue, keyframe: bytes | None) -> Value:
 def _unpacked(owner: int, value: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
     """Return a value that is packed, or what is wrong with one."""
     actual = b""
-    if isinstance(data, Unopened):
+    if isinstance(data, UnopenedBytes):
         problem = data.problem
     else:
         try:
@@ -202,7 +202,11 @@ def _unpacked(owner: int, value: StoredValue, data: bytes, keyframe: bytes | Non
 
 def _keyframe(value: StoredValue) -> bytes | None:
     """Return the bytes of a keyframe; a value that is a patch on it shows if they are damaged."""
-    if value.data is None or value.encoding == Encoding.PATCH or isinstance(value.data, Unopened):
+    if (
+        value.data is None
+        or value.encoding == Encoding.PATCH
+        or isinstance(value.data, UnopenedBytes)
+    ):
         return None
     try:
         return unpack(value.encoding, value.data, value.size, None, LIMITS.max_value)

@@ -19,7 +19,7 @@ from ...core.delta_bases import decode_delta_base
 from ...core.errors import Refusal, journal_damaged
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
-from ...core.values import Unopened
+from ...core.values import UnopenedBytes
 from ..database import put_back
 from ..database.binding import binder_of, equal
 from ..database.put_back import STORED_THROUGH
@@ -124,7 +124,7 @@ class CheckPosition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ThreadCheck:
     """What one look at a thread showed.
 
     `next`: where to go on; `None`: all of it was checked, or there is no such thread.
@@ -135,7 +135,7 @@ class Checked:
     size_bytes: int = 0
 
 
-_Looked = tuple[list[Problem], int, tuple[str | int, ...] | None]
+_PartCheck = tuple[list[Problem], int, tuple[str | int, ...] | None]
 
 
 def check_rows(connection: Connection, row: ThreadRow) -> None:
@@ -195,7 +195,7 @@ def check_some(
     thread_id: str,
     at: CheckPosition | None,
     sound: set[bytes],
-) -> Checked:
+) -> ThreadCheck:
     """Check the next part of a thread: its rows, and its values that are in the journal.
 
     An evicted value is sound.
@@ -204,15 +204,15 @@ def check_some(
         connection: Reads one moment.
         tenant: Of the thread.
         thread_id: Its name; deleted ones are checked, too.
-        at: `Checked.next` of the part before; `None`: begin.
+        at: `ThreadCheck.next` of the part before; `None`: begin.
         sound: Digests of values that were checked; those of this part are added.
     """
     log = find_log(connection, tenant, thread_id)
     if log is None:
-        return Checked()
+        return ThreadCheck()
     damage = [] if log.damage is None else [Problem(str(log.damage.metadata["problem"]))]
     if damage and not log.put_back:
-        return Checked(tuple(damage))
+        return ThreadCheck(tuple(damage))
     part, after = at if at is not None else (0, ())
     look, first = _PARTS[part]
     problems, size, last = look(connection, log.row, after or first, sound)
@@ -224,10 +224,12 @@ def check_some(
         following = CheckPosition(part, last)
     elif part < last_part:
         following = CheckPosition(part + 1, ())
-    return Checked(tuple(problems), following, size)
+    return ThreadCheck(tuple(problems), following, size)
 
 
-def _look_at_thread(connection: Connection, row: ThreadRow, _: object, __: set[bytes]) -> _Looked:
+def _look_at_thread(
+    connection: Connection, row: ThreadRow, _: object, __: set[bytes]
+) -> _PartCheck:
     problems: list[Problem] = []
     count = 0
     if binder_of(connection).is_complete:
@@ -244,7 +246,7 @@ def _look_at_thread(connection: Connection, row: ThreadRow, _: object, __: set[b
 
 def _look_at_changes(
     connection: Connection, row: ThreadRow, after: tuple[int], _: set[bytes]
-) -> _Looked:
+) -> _PartCheck:
     binder, problems = binder_of(connection), list[Problem]()
     if not binder.is_complete:
         return [], ROW_BYTES, None
@@ -270,7 +272,7 @@ def _look_at_changes(
 
 def _look_at_checkpoints(
     connection: Connection, row: ThreadRow, after: tuple[str, str], sound: set[bytes]
-) -> _Looked:
+) -> _PartCheck:
     binder, problems = binder_of(connection), list[Problem]()
     places: dict[bytes, Place] = {}
     size, last = ROW_BYTES, None
@@ -319,7 +321,7 @@ def _needed(checkpoint: CachedCheckpoint) -> dict[bytes, int]:
 
 def _look_at_writes(
     connection: Connection, row: ThreadRow, after: tuple[str, str, str, int], _: set[bytes]
-) -> _Looked:
+) -> _PartCheck:
     binder, problems = binder_of(connection), list[Problem]()
     size, last = ROW_BYTES, None
     parameters = {f"after_{name}": part for name, part in zip(_WRITE_KEY, after, strict=True)}
@@ -343,14 +345,14 @@ def _look_at_writes(
 
 def _look_at_keys(
     connection: Connection, row: ThreadRow, after: tuple[str], _: set[bytes]
-) -> _Looked:
+) -> _PartCheck:
     """Look at the keys of the segments that the thread needs, its own and others."""
     parameters = {"of_thread": row.number, "after": bytes.fromhex(after[0]), "max_rows": PART_ROWS}
     rows = _KEYS.run(connection, **parameters).fetchall()
     problems = [
         Problem(f"the key of segment {sha256.hex()} in blob {blob_id} is damaged: {key.problem}")
         for sha256, blob_id, key in rows
-        if isinstance(key, Unopened)
+        if isinstance(key, UnopenedBytes)
     ]
     last = (rows[-1][0].hex(),) if len(rows) == PART_ROWS else None
     return problems, ROW_BYTES * len(rows), last
@@ -360,7 +362,7 @@ def _of_value(damage: Damage) -> str:
     return f"value {damage.digest.hex()} is damaged: {damage.problem}"
 
 
-_PARTS: tuple[tuple[Callable[..., _Looked], tuple[str | int, ...]], ...] = (
+_PARTS: tuple[tuple[Callable[..., _PartCheck], tuple[str | int, ...]], ...] = (
     (_look_at_thread, ()),
     (_look_at_changes, (0,)),
     (_look_at_checkpoints, ("", "")),

@@ -18,13 +18,13 @@ from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 from ...core.errors import Refusal, journal_damaged
 from ...core.model import (
     EVICTED,
+    AbsentValue,
     BlobLocation,
     Checkpoint,
+    CheckpointEntry,
     CheckpointKey,
     CheckpointQuery,
-    Entry,
     Lineage,
-    NotHere,
     View,
     Write,
     write_order,
@@ -165,7 +165,7 @@ def load_stored(
     whole, _, refused = _stored(connection, tenant, rows, messages)
     for (index, row, _), stored in zip(small, whole, strict=True):
         values = (*stored.values.values(), *(write.value for write in stored.writes))
-        if row.place not in refused and not any(isinstance(value, NotHere) for value in values):
+        if row.place not in refused and not any(isinstance(value, AbsentValue) for value in values):
             results[index] = stored
     return results
 
@@ -306,9 +306,9 @@ def _missing(
     return []
 
 
-def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
+def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEntry:
     """Make an entry of a row, its last change (its writes included) and its segments."""
-    return Entry(
+    return CheckpointEntry(
         key=CheckpointKey(row.thread_id, row.checkpoint_ns, row.checkpoint_id),
         parent_id=row.parent_id,
         incarnation=row.incarnation,
@@ -383,7 +383,7 @@ _PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
 
 def _entries(
     connection: Connection, tenant: str, rows: Sequence[Row], written: _PlacedWrites | None = None
-) -> list[Entry]:
+) -> list[CheckpointEntry]:
     """Return the entries of rows; `written`: their writes, where they are at hand."""
     seqs: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     if written is None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...core.model import CheckpointKey, NotHere, Value, Write, write_order
+from ...core.model import AbsentValue, CheckpointKey, Value, Write, write_order
 from ...core.state import RawCheckpoint
-from ..database.heads import HEAD_BYTES, Brought, Head, Heads
+from ..database.heads import HEAD_BYTES, Head, HeadContent, Heads
 from ..database.thread_rows import StoredWrite
 from . import contents
 
@@ -60,9 +60,9 @@ def learn(heads: Heads, tenant: str, loaded: RawCheckpoint) -> None:
         heads.bring(name, write.digest, write.value)
 
 
-def _value(head: Head, digest: bytes, brought: Mapping[bytes, Brought]) -> Value | None:
+def _value(head: Head, digest: bytes, brought: Mapping[bytes, HeadContent]) -> Value | None:
     value = brought.get(digest)
     if isinstance(value, StoredWrite):
         kind, encoding = value.type, value.encoding
         value = contents.stored_value(head.thread, digest, kind, value.size, encoding, value.data)
-    return None if isinstance(value, NotHere) else value
+    return None if isinstance(value, AbsentValue) else value

@@ -162,7 +162,7 @@ _SEGMENTS_OF = Statement(
 _TENANTS = Statement(select(catalogs.c.tenant))
 
 
-class Located(NamedTuple):
+class CheckpointSegments(NamedTuple):
     """The segments that hold a checkpoint."""
 
     segments: list[BlobLocation]  # that of its state first
@@ -176,7 +176,7 @@ class Located(NamedTuple):
 
 def of_rows(
     connection: Connection, tenant: str, rows: Sequence[Row], numbers: Sequence[Sequence[int]]
-) -> list[Located]:
+) -> list[CheckpointSegments]:
     """Return the segments that hold each checkpoint.
 
     There are none if its state is in none yet, or if it is a gap. The segments in `held` hold the
@@ -194,7 +194,7 @@ def of_rows(
             seqs_by_thread.setdefault(row.thread, []).extend(since[-1])
     segments = _segments(connection, seqs_by_thread)
     elsewhere = by_hash(connection, tenant, {sha256 for held in helds for sha256 in held.segments})
-    locations: list[Located] = []
+    locations: list[CheckpointSegments] = []
     for index, row in enumerate(rows):
         ranges, held, written = segments.get(row.thread, ()), helds[index], numbers[index][1:]
         hashes = held.writes if any(seq <= held.seq for seq in written) else ()
@@ -203,14 +203,14 @@ def of_rows(
         changed = _with_numbers(ranges, since[index])
         rewritten = _with_numbers(ranges, [seq for seq in written if seq > held.seq])
         if not stored[index]:
-            locations.append(Located([], []))
+            locations.append(CheckpointSegments([], []))
         elif row.seq <= held.seq:
-            at = Located([*at_first, *changed], [*writes, *rewritten])
-            locations.append(at if at_first else Located([], []))
+            at = CheckpointSegments([*at_first, *changed], [*writes, *rewritten])
+            locations.append(at if at_first else CheckpointSegments([], []))
         elif any(first <= row.seq <= last for first, last, _ in ranges):
-            locations.append(Located([*changed, *writes], [*rewritten, *writes]))
+            locations.append(CheckpointSegments([*changed, *writes], [*rewritten, *writes]))
         else:
-            locations.append(Located([], []))
+            locations.append(CheckpointSegments([], []))
     return locations
 
 
