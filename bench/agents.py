@@ -129,18 +129,18 @@ class Agent:
         """Save, then load; return the seconds that the save took."""
         began = time.perf_counter()
         await self.save()
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         self._check(await self._saver.aget_tuple(self._latest()))
-        return taken
+        return seconds
 
     def blocking_step(self) -> float:
         """Do what `step` does, with the methods that block."""
         began = time.perf_counter()
         self._head = self._saver.put(*self._next())
         self._saver.put_writes(*self._writes())
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         self._check(self._saver.get_tuple(self._latest()))
-        return taken
+        return seconds
 
     def _next(self) -> tuple[RunnableConfig, Checkpoint, CheckpointMetadata, dict[str, Any]]:
         """Take a step in memory; return the arguments of `put`."""
@@ -160,7 +160,7 @@ class Agent:
         thread_id = self._head.get("configurable", {})["thread_id"]
         return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
-    def _check(self, found: CheckpointTuple | None) -> None:
+    def _check(self, checkpoint: CheckpointTuple | None) -> None:
         saved = self._head.get("configurable", {})["checkpoint_id"]
-        if found is None or found.checkpoint["id"] != saved:
+        if checkpoint is None or checkpoint.checkpoint["id"] != saved:
             raise RuntimeError(f"{type(self._saver).__name__} did not load what it saved")

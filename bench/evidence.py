@@ -108,7 +108,7 @@ def filled(page: str, blocks: Mapping[str, str]) -> str:
     Raises:
         KeyError: It has a block of another name.
     """
-    return _BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]}\n", page)
+    return _BLOCK.sub(lambda match: f"{match[1]}{blocks[match[2]]}\n", page)
 
 
 def _write(path: Path, text: str) -> None:

@@ -88,9 +88,9 @@ async def store(stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpoin
     async def messages() -> AsyncIterator[ExchangeRequest]:
         nonlocal sent
         yield ExchangeRequest(hello=hello)
-        while some := list(itertools.islice(waiting, _AT_ONCE)):
-            sent += len(some)
-            yield ExchangeRequest(frames=[Frame(id=next(ids), save=save) for save in some])
+        while batch := list(itertools.islice(waiting, _AT_ONCE)):
+            sent += len(batch)
+            yield ExchangeRequest(frames=[Frame(id=next(ids), save=save) for save in batch])
 
     answered = 0
     async for message in stub.Exchange(messages()):
@@ -104,10 +104,13 @@ async def store(stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpoin
 
 def writes_of(save: SaveCheckpointRequest) -> SaveWritesRequest:
     """Return what one task wrote after a save: the two values that changed with it."""
-    changed = [one for one in save.checkpoint.state.channels if one.name in CHANGING]
+    changed = [channel for channel in save.checkpoint.state.channels if channel.name in CHANGING]
     return SaveWritesRequest(
         ref=save.checkpoint.ref,
-        writes=[PendingWrite(task_id="task", channel=one.name, value=one.value) for one in changed],
+        writes=[
+            PendingWrite(task_id="task", channel=channel.name, value=channel.value)
+            for channel in changed
+        ],
     )
 
 

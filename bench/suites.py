@@ -126,7 +126,7 @@ def _places_died_at(root: Path, path: str) -> list[str]:
         path,
     ]
     done = _run(root, command, _KILL_SECONDS)
-    died = [each or named for each, named in _DEATH.findall(done.stdout)]
+    died = [failpoint or named for failpoint, named in _DEATH.findall(done.stdout)]
     if done.returncode or not died:
         raise TestsFailedError(_last_line(done.stdout))
     return died

@@ -85,13 +85,13 @@ def running_postgres(*settings: str) -> Iterator[str]:
 
 def newest_binaries() -> Path:
     """Return the folder of the programs of the newest PostgreSQL, or raise `LeftOutError`."""
-    found = [path.parent for path in _BINARIES.glob("*/bin/initdb")]
-    if not found:
+    folders = [path.parent for path in _BINARIES.glob("*/bin/initdb")]
+    if not folders:
         raise LeftOutError(
             f"PostgreSQL is left out: no PostgreSQL under {_BINARIES}; "
             "install it or name a server with --postgres DSN"
         )
-    return max(found, key=lambda path: float(path.parent.name))
+    return max(folders, key=lambda path: float(path.parent.name))
 
 
 def _entry_of(account: str) -> pwd.struct_passwd:

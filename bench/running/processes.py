@@ -23,7 +23,7 @@ class Processes:
     """Processes that have every checkpointer open and work with one of them when asked to."""
 
     def __init__(self, field: Sequence[Contender]) -> None:
-        self._field = [replace(one, pool=PER_PROCESS) for one in field]
+        self._field = [replace(contender, pool=PER_PROCESS) for contender in field]
         self._running: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
 
     def __enter__(self) -> Self:
@@ -56,8 +56,8 @@ class Processes:
             connection.send((place, name, seconds))
         rate = 0.0
         for _, connection in self._running:
-            steps, taken = connection.recv()
-            rate += steps / taken
+            steps, worked_seconds = connection.recv()
+            rate += steps / worked_seconds
         return rate
 
 
@@ -67,7 +67,7 @@ def _run(connection: Connection, field: Sequence[Contender], number: int) -> Non
 
 async def _serve(connection: Connection, field: Sequence[Contender], number: int) -> None:
     async with AsyncExitStack() as stack:
-        savers = [await stack.enter_async_context(one.opened()) for one in field]
+        savers = [await stack.enter_async_context(contender.opened()) for contender in field]
         connection.send("ready")
         while True:
             try:
@@ -88,6 +88,6 @@ async def _work(saver: Saver, name: str, seconds: float) -> tuple[int, float]:
             steps += 1
         return steps
 
-    agents = [Agent(saver, f"{name}-{one}") for one in range(PER_PROCESS)]
+    agents = [Agent(saver, f"{name}-{index}") for index in range(PER_PROCESS)]
     steps = await asyncio.gather(*map(steps_of, agents))
     return sum(steps), time.perf_counter() - began

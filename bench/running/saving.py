@@ -33,31 +33,36 @@ _ON_THE_WAY = 256
 """Saves that are sent before the first of them is acknowledged."""
 
 
-async def save(asked: argparse.Namespace) -> tuple[int, float]:
+async def save(arguments: argparse.Namespace) -> tuple[int, float]:
     """Save checkpoint after checkpoint; return how many were acknowledged, and the seconds.
 
     Raises:
         RuntimeError: A save was refused.
     """
-    chains = [saves(f"{asked.name}-{one}", asked.value_bytes) for one in range(asked.threads)]
+    chains = [
+        saves(f"{arguments.name}-{index}", arguments.value_bytes)
+        for index in range(arguments.threads)
+    ]
     places = asyncio.Semaphore(_ON_THE_WAY)
     began = time.monotonic()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, asked, "seconds", 0.0)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, setattr, arguments, "seconds", 0.0
+    )
 
     async def frames() -> AsyncIterator[ExchangeRequest]:
         yield ExchangeRequest(hello=Hello(session=secrets.token_bytes(16), attempt=1))
         for count, request in enumerate(_in_turn(chains)):
-            due = began + count / asked.pace
-            if due - began > asked.seconds:
+            due = began + count / arguments.pace
+            if due - began > arguments.seconds:
                 return
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             await places.acquire()
-            if time.monotonic() - began > asked.seconds:
+            if time.monotonic() - began > arguments.seconds:
                 return
             yield ExchangeRequest(frames=[Frame(id=count + 1, save=request)])
 
     acknowledged = 0
-    async with grpc.aio.insecure_channel(asked.target) as channel:
+    async with grpc.aio.insecure_channel(arguments.target) as channel:
         token = os.environ.get("TUSKPOINT_TOKEN")
         metadata = bearer(token) if token else ()
         async for message in CheckpointServiceStub(channel).Exchange(frames(), metadata=metadata):
@@ -82,8 +87,8 @@ def main() -> int:
     parser.add_argument("--pace", type=float, required=True, help="saves per second")
     parser.add_argument("--name", required=True, help="prefix of the thread IDs")
     parser.add_argument("--value-bytes", type=int, required=True)
-    asked = parser.parse_args()
-    acknowledged, seconds = asyncio.run(save(asked))
+    arguments = parser.parse_args()
+    acknowledged, seconds = asyncio.run(save(arguments))
     print(json.dumps({"saves": acknowledged, "seconds": seconds}))
     return 0
 

@@ -93,14 +93,14 @@ def running_echo(folder: Path) -> Iterator[Server]:
 def _running(
     command: list[str], log: Path, data_dir: Path, settings: Mapping[str, str]
 ) -> Iterator[Server]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
+    variables = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     with (
         log.open("wb") as errors,
         subprocess.Popen(
             [sys.executable, *command],
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**kept, **settings},
+            env={**variables, **settings},
         ) as process,
     ):
         try:
@@ -115,8 +115,8 @@ def _target(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_SECONDS
     printed = b""
     while not printed.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        ready, _, _ = select.select([process.stdout], [], [], max(left, 0))
+        seconds_left = deadline - time.monotonic()
+        ready, _, _ = select.select([process.stdout], [], [], max(seconds_left, 0))
         piece = os.read(process.stdout.fileno(), 4096) if ready else b""
         if not piece:
             words = log.read_text(encoding="utf-8", errors="replace")[-2000:]

@@ -36,23 +36,27 @@ async def measure(setting: Setting) -> Table:
     granted = [_tokens(folder) for folder in (free, bounded)]
     with (bounded / "tokens.toml").open("a", encoding="utf-8") as file:
         file.write(f'\n[[quota]]\ntenant = "loud"\ncalls_per_second = {_CALLS_PER_SECOND}\n')
-    with _running(free) as one, _running(bounded) as other:
+    with _running(free) as free_server, _running(bounded) as bounded_server:
         cases = {
-            "silent": (one, granted[0], False),
-            f"floods, with a quota of {_CALLS_PER_SECOND} calls/s": (other, granted[1], True),
-            "floods": (one, granted[0], True),
+            "silent": (free_server, granted[0], False),
+            f"floods, with a quota of {_CALLS_PER_SECOND} calls/s": (
+                bounded_server,
+                granted[1],
+                True,
+            ),
+            "floods": (free_server, granted[0], True),
         }
-        taken: dict[str, list[float]] = {name: [] for name in cases}
+        times_by_case: dict[str, list[float]] = {name: [] for name in cases}
         paces: dict[str, list[float]] = {name: [] for name in cases}
         for turn in range(rounds):
             for name, (server, tokens, floods) in cases.items():
                 if not floods:
-                    taken[name] += await _times(server, tokens["quiet"], f"{turn}", count)
+                    times_by_case[name] += await _times(server, tokens["quiet"], f"{turn}", count)
                     continue
                 async with _flood(server, tokens["loud"], f"{turn}", paces[name]):
-                    taken[name] += await _times(server, tokens["quiet"], f"{turn}", count)
-    rows, p99 = [], {name: _p99(times) for name, times in taken.items()}
-    for name, times in taken.items():
+                    times_by_case[name] += await _times(server, tokens["quiet"], f"{turn}", count)
+    rows, p99 = [], {name: _p99(times) for name, times in times_by_case.items()}
+    for name, times in times_by_case.items():
         pace = number(statistics.mean(paces[name])) if paces[name] else "0"
         median = number(statistics.median(times) * 1e3)
         rows.append([name, pace, median, number(p99[name] * 1e3), ratio(p99[name], p99["silent"])])
@@ -77,8 +81,8 @@ def _tokens(folder: Path) -> dict[str, str]:
         command = [sys.executable, "-m", "tuskpoint_server", "token", "--name", tenant]
         command += ["--tenant", tenant, "--scope", "read", "--scope", "write"]
         command += ["--append", str(folder / "tokens.toml")]
-        made = subprocess.run(command, check=True, capture_output=True, text=True)
-        tokens[tenant] = made.stdout.strip()
+        completed = subprocess.run(command, check=True, capture_output=True, text=True)
+        tokens[tenant] = completed.stdout.strip()
     return tokens
 
 
@@ -104,7 +108,7 @@ async def _flood(server: Server, token: str, name: str, paces: list[float]) -> A
 
 async def _times(server: Server, token: str, name: str, count: int) -> list[float]:
     """Return the seconds that each of so many saves took."""
-    taken, chain = [], saves(f"quiet-{name}-{time.monotonic()}")
+    times, chain = [], saves(f"quiet-{name}-{time.monotonic()}")
     async with grpc.aio.insecure_channel(server.target) as channel:
         stub = CheckpointServiceStub(channel)
         for number_of_save, request in enumerate(chain):
@@ -112,9 +116,9 @@ async def _times(server: Server, token: str, name: str, count: int) -> list[floa
             began = time.perf_counter()
             await stub.SaveCheckpoint(request, metadata=bearer(token))
             if number_of_save >= 10:  # the first ones open the connection
-                taken.append(time.perf_counter() - began)
-            if len(taken) == count:
-                return taken
+                times.append(time.perf_counter() - began)
+            if len(times) == count:
+                return times
     raise AssertionError("a chain of saves has no end")
 
 

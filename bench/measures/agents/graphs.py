@@ -60,40 +60,42 @@ async def measure(setting: Setting) -> Table:
     async with contenders(setting) as peers, AsyncExitStack() as stack:
         field = [Contender(MEMORY, ""), *peers]
         graphs = {
-            one.name: {
-                "ainvoke": _graph(await stack.enter_async_context(one.opened()), waits=True),
-                "invoke": _graph(stack.enter_context(one.opened_blocking()), waits=False),
+            contender.name: {
+                "ainvoke": _graph(await stack.enter_async_context(contender.opened()), waits=True),
+                "invoke": _graph(stack.enter_context(contender.opened_blocking()), waits=False),
             }
-            for one in field
+            for contender in field
         }
         for turn in range(-1, rounds):  # round -1 warms up
             for place, scenario in enumerate(plan if turn >= 0 else _SCENARIOS[::2]):
-                taken = {
+                seconds = {
                     name: await _run(graphs[name][scenario[0]], f"{turn}-{place}", scenario)
                     for name in graphs
                 }
                 if turn >= 0:
-                    of = costs.setdefault(scenario, {one.name: [] for one in peers})
-                    for name in of:
-                        of[name].append((taken[name] - taken[MEMORY]) / _SUPERSTEPS)
+                    by_peer = costs.setdefault(scenario, {peer.name: [] for peer in peers})
+                    for name in by_peer:
+                        by_peer[name].append((seconds[name] - seconds[MEMORY]) / _SUPERSTEPS)
     medians = {
-        scenario: {name: statistics.median(some) for name, some in of.items()}
-        for scenario, of in costs.items()
+        scenario: {name: statistics.median(values) for name, values in by_peer.items()}
+        for scenario, by_peer in costs.items()
     }
     return _table(setting, medians, rounds)
 
 
 def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: int) -> Table:
     rows, goals = [], list[Goal]()
-    for scenario, of in medians.items():
-        for name, cost in of.items():
-            relation = ratio(of[TUSKPOINT], cost) if cost >= _LEAST_COST else "noise"
+    for scenario, costs in medians.items():
+        for name, cost in costs.items():
+            relation = ratio(costs[TUSKPOINT], cost) if cost >= _LEAST_COST else "noise"
             relation = "" if name == TUSKPOINT else relation
             rows.append([f"{_named(scenario)}, {name}", number(cost * 1e3), relation])
         goals += [
-            at_most(f"cost of {_named(scenario)}, of {peer}'s", of[TUSKPOINT] / of[peer], bound)
+            at_most(
+                f"cost of {_named(scenario)}, of {peer}'s", costs[TUSKPOINT] / costs[peer], bound
+            )
             for peer, bound in _GOALS.get(scenario, {}).items()
-            if of.get(peer, 0) >= _LEAST_COST
+            if costs.get(peer, 0) >= _LEAST_COST
         ]
     notes = [
         f"Medians of {rounds} rounds, the checkpointers in turn in each. A run has {_SUPERSTEPS} "
@@ -105,8 +107,8 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
         "graphs",
         "Cost of a superstep over InMemorySaver, ms: less is better",
         [
-            (_named(scenario), {name: cost * 1e3 for name, cost in of.items()})
-            for scenario, of in medians.items()
+            (_named(scenario), {name: cost * 1e3 for name, cost in costs.items()})
+            for scenario, costs in medians.items()
         ],
     )
     header = ("run, checkpointer", "ms per superstep", "TuskPoint takes")
@@ -151,10 +153,10 @@ async def _run(graph: Any, name: str, scenario: Scenario) -> float:
     ]
     began = time.perf_counter()
     if method == "ainvoke":
-        await asyncio.gather(*(graph.ainvoke(*one, durability=durability) for one in runs))
+        await asyncio.gather(*(graph.ainvoke(*run, durability=durability) for run in runs))
     else:
         await asyncio.to_thread(
-            _at_once, lambda one: graph.invoke(*one, durability=durability), runs
+            _at_once, lambda run: graph.invoke(*run, durability=durability), runs
         )
     return time.perf_counter() - began
 

@@ -60,13 +60,13 @@ async def measure(setting: Setting) -> Table:
     rounds, seconds = (2, 0.3) if setting.quick else (4, 1.2)
     scenarios = (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
     async with contenders(setting) as here, AsyncExitStack() as stack:
-        measured = {name: {one.name: Measured() for one in here} for name in scenarios}
-        savers = [await stack.enter_async_context(one.opened()) for one in here]
-        blocking = [stack.enter_context(one.opened_blocking()) for one in here]
+        measured = {name: {contender.name: Measured() for contender in here} for name in scenarios}
+        savers = [await stack.enter_async_context(contender.opened()) for contender in here]
+        blocking = [stack.enter_context(contender.opened_blocking()) for contender in here]
         processes = stack.enter_context(Processes(here))
         for turn in range(-1, rounds):  # round -1 warms up
-            for place, one in enumerate(here):
-                name = f"r{turn}-{one.name}"
+            for place, contender in enumerate(here):
+                name = f"r{turn}-{contender.name}"
                 length = seconds if turn >= 0 else 0.2
                 done = {
                     _ASYNC_1: await work_round([savers[place]], f"{name}-a", 1, length),
@@ -76,9 +76,9 @@ async def measure(setting: Setting) -> Table:
                 }
                 rate = await asyncio.to_thread(processes.rate, place, f"{name}-e", length)
                 if turn >= 0:
-                    for scenario, (saves, taken) in done.items():
-                        measured[scenario][one.name].add(saves, taken)
-                    measured[_APART][one.name].rates.append(rate)
+                    for scenario, (saves, round_seconds) in done.items():
+                        measured[scenario][contender.name].add(saves, round_seconds)
+                    measured[_APART][contender.name].rates.append(rate)
     return _table(setting, here, measured, rounds, seconds)
 
 
@@ -90,17 +90,24 @@ def _table(
     seconds: float,
 ) -> Table:
     rows = []
-    for scenario, of in measured.items():
-        for name, one in of.items():
+    for scenario, by_peer in measured.items():
+        for name, measurement in by_peer.items():
             rows.append(
                 [
                     f"{scenario}, {name}",
-                    *(number(rate) for rate in (one.rate, min(one.rates), max(one.rates))),
-                    number(one.save * 1e3) if scenario in (_ASYNC_1, _BLOCKING_1) else "",
-                    "" if name == TUSKPOINT else ratio(of[TUSKPOINT].rate, one.rate),
+                    *(
+                        number(rate)
+                        for rate in (
+                            measurement.rate,
+                            min(measurement.rates),
+                            max(measurement.rates),
+                        )
+                    ),
+                    number(measurement.save * 1e3) if scenario in (_ASYNC_1, _BLOCKING_1) else "",
+                    "" if name == TUSKPOINT else ratio(by_peer[TUSKPOINT].rate, measurement.rate),
                 ]
             )
-    peers = [one.name for one in here if one.name != TUSKPOINT]
+    peers = [contender.name for contender in here if contender.name != TUSKPOINT]
     goals: list[Goal] = []
     for scenario, bounds in _RATES.items():
         ours = measured[scenario][TUSKPOINT].rate
@@ -128,7 +135,10 @@ def _table(
     chart = Chart(
         "steps",
         "Agent steps per second: more is better",
-        [(name, {peer: one.rate for peer, one in of.items()}) for name, of in measured.items()],
+        [
+            (name, {peer: measurement.rate for peer, measurement in by_peer.items()})
+            for name, by_peer in measured.items()
+        ],
     )
     notes += filter(None, [setting.left_out])
     return Table(TITLE, _HEADER, rows, notes, goals, chart)
@@ -142,7 +152,7 @@ async def work_round(
     Returns:
         The seconds of each save, and of the round.
     """
-    agents = [Agent(savers[one % len(savers)], f"{name}-{one}") for one in range(count)]
+    agents = [Agent(savers[index % len(savers)], f"{name}-{index}") for index in range(count)]
     began = time.perf_counter()
 
     async def work(agent: Agent) -> list[float]:
@@ -159,7 +169,7 @@ async def _in_threads(
     saver: Saver, name: str, count: int, seconds: float
 ) -> tuple[list[float], float]:
     """Do the same with the methods that block, each agent in a thread of its own."""
-    agents = [Agent(saver, f"{name}-{one}") for one in range(count)]
+    agents = [Agent(saver, f"{name}-{index}") for index in range(count)]
     began = time.perf_counter()
 
     def work(agent: Agent) -> list[float]:

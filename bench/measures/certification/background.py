@@ -26,7 +26,7 @@ async def measure(setting: Setting) -> Table:
     if not counts_cpu():
         reason = "Left out: this system does not show the processor time of other processes."
         return Table(TITLE, _HEADER, [], [reason])
-    rounds, each = (2, 8) if setting.quick else (4, 18)
+    rounds, steps = (2, 8) if setting.quick else (4, 18)
     without = {**_SLOW_FLUSH, "TUSKPOINT_SEARCH": "false"}
     with (
         running_tuskpoint(setting.place("indexing"), _SLOW_FLUSH) as indexing,
@@ -36,11 +36,11 @@ async def measure(setting: Setting) -> Table:
         spent = {server: [0.0, 0.0] for server in servers}
         for turn in range(rounds + 1):
             for server in servers:
-                saving, flushing = await _round(server, turn, each, indexes=server is indexing)
+                saving, flushing = await _round(server, turn, steps, indexes=server is indexing)
                 if turn:  # the first round warms up
                     spent[server][0] += saving
                     spent[server][1] += flushing
-    count = rounds * each * _THREADS
+    count = rounds * steps * _THREADS
     # Indexing goes on while saves come, and ends before or during the flush.
     flush = spent[plain][1] / count * 1e6
     index = (sum(spent[indexing]) - sum(spent[plain])) / count * 1e6
@@ -57,9 +57,9 @@ async def measure(setting: Setting) -> Table:
     return Table(TITLE, _HEADER, rows, notes, goals)
 
 
-async def _round(server: Server, turn: int, each: int, *, indexes: bool) -> tuple[float, float]:
+async def _round(server: Server, turn: int, steps: int, *, indexes: bool) -> tuple[float, float]:
     """Return the processor seconds that saves took, and those that the flush took."""
-    threads = [chain(f"turn-{turn}-{one}", each, _VALUE_BYTES) for one in range(_THREADS)]
+    threads = [chain(f"turn-{turn}-{index}", steps, _VALUE_BYTES) for index in range(_THREADS)]
     async with grpc.aio.insecure_channel(server.target) as channel:
         before = server.cpu_seconds()
         await asyncio.gather(*(_save(channel, requests) for requests in threads))

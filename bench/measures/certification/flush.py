@@ -78,29 +78,29 @@ async def fill(channel: grpc.aio.Channel, turn: int) -> int:
         for request in chain(name, _CHECKPOINTS_PER_THREAD, _VALUE_BYTES):
             await stub.SaveCheckpoint(request)
 
-    await asyncio.gather(*(save_thread(f"flushed-{turn}-{one}") for one in range(_THREADS)))
+    await asyncio.gather(*(save_thread(f"flushed-{turn}-{index}") for index in range(_THREADS)))
     return _THREADS * _CHECKPOINTS_PER_THREAD
 
 
 async def flush(channel: grpc.aio.Channel) -> tuple[int, float]:
     """Return the checkpoints that one flush certified, and its seconds."""
     stub = AdminServiceStub(channel)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     done = await stub.Flush(FlushRequest(), timeout=_FLUSH_SECONDS)
-    return done.certified_checkpoints, time.perf_counter() - begun
+    return done.certified_checkpoints, time.perf_counter() - start
 
 
 def _store_plainly(folder: Path) -> float:
     """Store checkpoints one by one; return the seconds it took."""
     folder.mkdir()
     threads = [
-        chain(f"plain-{one}", _CHECKPOINTS_PER_THREAD, _VALUE_BYTES, inherits=False)
-        for one in range(_PLAIN_THREADS)
+        chain(f"plain-{index}", _CHECKPOINTS_PER_THREAD, _VALUE_BYTES, inherits=False)
+        for index in range(_PLAIN_THREADS)
     ]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(_WORKERS) as pool:
         list(pool.map(lambda saves: _store_thread(folder, saves), threads))
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _store_thread(folder: Path, saves: list[SaveCheckpointRequest]) -> None:

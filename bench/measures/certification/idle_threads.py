@@ -23,37 +23,37 @@ _TINY = 16
 
 async def measure(setting: Setting) -> Table:
     """Time flushes of one checkpoint on two servers in turn."""
-    many, settling, rounds = (500, 20, 10) if setting.quick else (10_000, 150, 40)
+    crowd_size, settling, rounds = (500, 20, 10) if setting.quick else (10_000, 150, 40)
     slow = {"TUSKPOINT_FLUSH_INTERVAL": "3600", "TUSKPOINT_SEARCH": "false"}
-    times: dict[int, list[float]] = {_FEW: [], many: []}
+    times: dict[int, list[float]] = {_FEW: [], crowd_size: []}
     with (
-        running_tuskpoint(setting.place("few"), slow) as one,
-        running_tuskpoint(setting.place("many"), slow) as other,
+        running_tuskpoint(setting.place("few"), slow) as small_server,
+        running_tuskpoint(setting.place("many"), slow) as crowd_server,
     ):
         async with (
-            grpc.aio.insecure_channel(one.target) as few,
-            grpc.aio.insecure_channel(other.target) as crowd,
+            grpc.aio.insecure_channel(small_server.target) as few,
+            grpc.aio.insecure_channel(crowd_server.target) as crowd,
         ):
-            for count, channel in ((_FEW, few), (many, crowd)):
-                idle = (chain(f"idle-{one}", 1, _TINY)[0] for one in range(count))
+            for count, channel in ((_FEW, few), (crowd_size, crowd)):
+                idle = (chain(f"idle-{index}", 1, _TINY)[0] for index in range(count))
                 await store(CheckpointServiceStub(channel), idle)
                 await AdminServiceStub(channel).Flush(FlushRequest(), timeout=_FLUSH_SECONDS)
             for number_of_flush, request in enumerate(chain("busy", settling + rounds)):
-                for count, channel in ((_FEW, few), (many, crowd)):
+                for count, channel in ((_FEW, few), (crowd_size, crowd)):
                     await CheckpointServiceStub(channel).SaveCheckpoint(request)
                     began = time.perf_counter()
                     await AdminServiceStub(channel).Flush(FlushRequest(), timeout=_FLUSH_SECONDS)
                     if number_of_flush >= settling:
                         times[count].append(time.perf_counter() - began)
-    before, after = (statistics.median(times[count]) for count in (_FEW, many))
+    before, after = (statistics.median(times[count]) for count in (_FEW, crowd_size))
     rows = [
         [f"beside {_FEW}", number(before * 1e3), ""],
-        [f"beside {many:,}", number(after * 1e3), ratio(after, before)],
+        [f"beside {crowd_size:,}", number(after * 1e3), ratio(after, before)],
     ]
     notes = [
         f"Medians of {rounds} flushes of one checkpoint each, on two servers in turn, after "
         f"{settling} that were not measured: they go on merging the runs of all threads."
     ]
-    what = f"time of a flush beside {many:,} idle threads, of one beside {_FEW}"
+    what = f"time of a flush beside {crowd_size:,} idle threads, of one beside {_FEW}"
     goals = [at_most(what, after / before, 1.1)]
     return Table(TITLE, ("threads", "median ms", "many / few"), rows, notes, goals)

@@ -31,7 +31,7 @@ class _Spent:
 
     def medians(self) -> list[float]:
         """Return the median of each."""
-        return [sorted(one)[len(one) // 2] for one in vars(self).values()]
+        return [sorted(values)[len(values) // 2] for values in vars(self).values()]
 
 
 async def measure(setting: Setting) -> Table:
@@ -51,17 +51,17 @@ async def measure(setting: Setting) -> Table:
         for turn in range(rounds):
             for name, server in servers.items():
                 await _once(server, turn, spent[name])
-    medians = {name: one.medians() for name, one in spent.items()}
+    medians = {name: costs.medians() for name, costs in spent.items()}
     rows = [
         [
             name,
             *(
                 cell
-                for figure, bare in zip(found, medians[_NOTHING], strict=True)
+                for figure, bare in zip(figures, medians[_NOTHING], strict=True)
                 for cell in (number(figure), ratio(figure, bare))
             ),
         ]
-        for name, found in medians.items()
+        for name, figures in medians.items()
     ]
     notes = [
         f"Medians of {rounds} rounds, the servers in turn; microseconds for each checkpoint with "

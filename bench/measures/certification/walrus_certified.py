@@ -60,15 +60,15 @@ async def measure(setting: Setting) -> Table:
     plain = _PUTS_AT_ONCE / PUT_SECONDS / 2
     rows = [
         [
-            f"TuskPoint, {one.threads:,} threads",
-            number(one.saved),
-            number(one.certified),
-            ratio(one.certified, plain),
-            f"{one.left:,}",
-            number(one.drained_s),
-            "" if one.cpu_s is None else number(one.cpu_s * 1e3),
+            f"TuskPoint, {outcome.threads:,} threads",
+            number(outcome.saved),
+            number(outcome.certified),
+            ratio(outcome.certified, plain),
+            f"{outcome.left:,}",
+            number(outcome.drained_s),
+            "" if outcome.cpu_s is None else number(outcome.cpu_s * 1e3),
         ]
-        for one in outcomes
+        for outcome in outcomes
     ]
     rows.append(["a PUT per checkpoint and per manifest", "", number(plain), "", "", "", ""])
     notes = [
@@ -82,8 +82,8 @@ async def measure(setting: Setting) -> Table:
     ]
     header = ("way", "saved/s", "certified/s", "of the plain way", "left", "after s", "ms of CPU")
     goals = [
-        at_least("checkpoints certified per second on Walrus", one.certified, 500, "")
-        for one in outcomes
+        at_least("checkpoints certified per second on Walrus", outcome.certified, 500, "")
+        for outcome in outcomes
     ]
     return Table(TITLE, header, rows, notes, goals)
 
@@ -99,8 +99,8 @@ async def _outcome(setting: Setting, threads: int, seconds: float) -> _Outcome:
             watch = asyncio.create_task(_watch(admin))
             every = await asyncio.gather(
                 *(
-                    _save(server.target, one, threads // _PROCESSES, seconds)
-                    for one in range(_PROCESSES)
+                    _save(server.target, index, threads // _PROCESSES, seconds)
+                    for index in range(_PROCESSES)
                 )
             )
             ended = time.monotonic()
@@ -111,13 +111,13 @@ async def _outcome(setting: Setting, threads: int, seconds: float) -> _Outcome:
             first_s, first_count = await watch or (drained, 0)
             after = await admin.GetArchiveStatus(GetArchiveStatusRequest())
             cpu_s = server.cpu_seconds() if counts_cpu() else None
-    saved = sum(one.saves for one in every)
+    saved = sum(result.saves for result in every)
     if after.certified_checkpoints != saved:
         raise RuntimeError(f"{after.certified_checkpoints} of {saved} were certified")
     steady = drained - first_s
     return _Outcome(
         threads=threads,
-        saved=sum(one.saves / one.seconds for one in every),
+        saved=sum(result.saves / result.seconds for result in every),
         certified=(saved - first_count) / steady if steady else 0.0,
         left=status.backlog_checkpoints,
         drained_s=drained - ended,

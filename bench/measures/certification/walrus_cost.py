@@ -106,7 +106,7 @@ async def _saved(target: str, walrus: Walrus, per_thread: int) -> _Ours:
 
 
 def _names() -> list[str]:
-    return [f"agent-{one}" for one in range(_THREADS)]
+    return [f"agent-{index}" for index in range(_THREADS)]
 
 
 def _plain(per_thread: int) -> Bill:

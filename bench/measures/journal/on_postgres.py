@@ -38,19 +38,19 @@ async def measure(setting: Setting) -> Table:
             peer = await stack.enter_async_context(Contender(POSTGRES, setting.postgres).opened())
             await set_up(peer)
             here = {POSTGRES: [peer], _ONE: ours[:1], _THREE: ours}
-            one = {name: Measured() for name in here}
-            many = {name: Measured() for name in here}
+            one_agent = {name: Measured() for name in here}
+            many_agents = {name: Measured() for name in here}
             for turn in range(-1, rounds):  # round -1 warms up
                 for name, savers in here.items():
                     alone = await work_round(savers[:1], f"r{turn}-{name}-1", 1, seconds / 2)
                     together = await work_round(savers, f"r{turn}-{name}", _MANY, seconds)
                     if turn >= 0:
-                        one[name].add(*alone)
-                        many[name].add(*together)
-            taken = {}
+                        one_agent[name].add(*alone)
+                        many_agents[name].add(*together)
+            reading_seconds = {}
             for name, saver in ((POSTGRES, peer), (_ONE, ours[0])):
-                taken[name] = await read(saver, await fill(saver, history), history)
-    return _table(setting, one, many, taken, history, rounds)
+                reading_seconds[name] = await read(saver, await fill(saver, history), history)
+    return _table(setting, one_agent, many_agents, reading_seconds, history, rounds)
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def _running(setting: Setting, count: int) -> Iterator[list[str]]:
     with psycopg.connect(setting.postgres, autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS tuskpoint")
         connection.execute("CREATE DATABASE tuskpoint TEMPLATE template0 ENCODING 'UTF8'")
-    known = psycopg.conninfo.conninfo_to_dict(setting.postgres)
-    user, host = (quote(str(known.get(part, "")), safe="") for part in ("user", "host"))
+    conninfo = psycopg.conninfo.conninfo_to_dict(setting.postgres)
+    user, host = (quote(str(conninfo.get(part, "")), safe="") for part in ("user", "host"))
     url = f"postgresql://{user}@/tuskpoint?host={host}"
     blobs = setting.place("blobs")
     with ExitStack() as stack:
@@ -77,35 +77,35 @@ def _running(setting: Setting, count: int) -> Iterator[list[str]]:
 
 def _table(
     setting: Setting,
-    one: dict[str, Measured],
-    many: dict[str, Measured],
-    taken: dict[str, float],
+    one_agent: dict[str, Measured],
+    many_agents: dict[str, Measured],
+    reading_seconds: dict[str, float],
     history: int,
     rounds: int,
 ) -> Table:
     rows = []
-    for agents, of in (("1 agent", one), (f"{_MANY} agents", many)):
-        for name, measured in of.items():
-            if of is one and name == _THREE:
+    for agents, by_name in (("1 agent", one_agent), (f"{_MANY} agents", many_agents)):
+        for name, measured in by_name.items():
+            if by_name is one_agent and name == _THREE:
                 continue
             rates = (measured.rate, min(measured.rates), max(measured.rates))
-            saved = number(measured.save * 1e3) if of is one else ""
-            relation = "" if name == POSTGRES else ratio(measured.rate, of[POSTGRES].rate)
+            saved = number(measured.save * 1e3) if by_name is one_agent else ""
+            relation = "" if name == POSTGRES else ratio(measured.rate, by_name[POSTGRES].rate)
             rows.append([f"{agents}, {name}", *map(number, rates), saved, relation])
-    for name, seconds in taken.items():
-        relation = "" if name == POSTGRES else ratio(taken[POSTGRES], seconds)
+    for name, seconds in reading_seconds.items():
+        relation = "" if name == POSTGRES else ratio(reading_seconds[POSTGRES], seconds)
         rows.append(
             [f"history of {history:,}, {name}", number(history / seconds), "", "", "", relation]
         )
     goals: list[Goal] = [
         at_least(
             f"journal in PostgreSQL: steps per second, {_MANY} agents, of {POSTGRES}'s",
-            many[_ONE].rate / many[POSTGRES].rate,
+            many_agents[_ONE].rate / many_agents[POSTGRES].rate,
             2.0,
         ),
         at_most(
             f"journal in PostgreSQL: p50 of one agent's save, of {POSTGRES}'s",
-            one[_ONE].save / one[POSTGRES].save,
+            one_agent[_ONE].save / one_agent[POSTGRES].save,
             1.2,
         ),
     ]

@@ -23,17 +23,17 @@ async def measure(setting: Setting) -> Table:
     """Run the same thread on TuskPoint and on LangGraph's SQLite saver; weigh the files."""
     steps = 100 if setting.quick else 400
     folder = setting.place("bytes")
-    many, one = folder / "many", folder / "one"
-    for made in (many, one):
-        made.mkdir()
-    with running_tuskpoint(many) as server:
+    many_folder, single_folder = folder / "many", folder / "one"
+    for data_dir in (many_folder, single_folder):
+        data_dir.mkdir()
+    with running_tuskpoint(many_folder) as server:
         async with TuskPointSaver(server.target) as saver:
             await _append(saver, steps)
         before = database_bytes(server.data_dir)
         await _flush(server.target)
-    with running_tuskpoint(one, {"TUSKPOINT_FLUSH_INTERVAL": "3600"}) as each:
-        async with TuskPointSaver(each.target) as saver:
-            await _append(saver, steps, each.target)
+    with running_tuskpoint(single_folder, {"TUSKPOINT_FLUSH_INTERVAL": "3600"}) as single_server:
+        async with TuskPointSaver(single_server.target) as saver:
+            await _append(saver, steps, single_server.target)
     peer = folder / "peer"
     peer.mkdir()
     async with opened_sqlite(peer / "peer.sqlite") as sqlite:
@@ -44,7 +44,7 @@ async def measure(setting: Setting) -> Table:
         ("TuskPoint's journal, before the last flush", before),
         ("TuskPoint's journal, all certified", after),
         ("TuskPoint's blobs, many steps in a flush", _blob_bytes(server.data_dir)),
-        ("TuskPoint's blobs, one step in a flush", _blob_bytes(each.data_dir)),
+        ("TuskPoint's blobs, one step in a flush", _blob_bytes(single_server.data_dir)),
     ]
     rows = [
         ["state at the end", number(steps * MESSAGE_BYTES / 1e6), ""],

@@ -87,7 +87,7 @@ def _rounds(
     keyframes: Keyframes, name: str, threads: int, rounds: int
 ) -> Iterator[list[IncomingCheckpoint]]:
     for step in range(rounds):
-        yield [_taken(_request(f"{name}-{one}", step), keyframes) for one in range(threads)]
+        yield [_taken(_request(f"{name}-{index}", step), keyframes) for index in range(threads)]
 
 
 async def _save(database: Database, rounds: Iterator[list[IncomingCheckpoint]]) -> _Spent:
@@ -114,7 +114,7 @@ async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> 
         values = [os.urandom(_LARGE) for _ in range(_LARGE_BATCH)]
         for step in range(rounds):
             values = [data + os.urandom(_GROWS_BY) for data in values]
-            requests = [_request(f"large-{one}", step, data) for one, data in enumerate(values)]
+            requests = [_request(f"large-{index}", step, data) for index, data in enumerate(values)]
             began = time.thread_time()
             changes = [_taken(request, keyframes) for request in requests]
             outside.append((time.thread_time() - began) * 1e3 / _LARGE_BATCH)

@@ -23,15 +23,18 @@ async def measure(setting: Setting) -> Table:
     """Let every checkpointer hold the same thread, and read it in turn."""
     count, rounds = (300, 2) if setting.quick else (3_000, 2)
     async with contenders(setting) as field, AsyncExitStack() as stack:
-        savers = {one.name: await stack.enter_async_context(one.opened()) for one in field}
+        savers = {
+            contender.name: await stack.enter_async_context(contender.opened())
+            for contender in field
+        }
         threads = {name: await fill(saver, count) for name, saver in savers.items()}
-        taken: dict[str, list[float]] = {name: [] for name in savers}
+        durations: dict[str, list[float]] = {name: [] for name in savers}
         for _ in range(rounds):
             for name, saver in savers.items():
-                taken[name].append(await read(saver, threads[name], count))
-    ours = statistics.median(taken[TUSKPOINT])
+                durations[name].append(await read(saver, threads[name], count))
+    ours = statistics.median(durations[TUSKPOINT])
     rows = []
-    for name, seconds_of in taken.items():
+    for name, seconds_of in durations.items():
         median = statistics.median(seconds_of)
         relation = "" if name == TUSKPOINT else ratio(median, ours)
         rows.append([name, number(median), number(count / median), relation])
@@ -42,7 +45,7 @@ async def measure(setting: Setting) -> Table:
     ]
     goals = [
         at_least(f"replay, checkpoints per second, of {POSTGRES}'s listing", median / ours, 6.0)
-        for median in [statistics.median(taken.get(POSTGRES, [0.0]))]
+        for median in [statistics.median(durations.get(POSTGRES, [0.0]))]
         if median
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)
@@ -63,13 +66,13 @@ async def fill(saver: Saver, count: int) -> str:
 async def read(saver: Saver, thread_id: str, count: int) -> float:
     """Return the seconds that reading the thread takes."""
     began = time.perf_counter()
-    found = 0
+    read_count = 0
     async for _ in _history(saver, thread_id):
-        found += 1
-    taken = time.perf_counter() - began
-    if found != count:
-        raise RuntimeError(f"{type(saver).__name__} returned {found} of {count} checkpoints")
-    return taken
+        read_count += 1
+    seconds = time.perf_counter() - began
+    if read_count != count:
+        raise RuntimeError(f"{type(saver).__name__} returned {read_count} of {count} checkpoints")
+    return seconds
 
 
 def _history(saver: Saver, thread_id: str) -> AsyncIterator[Any]:

@@ -67,13 +67,13 @@ async def _median(
 ) -> float:
     chance = random.Random(_SEED)
     await search.SearchCheckpoints(query(chance))  # warms up
-    taken = []
+    times = []
     for _ in range(searches):
         request = query(chance)
         began = time.perf_counter()
         await search.SearchCheckpoints(request)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
 
 
 def _searches(setting: Setting) -> int:
