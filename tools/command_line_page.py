@@ -80,7 +80,7 @@ def run_here(
             code = done.code if isinstance(done.code, int) else 1
         sys.stdout.flush()
         sys.stderr.flush()
-        return Outcome(code, *(one.getvalue().decode() for one in streams))
+        return Outcome(code, *(stream.getvalue().decode() for stream in streams))
 
 
 @functools.cache
@@ -98,11 +98,11 @@ def served(directory: Path, **settings: str) -> Iterator[str]:
 
 def interrupt(client: Client, thread_id: str, checkpoint_id: str, question: object) -> None:
     """Let a checkpoint wait for an answer, as an agent does whose task interrupts."""
-    asked = [{"value": question, "id": "9f3c1a7e5b2d4860"}]
+    questions = [{"value": question, "id": "9f3c1a7e5b2d4860"}]
     write = PendingWrite(
         task_id="6b1d2f30-9f6e-5a53-8f0e-2f6f0f3e9a11",
         channel=INTERRUPT,
-        value=Value(type="json", data=encode_json("question", asked)),
+        value=Value(type="json", data=encode_json("question", questions)),
     )
     ref = CheckpointRef(thread_id=thread_id, checkpoint_id=checkpoint_id)
     client._calls.save_writes(SaveWritesRequest(ref=ref, writes=[write]))
@@ -130,7 +130,7 @@ class _Standins:
         text = _UUID.sub(self._id, text.replace(address, ADDRESS))
         text = _SIGNATURE.sub(hashlib.sha512(b"signature").hexdigest(), text)
         text = _SHA256.sub(self._hash, text)
-        text = _BLOB_ID.sub(lambda found: self._blob(found[0]), text)
+        text = _BLOB_ID.sub(lambda match: self._blob(match[0]), text)
         text = _TIME.sub("2026-03-01 09:30:00", text)
         text = _ISO.sub("2026-03-01T09:30:00.000000Z", text)
         return _DAY.sub("2026-03-01", text)
@@ -141,23 +141,23 @@ class _Standins:
             command = command.replace(shown, real)
         return command
 
-    def _id(self, found: re.Match[str]) -> str:
+    def _id(self, match: re.Match[str]) -> str:
         number = len(self.ids) + 1
-        begin = self.ids.setdefault(found[1], f"1f0c7a{number:02x}-52b1-6e40")
+        begin = self.ids.setdefault(match[1], f"1f0c7a{number:02x}-52b1-6e40")
         tail = f"-9c3d-2f60a1b4{int(begin[6:8], 16) * 0x1357 & 0xFFFF:04x}"
-        return begin + tail if found[2] else begin
+        return begin + tail if match[2] else begin
 
-    def _hash(self, found: re.Match[str]) -> str:
-        made = hashlib.sha256(b"hash %d" % len(self.hashes)).hexdigest()
-        whole = self.hashes.setdefault(found[1], made)
-        return whole if found[2] else whole[:16]
+    def _hash(self, match: re.Match[str]) -> str:
+        stand_in = hashlib.sha256(b"hash %d" % len(self.hashes)).hexdigest()
+        whole = self.hashes.setdefault(match[1], stand_in)
+        return whole if match[2] else whole[:16]
 
     def _blob(self, real: str) -> str:
         if not any(character.isdigit() for character in real):
             return real  # a long word
         digest = hashlib.sha256(b"blob %d" % len(self.blobs)).digest()
-        made = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        return self.blobs.setdefault(real, made)
+        stand_in = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        return self.blobs.setdefault(real, stand_in)
 
 
 class Session:
@@ -187,27 +187,27 @@ class Session:
             if line.startswith("$ "):
                 printed = self._printed(self._standins.take(line[2:]))
                 lines = self._standins.put(printed, self._address).splitlines()
-                shown += [line, *(one.rstrip() for one in lines)]
+                shown += [line, *(printed_line.rstrip() for printed_line in lines)]
         return "\n".join(shown) + "\n"
 
     def _printed(self, command: str) -> str:
         """Run one line of a shell: `[echo TEXT |] tuskpoint ...`, `cat FILE`, `echo $?`."""
         if command == "echo $?":
             return f"{self._code}\n"
-        given = None
+        stdin = None
         words = shlex.split(command)
         if words[0] == "cat":
             return (self._directory / words[1]).read_text(encoding="utf-8")
         if words[0] in ("echo", "printf"):
             pipe = words.index("|")
-            given = " ".join(words[1:pipe]) + "\n" * (words[0] == "echo")
-            given, words = given.replace("\\n", "\n"), words[pipe + 1 :]
+            stdin = " ".join(words[1:pipe]) + "\n" * (words[0] == "echo")
+            stdin, words = stdin.replace("\\n", "\n"), words[pipe + 1 :]
         if "search" in words or "status" in words:
             wait_until_indexed(self._client)
         if words[0] != "tuskpoint":
             raise ValueError(f"the page runs a command that this does not know: {command}")
         with contextlib.chdir(self._directory):
-            outcome = run_here(words[1:], given, self._environment)
+            outcome = run_here(words[1:], stdin, self._environment)
         self._code = outcome.code
         return outcome.both
 
@@ -227,7 +227,7 @@ def rendered(page: str) -> str:
             session = Session(address, directory)
             try:
                 session.agent_asks()
-                return _BLOCK.sub(lambda found: f"```console\n{session.run(found[1])}```", page)
+                return _BLOCK.sub(lambda match: f"```console\n{session.run(match[1])}```", page)
             finally:
                 session.close()
 

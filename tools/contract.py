@@ -33,10 +33,10 @@ def check() -> int:
     """Report what is not current; return the exit status."""
     stale = 0
     for language in _here():
-        found = stubs.differences(language)
-        if found:
+        differences = stubs.differences(language)
+        if differences:
             stale = 1
-            print(*found, sep="\n", file=sys.stderr)
+            print(*differences, sep="\n", file=sys.stderr)
             print(f"\n{language.folder} is not current: run `make generate`", file=sys.stderr)
         else:
             print(f"{language.folder} is current")

@@ -61,10 +61,10 @@ def _drawn(number: int, line: str) -> str:
     if line[:1].strip():
         return f'<text {at} class="heading">{escape(line)}</text>'
     for word in ("PASS", " s "):
-        before, found, after = line.partition(word)
-        if found:
+        before, marker, after = line.partition(word)
+        if marker:
             kind = "good" if word == "PASS" else "clock"
-            marked = f'<tspan class="{kind}">{escape(before + found)}</tspan>'
+            marked = f'<tspan class="{kind}">{escape(before + marker)}</tspan>'
             return f"<text {at}>{marked}{escape(after)}</text>"
     return f"<text {at}>{escape(line)}</text>"
 

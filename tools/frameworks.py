@@ -139,10 +139,12 @@ def example(name: str) -> None:
             with server() as settings:
                 run(str(environment.python), program, **settings)
             return
-    known = ", ".join(sorted(name for one in ENVIRONMENTS for name in one.adapters))
+    examples = ", ".join(
+        sorted(name for environment in ENVIRONMENTS for name in environment.adapters)
+    )
     missing = "NAME is missing: make example NAME=openai_agents"
     wrong = f"there is no example {name!r}" if name else missing
-    sys.exit(f"{wrong}; the examples are {known}")
+    sys.exit(f"{wrong}; the examples are {examples}")
 
 
 def main() -> None:
@@ -150,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Adapters for other frameworks.")
     commands = parser.add_subparsers(dest="command", required=True)
     tests = commands.add_parser("test", help="check the types and run the tests")
-    names = [one.name for one in ENVIRONMENTS]
+    names = [environment.name for environment in ENVIRONMENTS]
     tests.add_argument("environments", nargs="*", help=f"of {', '.join(names)}; all by default")
     named = commands.add_parser("example", help="run an example")
     named.add_argument("name", nargs="?", default="")
@@ -160,13 +162,13 @@ def main() -> None:
         return
     if unknown := set(arguments.environments) - set(names):
         parser.error(f"no environments: {', '.join(sorted(unknown))}")
-    for one in ENVIRONMENTS:
-        if not arguments.environments or one.name in arguments.environments:
-            if one.supported:
-                print(f"--- {one.name}", flush=True)
-                one.test(for_pytest)
+    for environment in ENVIRONMENTS:
+        if not arguments.environments or environment.name in arguments.environments:
+            if environment.supported:
+                print(f"--- {environment.name}", flush=True)
+                environment.test(for_pytest)
             else:
-                print(f"skipped: {one.name}, whose packages do not support Python {PYTHON}")
+                print(f"skipped: {environment.name}, whose packages do not support Python {PYTHON}")
 
 
 if __name__ == "__main__":

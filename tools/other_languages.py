@@ -70,11 +70,11 @@ def running_server() -> Iterator[str]:
             text=True,
         ) as server:
             line = server.stdout.readline() if server.stdout is not None else ""
-            found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
-            if found is None:
+            match = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
+            if match is None:
                 raise ContractError("the server did not start; its message is above")
             try:
-                yield found[1]
+                yield match[1]
             finally:
                 server.terminate()
 
@@ -109,8 +109,8 @@ def _maven_program(artifact: str, release: str) -> None:
     machine = {"arm64": "aarch_64", "aarch64": "aarch_64"}.get(platform.machine(), "x86_64")
     file = f"{name}-{release}-{system}-{machine}.exe"
     copy = ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"]
-    wanted = f"-Dartifact={artifact}:{release}:exe:{system}-{machine}"
-    _run([*copy, wanted, f"-DoutputDirectory={GENERATORS}"])
+    artifact_option = f"-Dartifact={artifact}:{release}:exe:{system}-{machine}"
+    _run([*copy, artifact_option, f"-DoutputDirectory={GENERATORS}"])
     shutil.copy(GENERATORS / file, GENERATORS / name)
     (GENERATORS / name).chmod(0o755)
 

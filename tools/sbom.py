@@ -54,13 +54,15 @@ def npm_packages(name: str, folder: Path) -> list[str]:
     # With --omit=dev npm also leaves out what a development package names as its peer.
     npm = ["npm", "sbom", "--package-lock-only", "--sbom-format=cyclonedx"]
     content = json.loads(run(npm, folder))
-    kept = [one for one in content["components"] if named(one) in needed]
-    known = {one["bom-ref"] for one in (*kept, content["metadata"]["component"])}
-    links = [one for one in content["dependencies"] if one["ref"] in known]
-    for one in links:
-        one["dependsOn"] = [ref for ref in one["dependsOn"] if ref in known]
+    components = [component for component in content["components"] if named(component) in needed]
+    refs = {component["bom-ref"] for component in (*components, content["metadata"]["component"])}
+    links = [link for link in content["dependencies"] if link["ref"] in refs]
+    for link in links:
+        link["dependsOn"] = [ref for ref in link["dependsOn"] if ref in refs]
     bill = PLACE / f"{name}.cdx.json"
-    bill.write_text(json.dumps({**content, "components": kept, "dependencies": links}), "utf-8")
+    bill.write_text(
+        json.dumps({**content, "components": components, "dependencies": links}), "utf-8"
+    )
     return lacks(bill, needed)
 
 
@@ -78,9 +80,13 @@ def run(command: list[str], folder: Path) -> str:
 def lacks(file: Path, packages: list[str] | set[str]) -> list[str]:
     """Print how many packages a bill names; return a line for each that it should and does not."""
     components = json.loads(file.read_text("utf-8")).get("components", [])
-    found = {named(one) for one in components}
+    names = {named(component) for component in components}
     print(f"{file.relative_to(ROOT)}: {len(components)} packages")
-    return [f"{file.name} does not name {one}" for one in sorted(packages) if one not in found]
+    return [
+        f"{file.name} does not name {package}"
+        for package in sorted(packages)
+        if package not in names
+    ]
 
 
 if __name__ == "__main__":

@@ -99,7 +99,9 @@ GROUPS: Sequence[Group] = (
 def main() -> int:
     """Print the block; return 1 if a required group is skipped."""
     parser = argparse.ArgumentParser(description="The groups of tests that this machine skips.")
-    parser.add_argument("--required", nargs="*", default=[], choices=[one.name for one in GROUPS])
+    parser.add_argument(
+        "--required", nargs="*", default=[], choices=[group.name for group in GROUPS]
+    )
     required = parser.parse_args().required
     reasons = [(group, reason) for group in GROUPS if (reason := group.lacking())]
     if not reasons:

@@ -101,11 +101,11 @@ LANGUAGES = (PYTHON, TYPESCRIPT, GO)
 
 def buf_path() -> str:
     """Return the buf that was installed next to this Python, or else the one on PATH."""
-    beside = Path(sys.executable).parent / "buf"
-    found = str(beside) if beside.exists() else shutil.which("buf")
-    if found is None:
+    local = Path(sys.executable).parent / "buf"
+    path = str(local) if local.exists() else shutil.which("buf")
+    if path is None:
         raise ContractError("buf is not installed: run `make setup`")
-    return found
+    return path
 
 
 def run_buf(*arguments: str, path: Path | None = None) -> int:
@@ -130,16 +130,16 @@ def build(language: Language, out: Path) -> dict[str, str]:
     if language.details:
         packages = sysconfig.get_paths()["purelib"]
         inputs = [["proto"], [packages, "--path", str(Path(packages) / ERROR_DETAILS)]]
-    made: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for number, arguments in enumerate(inputs):
         scratch = out / str(number)
         command = ["generate", *arguments, "--template", language.template]
         if run_buf(*command, "--output", str(scratch), path=ROOT / GENERATOR_BIN) != 0:
             raise ContractError("buf generate failed; its message is above")
-        made |= _texts(scratch / language.made, language)
+        texts |= _texts(scratch / language.made, language)
     if language is PYTHON:
-        made["__init__.py"] = PYTHON_INIT
-    return made
+        texts["__init__.py"] = PYTHON_INIT
+    return texts
 
 
 def committed(language: Language, root: Path = ROOT) -> dict[str, str]:
@@ -174,15 +174,17 @@ def differences(language: Language, root: Path = ROOT) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         wanted = build(language, Path(scratch))
     present = committed(language, root)
-    found = []
+    problems = []
     for name in sorted(wanted.keys() | present.keys()):
         if name not in present:
-            found.append(f"{name}: missing")
+            problems.append(f"{name}: missing")
         elif name not in wanted:
-            found.append(f"{name}: no proto generates it")
+            problems.append(f"{name}: no proto generates it")
         elif present[name] != wanted[name]:
-            found.append("\n".join([f"{name}: differs", *diff(name, present[name], wanted[name])]))
-    return found
+            problems.append(
+                "\n".join([f"{name}: differs", *diff(name, present[name], wanted[name])])
+            )
+    return problems
 
 
 def diff(name: str, present: str, wanted: str) -> list[str]:

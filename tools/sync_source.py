@@ -200,9 +200,9 @@ def differences(root: Root, folder: Path) -> list[str]:
     committed = {
         path.relative_to(target): path.read_text(encoding="utf-8") for path in target.rglob("*.py")
     }
-    found: list[str] = []
+    lines: list[str] = []
     for path in sorted({*wanted, *committed}):
-        found += difflib.unified_diff(
+        lines += difflib.unified_diff(
             committed.get(path, "").splitlines(),
             wanted.get(path, "").splitlines(),
             f"committed/{root.target / path}",
@@ -211,8 +211,8 @@ def differences(root: Root, folder: Path) -> list[str]:
             n=1,
         )
         if (path in wanted) != (path in committed):
-            found.append(f"{root.target / path} is {'missing' if path in wanted else 'left over'}")
-    return found
+            lines.append(f"{root.target / path} is {'missing' if path in wanted else 'left over'}")
+    return lines
 
 
 def _blocking(text: str, root: Root, unused: set[str]) -> str:
@@ -247,17 +247,17 @@ def _tokens(text: str) -> list[_Token]:
         starts.append(starts[-1] + len(line))
     tokens: list[_Token] = []
     end = inside = 0
-    for one in tokenize.generate_tokens(io.StringIO(text).readline):
-        name = tokenize.tok_name[one.type]
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name = tokenize.tok_name[token.type]
         inside += (name == "FSTRING_START") - (name == "FSTRING_END")
         if inside:
             continue  # Python 3.12 and newer have tokens in f-strings: they go into a gap
-        if one.type in (tokenize.INDENT, tokenize.DEDENT):
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
             continue  # whitespace before the next token
-        begin = starts[one.start[0] - 1] + one.start[1]
+        begin = starts[token.start[0] - 1] + token.start[1]
         gap = text[end:begin]
-        end = starts[one.end[0] - 1] + one.end[1]
-        tokens.append(_Token(one.type, text[begin:end], gap))
+        end = starts[token.end[0] - 1] + token.end[1]
+        tokens.append(_Token(token.type, text[begin:end], gap))
     return tokens
 
 
@@ -331,10 +331,10 @@ def check(roots: Iterable[Root] = ROOTS, folder: Path = ROOT) -> int:
     """Report what is not current; return the exit status."""
     stale = 0
     for root in roots:
-        found = differences(root, folder)
-        if found:
+        lines = differences(root, folder)
+        if lines:
             stale = 1
-            print(*found, sep="\n", file=sys.stderr)
+            print(*lines, sep="\n", file=sys.stderr)
             print(f"\n{root.target} is not current: run `make sync`", file=sys.stderr)
         else:
             print(f"{root.target} is current")

@@ -37,7 +37,7 @@ OUT = ROOT / "dist"
 
 def main(twine: str) -> int:
     """Do everything; return the exit status."""
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         built, package = make(twine)
         with tempfile.TemporaryDirectory(prefix="tuskpoint-dist-") as scratch:
@@ -45,7 +45,7 @@ def main(twine: str) -> int:
     except DistError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"dist/ is ready, after {time.monotonic() - begun:.0f} s:")
+    print(f"dist/ is ready, after {time.monotonic() - start:.0f} s:")
     for path in sorted(OUT.iterdir()):
         print(f"  {path.name}  {path.stat().st_size / 1024:.0f} KiB")
     return 0
@@ -65,15 +65,17 @@ def make(twine: str) -> tuple[dict[str, Built], Path | None]:
     for distribution in DISTRIBUTIONS:
         if lacking := lacking_pages(distribution):
             raise DistError("\n".join(lacking))
-        made = built[distribution.name] = build(distribution, OUT)
-        if found := problems(made):
-            raise DistError("\n".join(found))
+        build_result = built[distribution.name] = build(distribution, OUT)
+        if defects := problems(build_result):
+            raise DistError("\n".join(defects))
         with tempfile.TemporaryDirectory() as scratch:
             direct = build(distribution, Path(scratch), "--wheel")
-            if direct.wheel.read_bytes() != made.wheel.read_bytes():
+            if direct.wheel.read_bytes() != build_result.wheel.read_bytes():
                 raise DistError(f"{distribution.name}: the source archive builds another wheel")
-        print(f"built {made.wheel.name} and {made.sdist.name}")
-    archives = [path for made in built.values() for path in (made.sdist, made.wheel)]
+        print(f"built {build_result.wheel.name} and {build_result.sdist.name}")
+    archives = [
+        path for build_result in built.values() for path in (build_result.sdist, build_result.wheel)
+    ]
     run(Path(twine).absolute(), "check", "--strict", *archives)
     print(f"twine check: {len(archives)} archives passed")
     if not npm_here():
@@ -91,7 +93,7 @@ def try_out(built: dict[str, Built], package: Path | None, scratch: Path) -> Non
         DistError: Something does not work.
     """
     for kind in ("wheel", "sdist"):
-        archive = {name: getattr(made, kind) for name, made in built.items()}
+        archive = {name: getattr(build_result, kind) for name, build_result in built.items()}
         folder = scratch / kind
         folder.mkdir()
         required = (archive[CLIENT.name], archive[SERVER.name])

@@ -139,12 +139,12 @@ def build(distribution: Distribution, out: Path, *only: str) -> Built:
 def problems(built: Built) -> list[str]:
     """Return how the archives differ from the source tree and from what an index expects."""
     wheel, metadata = _read_wheel(built.wheel)
-    found = [
+    defects = [
         *_in_wheel(built.distribution, wheel),
         *_in_sdist(built.distribution, _read_sdist(built.sdist)),
         *_in_metadata(built.distribution, metadata),
     ]
-    return [f"{built.distribution.name}: {problem}" for problem in found]
+    return [f"{built.distribution.name}: {problem}" for problem in defects]
 
 
 def lacking_pages(distribution: Distribution) -> list[str]:
@@ -161,18 +161,20 @@ def lacking_pages(distribution: Distribution) -> list[str]:
 
 def versions() -> dict[str, str]:
     """Return each place that names the version of a release, with what it says."""
-    found = {each.name: str(each.project["version"]) for each in DISTRIBUTIONS}
+    by_place = {
+        distribution.name: str(distribution.project["version"]) for distribution in DISTRIBUTIONS
+    }
     for requirement in SERVER.project["dependencies"]:
         if requirement.startswith("tuskpoint=="):
-            found["tuskpoint, required by tuskpoint-server"] = requirement.partition("==")[2]
+            by_place["tuskpoint, required by tuskpoint-server"] = requirement.partition("==")[2]
     package = json.loads((NPM_PACKAGE / "package.json").read_text("utf-8"))
     lock = json.loads((NPM_PACKAGE / "package-lock.json").read_text("utf-8"))
-    found["the npm package"] = package["version"]
-    found["package-lock.json"] = lock["packages"][""]["version"]
+    by_place["the npm package"] = package["version"]
+    by_place["package-lock.json"] = lock["packages"][""]["version"]
     chart = (ROOT / "deploy/helm/tuskpoint/Chart.yaml").read_text("utf-8")
     for key, version in re.findall(r"^(version|appVersion): (.+)$", chart, re.MULTILINE):
-        found[f"{key} of the Helm chart"] = version
-    return found
+        by_place[f"{key} of the Helm chart"] = version
+    return by_place
 
 
 def pack(out: Path) -> Path:
@@ -190,8 +192,8 @@ def pack(out: Path) -> Path:
     }
     expected = {f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts")}
     expected |= {"package.json", "README.md", "LICENSE"}
-    if found := _differences({file["path"] for file in packed["files"]}, expected):
-        raise DistError("the npm package: " + "; ".join(found))
+    if differences := _differences({file["path"] for file in packed["files"]}, expected):
+        raise DistError("the npm package: " + "; ".join(differences))
     return out / str(packed["filename"])
 
 
@@ -215,39 +217,39 @@ def _in_wheel(distribution: Distribution, wheel: Mapping[str, bytes]) -> list[st
     sources = distribution.sources()
     information = f"{distribution.package}-{distribution.project['version']}.dist-info/"
     told = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
-    found = _differences(wheel.keys(), {*sources, *(information + name for name in told)})
-    found += _changed(wheel, sources)
+    defects = _differences(wheel.keys(), {*sources, *(information + name for name in told)})
+    defects += _changed(wheel, sources)
     names = sources.keys()
     if f"{distribution.package}/py.typed" not in names:
-        found.append("py.typed is missing, so type checkers ignore its types")
+        defects.append("py.typed is missing, so type checkers ignore its types")
     for name in names:
         if name.endswith(GENERATED) and f"{name}i" not in names:
-            found.append(f"{name} has no .pyi")
+            defects.append(f"{name} has no .pyi")
         if distribution.pages and name.startswith(distribution.pages):
             continue
         if not name.endswith((*CODE, "/py.typed")) or "tests" in Path(name).parts:
-            found.append(f"{name} does not belong in a wheel")
-    return found
+            defects.append(f"{name} does not belong in a wheel")
+    return defects
 
 
 def _in_sdist(distribution: Distribution, sdist: Mapping[str, bytes]) -> list[str]:
     sources = {f"src/{name}": content for name, content in distribution.sources().items()}
-    found = _differences(sdist.keys(), {*sources, *SDIST_EXTRA})
-    return [f"source archive: {problem}" for problem in found + _changed(sdist, sources)]
+    differences = _differences(sdist.keys(), {*sources, *SDIST_EXTRA})
+    return [f"source archive: {problem}" for problem in differences + _changed(sdist, sources)]
 
 
 def _in_metadata(distribution: Distribution, metadata: Message) -> list[str]:
-    found = []
+    defects = []
     if metadata["License-Expression"] != "Apache-2.0" or not metadata.get_all("License-File"):
-        found.append("the license is missing")
+        defects.append("the license is missing")
     if metadata["Description-Content-Type"] != "text/markdown":
-        found.append("the README is missing or is not Markdown")
+        defects.append("the README is missing or is not Markdown")
     if "Typing :: Typed" not in metadata.get_all("Classifier", []):
-        found.append("the classifier Typing :: Typed is missing")
+        defects.append("the classifier Typing :: Typed is missing")
     scripts = distribution.project["scripts"]
     if set(scripts) != set(distribution.programs):
-        found.append(f"its programs are {sorted(scripts)}, not {sorted(distribution.programs)}")
-    return found
+        defects.append(f"its programs are {sorted(scripts)}, not {sorted(distribution.programs)}")
+    return defects
 
 
 def _differences(there: Iterable[str], expected: Iterable[str]) -> list[str]:

@@ -47,8 +47,8 @@ def pages(package: Path) -> dict[str, str]:
     """Return the pages for the package in a folder: a name such as `client.rst`, and its text."""
     topics = _topics(package)
     order = sorted(topics, key=lambda key: (key not in TITLES, [*TITLES, key].index(key), key))
-    made = {f"{key}.rst": _page(TITLES.get(key, key), topics[key]) for key in order}
-    made["index.rst"] = "\n".join(
+    texts = {f"{key}.rst": _page(TITLES.get(key, key), topics[key]) for key in order}
+    texts["index.rst"] = "\n".join(
         [
             *_heading("The Python client"),
             f".. automodule:: {PACKAGE}",
@@ -60,7 +60,7 @@ def pages(package: Path) -> dict[str, str]:
             "",
         ]
     )
-    return made
+    return texts
 
 
 def _topics(package: Path) -> dict[str, Topic]:

@@ -39,9 +39,9 @@ def pages(descriptors: FileDescriptorSet) -> dict[str, str]:
     """
     described = sorted(descriptors.file, key=lambda file: file.name)
     files = [_File(file) for file in described if file.package == PACKAGE]
-    made = {f"{file.stem}.md": file.page() for file in files}
-    made["index.md"] = _index(files)
-    return made
+    texts = {f"{file.stem}.md": file.page() for file in files}
+    texts["index.md"] = _index(files)
+    return texts
 
 
 def label(name: str) -> str:

@@ -46,16 +46,16 @@ def read(text: str) -> Page:
 
 def broken(root: Path, pages: list[Path]) -> list[str]:
     """Return the links of pages that lead nowhere: a missing file, or a missing heading."""
-    found = []
+    problems = []
     for path in pages:
         for link in read(path.read_text("utf-8")).links:
             name, _, anchor = link.partition("#")
             target = (path.parent / name).resolve() if name else path
             if not target.is_relative_to(root) or not target.exists():
-                found.append(f"{path.relative_to(root)}: {link} does not exist")
+                problems.append(f"{path.relative_to(root)}: {link} does not exist")
             elif anchor and anchor not in _headings(target):
-                found.append(f"{path.relative_to(root)}: {link} is not a heading there")
-    return found
+                problems.append(f"{path.relative_to(root)}: {link} is not a heading there")
+    return problems
 
 
 def _headings(path: Path) -> frozenset[str]:

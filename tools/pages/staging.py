@@ -156,8 +156,8 @@ def _readme(root: Path, path: Path) -> str:
 def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[str]]:
     """Return a page with links for the site, and the files that it links to."""
     path = root / name
-    if found := markdown.broken(root, [path]):
-        raise PageError(found[0])
+    if problems := markdown.broken(root, [path]):
+        raise PageError(problems[0])
     text, targets = path.read_text("utf-8"), []
     for link in markdown.read(text).links:
         relative, _, anchor = link.partition("#")
