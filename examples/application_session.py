@@ -33,10 +33,10 @@ def handle(message: str, thread_id: str, client: Client, saver: BackgroundSaver)
 
 def launch_from(message: str, client: Client) -> str:
     """Make a thread that begins where an input had led to; return its ID."""
-    found = next(client.list(THREAD, label=input_label(message), limit=1), None)
-    if found is None:
+    record = next(client.list(THREAD, label=input_label(message), limit=1), None)
+    if record is None:
         sys.exit(f"no checkpoint is labelled '{message}'")
-    return client.fork(THREAD, found.checkpoint_id).new_thread_id
+    return client.fork(THREAD, record.checkpoint_id).new_thread_id
 
 
 def main() -> None:
@@ -44,19 +44,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--from", dest="origin", help="continue after this earlier input")
     parser.add_argument("inputs", nargs="+")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with (
         Client() as client,
         BackgroundSaver() as saver,
         ApplicationSession(client, session_id=THREAD, threads=[THREAD], background=saver) as app,
     ):
         app.restore_latest()
-        thread_id = launch_from(given.origin, client) if given.origin else THREAD
-        for message in given.inputs:
+        thread_id = launch_from(arguments.origin, client) if arguments.origin else THREAD
+        for message in arguments.inputs:
             handle(message, thread_id, client, saver)
             app.input_handled(thread_id, message)
-        for one in client.history(thread_id):
-            print(one.checkpoint_id, one.label)
+        for checkpoint in client.history(thread_id):
+            print(checkpoint.checkpoint_id, checkpoint.label)
         print("notes:")
         print("\n".join(client.load(thread_id).state["notes"]))
 

@@ -130,7 +130,12 @@ def count(state: Reading, runtime: Runtime[Settings]) -> Reading:
     """Count the meaningful words."""
     with logged(runtime, "reader/count", state["batch"]):
         sentences = state["sentences"].items()
-        return {"counts": {name: analysis.term_counts(found) for name, found in sentences}}
+        return {
+            "counts": {
+                name: analysis.term_counts(document_sentences)
+                for name, document_sentences in sentences
+            }
+        }
 
 
 def note(state: Reading, runtime: Runtime[Settings]) -> Reading:
@@ -141,11 +146,13 @@ def note(state: Reading, runtime: Runtime[Settings]) -> Reading:
                 "title": analysis.title_of(state["texts"][name], name),
                 "sentences": state["sentences"][name],
                 "counts": state["counts"][name],
-                "words": sum(len(analysis.words_of(one)) for one in state["sentences"][name]),
+                "words": sum(
+                    len(analysis.words_of(sentence)) for sentence in state["sentences"][name]
+                ),
             }
             for name in state["batch"]
         }
-        total = sum(each["words"] for each in notes.values())
+        total = sum(note["words"] for note in notes.values())
         return {"notes": notes, "trail": [f"read {len(notes)} documents, {total} words"]}
 
 
@@ -173,8 +180,8 @@ def keywords(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
     """Find the words that set each document apart (TF-IDF over the whole corpus)."""
     with logged(runtime, "keywords", list(state["notes"]), weight=2):
         weighted = analysis.weights(state["notes"])
-        found = {name: analysis.top_keywords(terms, 12) for name, terms in weighted.items()}
-        return {"keywords": found, "trail": ["weighed the keywords"]}
+        keywords = {name: analysis.top_keywords(terms, 12) for name, terms in weighted.items()}
+        return {"keywords": keywords, "trail": ["weighed the keywords"]}
 
 
 def statistics(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
@@ -200,17 +207,17 @@ def key_sentences(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
     notes = state["notes"]
     with logged(runtime, "key_sentences", list(notes), weight=6):
         weighted = analysis.weights(notes)
-        chosen = {
+        highlights = {
             name: analysis.key_sentences(note, weighted[name], 2) for name, note in notes.items()
         }
-        return {"highlights": chosen, "trail": ["chose the key sentences"]}
+        return {"highlights": highlights, "trail": ["chose the key sentences"]}
 
 
 def link(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
     """Find pairs of documents that speak of the same things."""
     with logged(runtime, "link", list(state["notes"])):
-        found = analysis.links_between(state["notes"], 40)
-        return {"links": found, "trail": [f"linked {len(found)} pairs of documents"]}
+        links = analysis.links_between(state["notes"], 40)
+        return {"links": links, "trail": [f"linked {len(links)} pairs of documents"]}
 
 
 def group(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
@@ -232,18 +239,22 @@ def write_section(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
     with logged(runtime, "write_section", theme["documents"], weight=2):
         notes = state["notes"]
         related = [
-            " and ".join(notes[name]["title"] for name in found["between"])
-            + f" ({', '.join(found['shared'][:3])})"
-            for found in state["links"]
-            if set(found["between"]) <= set(theme["documents"])
+            " and ".join(notes[name]["title"] for name in link["between"])
+            + f" ({', '.join(link['shared'][:3])})"
+            for link in state["links"]
+            if set(link["between"]) <= set(theme["documents"])
         ]
         section: Section = {
             "title": theme["title"],
             "entries": [{name: state["highlights"][name]} for name in theme["documents"]],
             "related": related[:2],
         }
-        left = themes[written + 1 :]
-        plan = f"Write {len(left)} more, next {left[0]['title']}." if left else "Ask for approval."
+        themes_left = themes[written + 1 :]
+        plan = (
+            f"Write {len(themes_left)} more, next {themes_left[0]['title']}."
+            if themes_left
+            else "Ask for approval."
+        )
         return {
             "sections": [section],
             "current_plan": plan,
@@ -297,7 +308,11 @@ def arrange(state: Editing, runtime: Runtime[Settings]) -> Editing:
     """Put the largest sections first."""
     with logged(runtime, "editor/arrange", list(state["notes"])):
         sections = state["sections"]
-        return {"ordered": sorted(sections, key=lambda one: (-len(one["entries"]), one["title"]))}
+        return {
+            "ordered": sorted(
+                sections, key=lambda section: (-len(section["entries"]), section["title"])
+            )
+        }
 
 
 def shorten(state: Editing, runtime: Runtime[Settings]) -> Editing:
@@ -310,7 +325,7 @@ def shorten(state: Editing, runtime: Runtime[Settings]) -> Editing:
                 {
                     "title": section["title"],
                     "entries": [
-                        {name: chosen[:1] for name, chosen in entry.items()}
+                        {name: sentences[:1] for name, sentences in entry.items()}
                         for entry in section["entries"]
                     ],
                     "related": section["related"][:1],
@@ -324,8 +339,8 @@ def index(state: Editing, runtime: Runtime[Settings]) -> Editing:
     """List the keywords that appear in more than one document."""
     with logged(runtime, "editor/index", list(state["notes"])):
         places: dict[str, list[str]] = {}
-        for name, found in sorted(state["keywords"].items()):
-            for keyword in found:
+        for name, keywords in sorted(state["keywords"].items()):
+            for keyword in keywords:
                 places.setdefault(keyword["word"], []).append(state["notes"][name]["title"])
         shared = {word: titles for word, titles in sorted(places.items()) if len(titles) > 1}
         return {"index": [f"{word}: {'; '.join(titles)}" for word, titles in shared.items()]}
@@ -344,9 +359,9 @@ def compose(state: Editing, runtime: Runtime[Settings]) -> Editing:
         for section in state["ordered"]:
             lines += ["", f"## {section['title']}", ""]
             for entry in section["entries"]:
-                for name, chosen in entry.items():
+                for name, sentences in entry.items():
                     title = state["notes"][name]["title"]
-                    lines.append(f"- **{title}.** {' '.join(chosen)}")
+                    lines.append(f"- **{title}.** {' '.join(sentences)}")
             lines += [f"- See together: {pair}" for pair in section["related"]]
         lines += ["", "## Words in common", "", *(f"- {line}" for line in state["index"])]
         return {"briefing": "\n".join(lines) + "\n", "trail": ["edited the briefing"]}

@@ -60,7 +60,7 @@ def title_of(text: str, fallback: str) -> str:
 
 def sentences_of(text: str) -> list[str]:
     """Split prose into sentences; headings are left out, wrapped lines are joined."""
-    found: list[str] = []
+    sentences: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         prose = " ".join(
             line.strip() for line in paragraph.splitlines() if not line.startswith("#")
@@ -69,11 +69,11 @@ def sentences_of(text: str) -> list[str]:
         for piece in _SENTENCE_END.split(prose):
             pending = f"{pending} {piece}".strip()
             if pending and not _NO_SENTENCE_END.search(pending):
-                found.append(pending)
+                sentences.append(pending)
                 pending = ""
         if pending:
-            found.append(pending)
-    return found
+            sentences.append(pending)
+    return sentences
 
 
 def words_of(text: str) -> list[str]:
@@ -100,9 +100,9 @@ def fold_plurals(notes: Mapping[str, Note]) -> dict[str, str]:
         if not word.endswith("s") or word.endswith("ss"):
             continue
         singulars = [word[:-3] + "y"] if word.endswith("ies") else [word[:-1], word[:-2]]
-        known = [singular for singular in singulars if singular in vocabulary]
-        if known:
-            folds[word] = known[0]
+        matches = [singular for singular in singulars if singular in vocabulary]
+        if matches:
+            folds[word] = matches[0]
     return folds
 
 
@@ -140,9 +140,11 @@ def key_sentences(note: Note, weighted: Mapping[str, float], limit: int) -> list
         words = words_of(sentence)
         if not 6 <= len(words) <= 45:
             continue
-        known = (weighted.get(word, weighted.get(word[:-1], 0.0)) for word in dict.fromkeys(words))
+        word_weights = (
+            weighted.get(word, weighted.get(word[:-1], 0.0)) for word in dict.fromkeys(words)
+        )
         opening = 1.2 if position == 0 else 1.0
-        scored.append((opening * math.fsum(known) / math.sqrt(len(words)), position))
+        scored.append((opening * math.fsum(word_weights) / math.sqrt(len(words)), position))
     best = sorted(scored, key=lambda item: (-item[0], item[1]))[:limit]
     return [note["sentences"][position] for _, position in sorted(best, key=lambda item: item[1])]
 
@@ -155,7 +157,7 @@ def similarity(left: Mapping[str, float], right: Mapping[str, float]) -> float:
 def links_between(notes: Mapping[str, Note], limit: int) -> list[Link]:
     """The strongest pairs of documents, with the words that join them."""
     weighted = weights(notes)
-    found: list[Link] = []
+    links: list[Link] = []
     for left, right in combinations(sorted(weighted), 2):
         products = {
             word: weight * weighted[right][word]
@@ -165,9 +167,9 @@ def links_between(notes: Mapping[str, Note], limit: int) -> list[Link]:
         shared = [keyword["word"] for keyword in top_keywords(products, 4)]
         strength = round(math.fsum(products.values()), 4)
         if shared and strength > 0:
-            found.append({"between": [left, right], "shared": shared, "strength": strength})
-    found.sort(key=lambda link: (-link["strength"], link["between"]))
-    return found[:limit]
+            links.append({"between": [left, right], "shared": shared, "strength": strength})
+    links.sort(key=lambda link: (-link["strength"], link["between"]))
+    return links[:limit]
 
 
 def themes_of(notes: Mapping[str, Note], wanted: int) -> list[Theme]:

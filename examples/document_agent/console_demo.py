@@ -46,9 +46,9 @@ def fill(target: str, folder: Path, documents: Path = HERE / "documents") -> Non
 
     with Client(target) as client:
         approved = next(
-            one.checkpoint_id
-            for one in client.list(FINISHED, checkpoint_ns="", view="entry")
-            if "approve ran" in one.summary
+            record.checkpoint_id
+            for record in client.list(FINISHED, checkpoint_ns="", view="entry")
+            if "approve ran" in record.summary
         )
         client.label(FINISHED, "approved", checkpoint_id=approved)
         client.fork(FINISHED, approved, FORKED)

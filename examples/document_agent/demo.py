@@ -78,8 +78,8 @@ class Demo:
 
         handed = self.hand_over()
         self.answer()
-        found = self.search()
-        return self.prove() & all_held([*handed.checks(REFERENCE, self.log.read()), found])
+        search_check = self.search()
+        return self.prove() & all_held([*handed.checks(REFERENCE, self.log.read()), search_check])
 
     def start_server(self, port: int = 0, data: str = "data") -> None:
         """Start a server on one of the demo's data directories."""
@@ -135,8 +135,8 @@ class Demo:
         self.hold.unlink()
         with TuskPointSaver(self.server.target) as saver:
             for checkpoint, task in held_results(saver, THREAD):
-                held = Record(event="held", thread=THREAD, checkpoint=checkpoint, task=task)
-                self.log.append(held)
+                record = Record(event="held", thread=THREAD, checkpoint=checkpoint, task=task)
+                self.log.append(record)
         self._mark("agent")
         self._tell_kill("agent", "SIGKILL")
 
@@ -207,12 +207,12 @@ class Demo:
         heading("A question in plain words")
         say("person", f"asks: {QUESTION}")
         with TuskPointSaver(self.server.target) as saver:
-            found = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
-            while found.unindexed and self.deadline.left:  # the search itself waits
-                found = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
-            loaded = saver.get_tuple(found[0].config) if found else None
-        for one in found:
-            say("server", f"points to {short(one.checkpoint_id)}: {one.content}")
+            results = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
+            while results.unindexed and self.deadline.left:  # the search itself waits
+                results = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
+            loaded = saver.get_tuple(results[0].config) if results else None
+        for result in results:
+            say("server", f"points to {short(result.checkpoint_id)}: {result.content}")
         plan = loaded.checkpoint["channel_values"].get("current_plan") if loaded else None
         name = "a search finds the moment, and what it finds loads"
         return Check(name, plan == PLAN, str(plan or "nothing was found"))
@@ -268,10 +268,10 @@ def _facts(name: str, text: str) -> None:
     show("\n".join(lines))
 
 
-def all_held(found: Iterable[Check]) -> bool:
+def all_held(checks: Iterable[Check]) -> bool:
     """Show checks one after the other; true if every one held."""
     held = True
-    for check in found:
+    for check in checks:
         verdict(check.held, check.name, check.detail)
         held = held and check.held
     return held

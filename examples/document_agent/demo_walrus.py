@@ -135,10 +135,10 @@ class WalrusDemo(Demo):
         say("walrus", "takes PUTs again")
         with Client(self.server.target) as client:
             client.flush()
-            left = client.status().backlog_checkpoints
+            backlog = client.status().backlog_checkpoints
         say("server", "has certified everything")
-        detail = f"{plural(left, 'checkpoint')} left to certify"
-        self.found.append(Check("then everything was certified", left == 0, detail))
+        detail = f"{plural(backlog, 'checkpoint')} left to certify"
+        self.found.append(Check("then everything was certified", backlog == 0, detail))
 
     # --- the bill ------------------------------------------------------------------------------
 
@@ -172,17 +172,21 @@ class WalrusDemo(Demo):
         texts = [THREAD, *(path.read_text("utf-8") for path in self.documents.iterdir())]
         words = {word.encode() for text in texts for word in _WORD.findall(text)}
         files = list(self.walrus.storage())
-        found = sorted({word.decode() for word in words for data in files if word in data})
+        leaks = sorted({word.decode() for word in words for data in files if word in data})
         size = sum(map(len, files))
         say("person", f"grep for {plural(len(words), 'word')} in {size} bytes")
         yield Check(
             "no word of the documents is there",
-            len(words) > 100 and size > 10_000 and not found,
-            f"found: {', '.join(found[:5])}" if found else "nothing found",
+            len(words) > 100 and size > 10_000 and not leaks,
+            f"found: {', '.join(leaks[:5])}" if leaks else "nothing found",
         )
         with Client(self.server.target) as client:
-            places = {one.location.sha256: one.location for one in client.list() if one.location}
-        opened = [one for one in places.values() if not self._is_sealed(one)]
+            places = {
+                record.location.sha256: record.location
+                for record in client.list()
+                if record.location
+            }
+        opened = [place for place in places.values() if not self._is_sealed(place)]
         yield Check(
             "every segment is sealed",
             bool(places) and not opened,
@@ -229,7 +233,7 @@ class WalrusDemo(Demo):
         self.start_server(data=RECOVERED)
         after = self._records()
         with Client(self.server.target) as client:
-            problems = [error for one in before.values() if (error := _refusal(client, one))]
+            problems = [error for record in before.values() if (error := _refusal(client, record))]
         count = len(before)
         yield Check("the server had ended in order", status == 0, f"exit code {status}")
         yield Check(
@@ -311,10 +315,10 @@ def _refusal(client: Client, record: CheckpointRecord) -> TuskPointError | None:
     """Load a checkpoint from its blob; return what was raised, or nothing if it is the same."""
     thread, namespace, checkpoint = _key(record)
     try:
-        found = client.load(thread, checkpoint, checkpoint_ns=namespace, source="blob")
+        loaded = client.load(thread, checkpoint, checkpoint_ns=namespace, source="blob")
     except TuskPointError as error:
         return error
-    return None if _content(found) == _content(record) else DataLoss("it loads, but is another")
+    return None if _content(loaded) == _content(record) else DataLoss("it loads, but is another")
 
 
 if __name__ == "__main__":

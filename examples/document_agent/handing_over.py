@@ -94,10 +94,10 @@ class HandOver:
         if self.server is None:
             raise DemoError("nothing was adopted yet")
         refusal = self.refusal
-        known = refusal is not None and self.descriptor["blob_sha256"] == refusal.expected
+        matches = refusal is not None and self.descriptor["blob_sha256"] == refusal.expected
         yield Check(
             "a tampered copy is refused with both hashes",
-            known and refusal is not None and refusal.actual not in ("", refusal.expected),
+            matches and refusal is not None and refusal.actual not in ("", refusal.expected),
             f"{refusal.actual[:12]} is not {refusal.expected[:12]}"
             if refusal
             else "it was adopted",

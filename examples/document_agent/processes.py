@@ -60,9 +60,9 @@ class Process:
         """Look again and again until something is there; fail if the process ends before."""
         while True:
             ended = self.child.poll() is not None
-            found = look()
-            if found is not None:
-                return found
+            result = look()
+            if result is not None:
+                return result
             if ended:
                 raise DemoError(f"{self.name} ended before {what}{self.last_words()}")
             if not self.deadline.left:
@@ -155,5 +155,5 @@ class Agent(Process):
 
 def _environment() -> dict[str, str]:
     """The shell's environment without anything that would make the demo a different one."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-    return {**kept, "PYTHONUNBUFFERED": "1", "LANGSMITH_TRACING": "false"}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return {**variables, "PYTHONUNBUFFERED": "1", "LANGSMITH_TRACING": "false"}

@@ -147,7 +147,7 @@ def checks(
     history, expected = read_history(log, thread), read_history(log, reference)
     with TuskPointSaver(target) as saver:
         ours, theirs = final_values(saver, thread), final_values(saver, reference)
-        held = set(held_results(saver, thread))
+        results = set(held_results(saver, thread))
     differing = sorted(
         name for name in {*ours, *theirs} if name not in ours or ours.get(name) != theirs.get(name)
     )
@@ -173,7 +173,7 @@ def checks(
         records = list(client.list(thread))
         stored = {record.checkpoint_id for record in records}
         lost = len(history.checkpoints - stored)
-        lost += len(history.results - held)
+        lost += len(history.results - results)
         yield Check(
             "everything acknowledged is still there",
             bool(history.checkpoints) and not lost,
@@ -251,7 +251,7 @@ def _has_hash(blobs: StoredBlobs, location: Location) -> bool:
 def _namespaces(records: Iterable[Any]) -> list[list[Any]]:
     """The checkpoints of each namespace, oldest first; the root comes first."""
     grouped: dict[str, list[Any]] = {}
-    for record in sorted(records, key=lambda one: (one.checkpoint_ns, one.checkpoint_id)):
+    for record in sorted(records, key=lambda record: (record.checkpoint_ns, record.checkpoint_id)):
         grouped.setdefault(record.checkpoint_ns, []).append(record)
     return list(grouped.values())
 

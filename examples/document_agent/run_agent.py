@@ -45,13 +45,13 @@ class WitnessedSaver(TuskPointSaver):
     ) -> RunnableConfig:
         """Save a checkpoint and note that it was acknowledged."""
         saved = super().put(config, checkpoint, metadata, new_versions)
-        asked = config["configurable"]
+        configurable = config["configurable"]
         self.witness.append(
             Record(
                 event="checkpoint",
-                thread=asked["thread_id"],
+                thread=configurable["thread_id"],
                 checkpoint=checkpoint["id"],
-                parent=asked.get("checkpoint_id") or "",
+                parent=configurable.get("checkpoint_id") or "",
             )
         )
         return saved
@@ -65,13 +65,13 @@ class WitnessedSaver(TuskPointSaver):
     ) -> None:
         """Save the result of a task and note that it was acknowledged."""
         super().put_writes(config, writes, task_id, task_path)
-        asked = config["configurable"]
+        configurable = config["configurable"]
         if not {channel for channel, _ in writes} <= BOOKKEEPING:
             self.witness.append(
                 Record(
                     event="writes",
-                    thread=asked["thread_id"],
-                    checkpoint=asked["checkpoint_id"],
+                    thread=configurable["thread_id"],
+                    checkpoint=configurable["checkpoint_id"],
                     task=task_id,
                 )
             )

@@ -99,5 +99,5 @@ class Walrus(Process):
         url = f"{self.url}/emulator/{what}"
         request = urllib.request.Request(url, data, method=method)  # noqa: S310 - made here
         with _OPENER.open(request, timeout=_SECONDS) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            content: dict[str, Any] = json.load(answer)
+            return content

@@ -66,8 +66,8 @@ async def say(text: str, *answers: Part) -> None:
 async def show() -> None:
     """Print the checkpoints of the thread, as `tuskpoint history` does."""
     async with AsyncClient() as client:
-        async for one in client.history(thread_of(APP, USER, SESSION)):
-            print(one.checkpoint_id, one.summary)
+        async for checkpoint in client.history(thread_of(APP, USER, SESSION)):
+            print(checkpoint.checkpoint_id, checkpoint.summary)
 
 
 def main() -> None:

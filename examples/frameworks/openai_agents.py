@@ -36,7 +36,7 @@ async def ask() -> None:
     async with TuskPointSession(SESSION, agent_id="clerk") as session:
         result = await Runner.run(agent, "The kettle leaks, I want a refund.", session=session)
         await session.save_run_state(result.to_state())
-        waits_for = ", ".join(str(one.name) for one in result.interruptions)
+        waits_for = ", ".join(str(interruption.name) for interruption in result.interruptions)
         print("first process: the agent waits for", waits_for, flush=True)
 
 
@@ -45,9 +45,9 @@ async def approve() -> None:
     model = ScriptedModel([[assistant_message("Done.")], [assistant_message("You are welcome.")]])
     agent = clerk(model)
     async with TuskPointSession(SESSION, agent_id="clerk") as session:
-        kept = await session.load_run_state()
-        assert kept is not None
-        state = await RunState.from_json(agent, kept)
+        run_state = await session.load_run_state()
+        assert run_state is not None
+        state = await RunState.from_json(agent, run_state)
         for question in state.get_interruptions():
             state.approve(question)
         result = await Runner.run(agent, state, session=session)
@@ -61,8 +61,8 @@ async def approve() -> None:
 async def show() -> None:
     """Print the checkpoints of the thread, as `tuskpoint history` does."""
     async with AsyncClient() as client:
-        async for one in client.history(SESSION):
-            print(one.checkpoint_id, one.summary)
+        async for checkpoint in client.history(SESSION):
+            print(checkpoint.checkpoint_id, checkpoint.summary)
 
 
 def main() -> None:

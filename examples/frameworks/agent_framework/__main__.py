@@ -94,8 +94,8 @@ async def approve() -> None:
 async def show() -> None:
     """Print the checkpoints of the thread, as `tuskpoint history` does."""
     async with AsyncClient() as client:
-        async for one in client.history(THREAD):
-            print(one.checkpoint_id, one.summary)
+        async for checkpoint in client.history(THREAD):
+            print(checkpoint.checkpoint_id, checkpoint.summary)
 
 
 def main() -> None:

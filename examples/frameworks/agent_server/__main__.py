@@ -84,8 +84,8 @@ def main() -> None:
         print("second Agent Server:", *state["said"], sep="\n    ")
     with Client() as client:
         print("the thread in TuskPoint:")
-        for one in client.history(thread_id):
-            print("   ", one.checkpoint_id, one.summary)
+        for checkpoint in client.history(thread_id):
+            print("   ", checkpoint.checkpoint_id, checkpoint.summary)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ async def ask(prompt: str, resume: str | None) -> None:
             )
             async for message in query(prompt=prompt, options=options):
                 if isinstance(message, AssistantMessage):
-                    said = [one.text for one in message.content if isinstance(one, TextBlock)]
+                    said = [block.text for block in message.content if isinstance(block, TextBlock)]
                     print("the agent says:", *said, flush=True)
                 elif isinstance(message, ResultMessage):
                     print("the turn is saved", flush=True)
@@ -53,8 +53,8 @@ async def show() -> None:
     async with AsyncClient() as client:
         for session in await list_sessions_from_store(TuskPointSessionStore(client)):
             print("session", session.session_id, "-", session.summary)
-        async for one in client.history(thread_of(project_key_for_directory(), SESSION)):
-            print(one.checkpoint_id, one.summary)
+        async for checkpoint in client.history(thread_of(project_key_for_directory(), SESSION)):
+            print(checkpoint.checkpoint_id, checkpoint.summary)
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 def option(name: str) -> str:
     """Return the value of an option of the command line; empty if it is absent."""
-    given = [part for argument in sys.argv for part in argument.split("=", 1)]
-    return given[given.index(f"--{name}") + 1] if f"--{name}" in given else ""
+    words = [part for argument in sys.argv for part in argument.split("=", 1)]
+    return words[words.index(f"--{name}") + 1] if f"--{name}" in words else ""
 
 
 def say(message: dict[str, Any]) -> None:

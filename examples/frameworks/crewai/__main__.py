@@ -93,8 +93,8 @@ def main() -> None:
     flow = RefundFlow.from_pending(FLOW, persistence, suppress_flow_events=True)
     print("the flow ends:", flow.resume("yes, pay"))
     with Client() as client:
-        for one in client.history(FLOW):
-            print(one.checkpoint_id, one.summary)
+        for checkpoint in client.history(FLOW):
+            print(checkpoint.checkpoint_id, checkpoint.summary)
 
 
 if __name__ == "__main__":
