@@ -63,7 +63,7 @@ def make_plan(rng: random.Random) -> Plan:
 
     severity = rng.choice((0.0, 0.5, 1.0))
 
-    def some(most: float) -> float:
+    def fault_rate(most: float) -> float:
         return severity * rng.choice((0.0, 0.0, most / 4, most))
 
     weights = {name: usual * rng.choice((0.2, 1.0, 1.0, 3.0)) for name, usual in _WEIGHTS.items()}
@@ -75,21 +75,21 @@ def make_plan(rng: random.Random) -> Plan:
         weights=weights,
         servers=2 if rng.random() < 0.2 else 1,
         crashes=rng.choice((0.0, 0.5, 0.9)),
-        disk_fails=some(0.1),
+        disk_fails=fault_rate(0.1),
         limits=QUILTS if quilts else DIRECTORY,
         epoch_s=EPOCH_S if quilts else None,
         store=StoreFaults(
-            refuses=some(0.4),
-            rejects=some(0.1),
-            lies=some(0.4),
-            loses=some(0.2),
-            dawdles=some(0.2),
-            corrupts=some(0.1),
-            unreadable=some(0.1),
+            refuses=fault_rate(0.4),
+            rejects=fault_rate(0.1),
+            lies=fault_rate(0.4),
+            loses=fault_rate(0.2),
+            dawdles=fault_rate(0.2),
+            corrupts=fault_rate(0.1),
+            unreadable=fault_rate(0.1),
         ),
         journal=JournalFaults(
-            refuses=some(0.03),
-            forgets_to_answer=some(0.05),
+            refuses=fault_rate(0.03),
+            forgets_to_answer=fault_rate(0.05),
             takes_time=rng.choice((0.0, 0.3, 0.8)),
         ),
         settings={

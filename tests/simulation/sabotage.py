@@ -96,11 +96,11 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
 def _records_only(patch: Patch, *, threads: bool) -> None:
     record = deletion.record
 
-    def some(batch: UnitOfWork, log: Any, seq: int, places: Any) -> None:
+    def record_matching(batch: UnitOfWork, log: Any, seq: int, places: Any) -> None:
         if (list(places) == [("", "")]) is threads:
             record(batch, log, seq, places)
 
-    patch.setattr(deletion, "record", some)
+    patch.setattr(deletion, "record", record_matching)
 
 
 def removal_is_not_recorded(patch: Patch) -> None:

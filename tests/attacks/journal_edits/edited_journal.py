@@ -17,7 +17,7 @@ from tuskpoint import Client, DataLoss
 STEPS = 6
 
 
-def of(thread_id: str) -> str:
+def of_thread(thread_id: str) -> str:
     """Return the condition of rows that are of a thread."""
     return f"thread = (SELECT number FROM threads WHERE thread_id = '{thread_id}')"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of_thread
 from tuskpoint import Client, NotFound
 
 VICTIMS = ("shorter", "emptied", "gap", "middle", "last")
@@ -20,11 +20,11 @@ def home(
     home = Home(tmp_path_factory.mktemp("home"), certified=request.param, victims=VICTIMS)
     tail = "', '".join(home.ids["shorter"][-2:])
     home.edit(
-        f"DELETE FROM checkpoints WHERE {of('shorter')} AND checkpoint_id IN ('{tail}')",
-        f"DELETE FROM checkpoints WHERE {of('emptied')}",
-        f"DELETE FROM changes WHERE {of('gap')} AND seq = 3",
-        f"DELETE FROM changes WHERE {of('middle')} AND seq > 2",
-        f"DELETE FROM changes WHERE {of('last')} AND seq > {STEPS - 1}",
+        f"DELETE FROM checkpoints WHERE {of_thread('shorter')} AND checkpoint_id IN ('{tail}')",
+        f"DELETE FROM checkpoints WHERE {of_thread('emptied')}",
+        f"DELETE FROM changes WHERE {of_thread('gap')} AND seq = 3",
+        f"DELETE FROM changes WHERE {of_thread('middle')} AND seq > 2",
+        f"DELETE FROM changes WHERE {of_thread('last')} AND seq > {STEPS - 1}",
     )
     with home.server:
         home.settings["TUSKPOINT_ACCEPT_ROWS"] = "true"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of_thread
 from tests.kit.servers.processes import ServerEndedError
 from tuskpoint import Client, DataLoss
 
@@ -72,14 +72,14 @@ COPIES = (fork, rollback, hand_off, snapshot)
 
 def update(change: str, thread_id: str, checkpoint_id: str) -> str:
     """Return the statement that changes a row of a checkpoint."""
-    place = f"{of(thread_id)} AND checkpoint_id = '{checkpoint_id}'"
+    place = f"{of_thread(thread_id)} AND checkpoint_id = '{checkpoint_id}'"
     return f"UPDATE checkpoints SET {change} WHERE {place}"
 
 
 def copied(columns: str, source_thread: str, source: str) -> str:
     """Return the change that copies columns of another checkpoint."""
     return ", ".join(
-        f"{name} = (SELECT {name} FROM checkpoints WHERE {of(source_thread)}"
+        f"{name} = (SELECT {name} FROM checkpoints WHERE {of_thread(source_thread)}"
         f" AND checkpoint_id = '{source}')"
         for name in columns.split(", ")
     )
@@ -107,7 +107,7 @@ def make_up(_: Home, thread_id: str, ids: Sequence[str]) -> Sequence[str]:
     later = f"{ids[-1][:-12]}{int(ids[-1][-12:], 16) + 1:012x}"
     return [
         f"INSERT INTO checkpoints ({ROW}, checkpoint_ns, checkpoint_id) SELECT {ROW}, '', '{later}'"
-        f" FROM checkpoints WHERE {of(thread_id)} AND checkpoint_id = '{ids[-1]}'"
+        f" FROM checkpoints WHERE {of_thread(thread_id)} AND checkpoint_id = '{ids[-1]}'"
     ]
 
 
@@ -118,7 +118,7 @@ def forge_metadata(home: Home, thread_id: str, ids: Sequence[str]) -> Sequence[s
 
 def delete(*numbers: int) -> Callable[[Home, str, Sequence[str]], Sequence[str]]:
     return lambda _, thread_id, ids: [
-        f"DELETE FROM checkpoints WHERE {of(thread_id)} AND checkpoint_id = '{ids[number]}'"
+        f"DELETE FROM checkpoints WHERE {of_thread(thread_id)} AND checkpoint_id = '{ids[number]}'"
         for number in numbers
     ]
 
@@ -146,7 +146,7 @@ ATTACKS = {
     ),
     "metadata": Attack(forge_metadata, (listing, replay)),
     "deleted-change": Attack(
-        lambda _, thread_id, __: [f"DELETE FROM changes WHERE {of(thread_id)} AND seq = 3"],
+        lambda _, thread_id, __: [f"DELETE FROM changes WHERE {of_thread(thread_id)} AND seq = 3"],
         (watch,),
     ),
     "row-of-thread": Attack(

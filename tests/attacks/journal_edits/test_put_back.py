@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, of_thread
 from tuskpoint import Client, DataLoss
 from tuskpoint.v1.checkpoint_pb2 import VIEW_FULL
 from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest
@@ -89,7 +89,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Ho
             "SELECT certified_seq FROM kept_threads WHERE thread_id = 'without-segments'"
         )
         home.edit(
-            f"DELETE FROM members WHERE {of('without-segments')} AND last_seq > {through}",
+            f"DELETE FROM members WHERE {of_thread('without-segments')} AND last_seq > {through}",
             "UPDATE threads SET seq = seq + 1 WHERE thread_id = 'forward'",
             "UPDATE threads SET indexed_seq = 0, unindexed_since_us = 1"
             " WHERE thread_id IN ('read', 'begins-again')",

@@ -60,11 +60,11 @@ async def opened(
     else:
         thread_id, ours = str(uuid4()), list[TuskPointCheckpointStorage]()
 
-        def one() -> CheckpointStorage:
+        def open_storage() -> CheckpointStorage:
             ours.append(TuskPointCheckpointStorage(thread_id, target, types=[Order]))
             return ours[-1]
 
-        yield one
+        yield open_storage
         for storage in ours:
             await storage.aclose()
             assert storage.save_error is None

@@ -63,11 +63,11 @@ async def opened(
     else:
         ours: list[TuskPointHistoryProvider] = []
 
-        def one() -> HistoryProvider:
+        def open_provider() -> HistoryProvider:
             ours.append(TuskPointHistoryProvider(target))
             return ours[-1]
 
-        yield one
+        yield open_provider
         for provider in ours:
             await provider.aclose()
 

@@ -52,7 +52,7 @@ def store(calls: AsyncClient) -> TuskPointConversationStore:
     return TuskPointConversationStore(calls)
 
 
-def asked(text: str) -> ModelMessage:
+def user_message(text: str) -> ModelMessage:
     """Return a message of a user."""
     return ModelRequest.user_text_prompt(text)
 
@@ -64,7 +64,9 @@ def texts(messages: list[ModelMessage]) -> list[Any]:
 
 async def saved(store: ConversationStore, name: str, *said: str, **options: Any) -> Conversation:
     """Save a conversation."""
-    conversation = Conversation(conversation_id=name, messages=[asked(text) for text in said])
+    conversation = Conversation(
+        conversation_id=name, messages=[user_message(text) for text in said]
+    )
     await store.save(conversation, **options)
     return conversation
 
@@ -91,10 +93,10 @@ async def test_a_save_appends_and_a_stale_one_is_refused(
     current = await either.load(thread_id)
     assert current is not None
     assert current.messages == stale.messages
-    current.messages.append(asked("two"))
+    current.messages.append(user_message("two"))
     [entry] = await either.save(current)
     assert texts([entry.message]) == ["two"]
-    stale.messages.append(asked("other"))
+    stale.messages.append(user_message("other"))
     with pytest.raises(ConversationConflict):
         await either.save(stale)
     with pytest.raises(ConversationConflict):
@@ -114,7 +116,7 @@ async def test_a_conversation_branches_and_goes_back(
     first = await saved(either, thread_id, "one", "two", "three")
     entries = await either.load_entries(thread_id) or []
     branched = await either.branch(thread_id, at=1, expected_revision=first.revision)
-    branched.messages.append(asked("other"))
+    branched.messages.append(user_message("other"))
     await either.save(branched)
     assert await history(either, thread_id) == ["one", "other"]
     record = await either.read_record(thread_id)
@@ -136,7 +138,7 @@ async def test_a_rewritten_history_leaves_a_branch(
     either: ConversationStore, thread_id: str
 ) -> None:
     conversation = await saved(either, thread_id, "one", "two")
-    conversation.messages[1:] = [asked("summary")]
+    conversation.messages[1:] = [user_message("summary")]
     conversation.new_message_index = None
     await either.save(conversation)
     assert await history(either, thread_id) == ["one", "summary"]
@@ -150,9 +152,9 @@ async def test_forks_and_their_origin_are_independent(
     again = await either.fork(fork.conversation_id)
     with pytest.raises(ConversationConflict):
         await either.fork(thread_id, new_conversation_id=fork.conversation_id)
-    fork.messages.append(asked("other"))
+    fork.messages.append(user_message("other"))
     await either.save(fork)
-    origin.messages.append(asked("three"))
+    origin.messages.append(user_message("three"))
     await either.save(origin)
     await either.delete(thread_id)
     assert await history(either, thread_id) is None
@@ -190,7 +192,7 @@ async def test_a_deletion_that_was_missed_is_a_conflict(
 ) -> None:
     conversation = await saved(either, thread_id, "one")
     await either.delete(thread_id)
-    conversation.messages.append(asked("late"))
+    conversation.messages.append(user_message("late"))
     for _ in range(2):
         with pytest.raises(ConversationConflict):
             await either.save(conversation)
@@ -274,7 +276,7 @@ async def test_of_writers_at_the_same_time_one_saves(thread_id: str, target: str
     async def add(number: int) -> bool:
         conversation = loaded[number]
         assert conversation is not None
-        conversation.messages.append(asked(f"from {number}"))
+        conversation.messages.append(user_message(f"from {number}"))
         try:
             await stores[number].save(conversation)
         except ConversationConflict:
@@ -335,7 +337,7 @@ async def test_rolled_back_forked_and_adopted_threads_are_conversations(
 ) -> None:
     conversation = await saved(store, thread_id, "one")
     before = client.load(thread_id).checkpoint_id
-    conversation.messages.append(asked("two"))
+    conversation.messages.append(user_message("two"))
     await store.save(conversation)
     client.fork(thread_id, before, new_thread_id=f"{thread_id}-fork")
     descriptor = client.handoff(thread_id, before, to_agent="pydantic-ai")
@@ -347,7 +349,7 @@ async def test_rolled_back_forked_and_adopted_threads_are_conversations(
         loaded = await store.load(name)
         assert loaded is not None
         assert loaded.conversation_id == name
-        loaded.messages.append(asked("other"))
+        loaded.messages.append(user_message("other"))
         await store.save(loaded)
         assert await history(store, name) == ["one", "other"]
     listed = {conversation.conversation_id for conversation in await store.list_conversations()}
@@ -359,7 +361,7 @@ async def test_another_message_costs_little_in_a_long_conversation(
 ) -> None:
     many = [f"message {number} " + "word " * 40 for number in range(2000)]
     conversation = await saved(store, thread_id, *many)
-    conversation.messages.append(asked("last"))
+    conversation.messages.append(user_message("last"))
     await store.save(conversation)
     older, newer = client.history(thread_id, full=True)
     sent = sum(

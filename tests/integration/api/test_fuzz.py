@@ -79,7 +79,7 @@ RUDE_FIELDS = {"hello", "large", "inherit", "digest", "page_token", "chunk", "ex
 """Fields that a call without history can hardly fill with sense."""
 
 
-def one(field: FieldDescriptor, depth: int, polite: bool) -> st.SearchStrategy[Any]:
+def field_values(field: FieldDescriptor, depth: int, polite: bool) -> st.SearchStrategy[Any]:
     """Values of a field; if `polite`, such as its comment allows."""
     if field.type == F.TYPE_MESSAGE:
         assert field.message_type is not None
@@ -101,19 +101,19 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int, polite: bool) 
             continue
         if inner and inner.GetOptions().map_entry:
             entry_fields = inner.fields_by_name
-            for key in draw(st.lists(one(entry_fields["key"], depth, polite), max_size=2)):
-                value = draw(one(entry_fields["value"], depth, polite))
+            for key in draw(st.lists(field_values(entry_fields["key"], depth, polite), max_size=2)):
+                value = draw(field_values(entry_fields["value"], depth, polite))
                 if entry_fields["value"].type == F.TYPE_MESSAGE:
                     getattr(message, field.name)[key].CopyFrom(value)
                 else:
                     getattr(message, field.name)[key] = value
         elif field.is_repeated:
-            several = st.lists(one(field, depth, polite), min_size=polite, max_size=3)
+            several = st.lists(field_values(field, depth, polite), min_size=polite, max_size=3)
             getattr(message, field.name).extend(draw(several))
         elif inner:
-            getattr(message, field.name).CopyFrom(draw(one(field, depth, polite)))
+            getattr(message, field.name).CopyFrom(draw(field_values(field, depth, polite)))
         else:
-            setattr(message, field.name, draw(one(field, depth, polite)))
+            setattr(message, field.name, draw(field_values(field, depth, polite)))
     return message
 
 

@@ -61,7 +61,7 @@ async def go_on(graph: Any, thread_id: str, turn: Any = None) -> list[Any]:
     return sorted(result["log"], key=str)
 
 
-async def asked(client: Face, thread_id: str, **where: Any) -> dict[Any, OpenInterrupt]:
+async def open_interrupts(client: Face, thread_id: str, **where: Any) -> dict[Any, OpenInterrupt]:
     """Return what a thread waits for, by what is asked."""
     return {
         str(open_interrupt.value): open_interrupt
@@ -99,10 +99,10 @@ async def test_a_task_that_asks_again_is_answered_again(
 ) -> None:
     graph = graph_of(blocking_saver, ask=asking("first?", "second?"))
     await go_on(graph, thread_id, {"log": []})
-    assert [*await asked(client, thread_id)] == ["first?"]
+    assert [*await open_interrupts(client, thread_id)] == ["first?"]
     await client.call("answer", thread_id, 1)
     await go_on(graph, thread_id)
-    assert [*await asked(client, thread_id)] == ["second?"]
+    assert [*await open_interrupts(client, thread_id)] == ["second?"]
     await client.call("answer", thread_id, 2)
     assert await go_on(graph, thread_id) == [[1, 2]]
 
@@ -129,7 +129,7 @@ class Watched:
         """Answer through the service."""
         where = {}
         if question is not None:
-            waiting = await asked(self._client, self._thread_id)
+            waiting = await open_interrupts(self._client, self._thread_id)
             where["interrupt_id"] = waiting[question].interrupt_id
         await self._client.call("answer", self._thread_id, value, **where)
 
@@ -186,7 +186,7 @@ async def test_several_that_wait_are_answered_by_their_ids(
 ) -> None:
     graph = graph_of(blocking_saver, left=asking("left?"), right=asking("right?"), done=asking())
     await go_on(graph, thread_id, {"log": []})
-    waiting = await asked(client, thread_id)
+    waiting = await open_interrupts(client, thread_id)
     assert waiting.keys() == {"left?", "right?"}
     with pytest.raises(PreconditionFailed, match="interrupt_id") as caught:
         await client.call("answer", thread_id, "x")
@@ -203,7 +203,7 @@ async def test_several_that_wait_are_answered_by_their_ids(
     with pytest.raises(PreconditionFailed, match="already"):
         await client.call("answer", thread_id, "M", interrupt_id=waiting["left?"].interrupt_id)
     assert await go_on(graph, thread_id) == [["L"], []]
-    assert [*await asked(client, thread_id)] == ["right?"]
+    assert [*await open_interrupts(client, thread_id)] == ["right?"]
     assert (await client.call("get_thread", thread_id)).state == "interrupted"
     await client.call("answer", thread_id, "R")
     assert (await client.call("get_thread", thread_id)).state == "idle"
@@ -215,12 +215,12 @@ async def test_all_of_several_are_answered_before_the_graph_goes_on(
 ) -> None:
     graph = graph_of(blocking_saver, left=asking("left?", "and?"), right=asking("right?"))
     await go_on(graph, thread_id, {"log": []})
-    for question, open_interrupt in (await asked(client, thread_id)).items():
+    for question, open_interrupt in (await open_interrupts(client, thread_id)).items():
         await client.call(
             "answer", thread_id, question[0], interrupt_id=open_interrupt.interrupt_id
         )
     await go_on(graph, thread_id)
-    assert [*await asked(client, thread_id)] == ["and?"]
+    assert [*await open_interrupts(client, thread_id)] == ["and?"]
     await client.call("answer", thread_id, {"n": 1})
     assert await go_on(graph, thread_id) == [["l", {"n": 1}], ["r"]]
 
@@ -237,7 +237,7 @@ async def test_interrupts_of_subgraphs_are_answered_at_the_root(
         blocking_saver, middle=middle.compile(checkpointer=memory), beside=asking("beside?")
     )
     await go_on(graph, thread_id, {"log": []})
-    waiting = await asked(client, thread_id)
+    waiting = await open_interrupts(client, thread_id)
     assert waiting.keys() == {"a?", "b?", "beside?"}
     for question, open_interrupt in waiting.items():
         await client.call(
@@ -256,7 +256,7 @@ async def test_the_only_one_in_a_subgraph_is_answered_at_either_end(
     await go_on(graph, thread_id)
     heads = (await client.call("get_thread", thread_id)).heads
     (inside,) = [name for name in heads if name]
-    assert [*await asked(client, thread_id, checkpoint_ns=inside)] == ["second?"]
+    assert [*await open_interrupts(client, thread_id, checkpoint_ns=inside)] == ["second?"]
     answered = await client.call("answer", thread_id, 2, checkpoint_ns=inside)
     assert answered == heads[inside]
     assert await go_on(graph, thread_id) == [[1, 2]]
@@ -275,7 +275,7 @@ async def test_tasks_of_functions_are_answered_too(
         return [future.result() for future in both]
 
     await asyncio.to_thread(work.invoke, "go", at(thread_id))
-    waiting = await asked(client, thread_id)
+    waiting = await open_interrupts(client, thread_id)
     assert waiting.keys() == {"one?", "two?"}
     for question, open_interrupt in waiting.items():
         await client.call(

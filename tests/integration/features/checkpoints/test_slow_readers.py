@@ -32,7 +32,7 @@ NARROW = (
 """The client's side of a stream keeps only 64 KiB that nobody reads."""
 
 
-def of(thread_id: str) -> checkpoint_pb2.CheckpointRef:
+def thread_ref(thread_id: str) -> checkpoint_pb2.CheckpointRef:
     return checkpoint_pb2.CheckpointRef(thread_id=thread_id)
 
 
@@ -62,11 +62,14 @@ async def test_they_are_ended_once_others_wait_for_memory(
             grpc.aio.insecure_channel(target, options=NARROW) as slow,
             grpc.aio.insecure_channel(target) as other,
         ):
-            request, stub = pb.LoadCheckpointRequest(ref=of("large")), CheckpointServiceStub(slow)
+            request, stub = (
+                pb.LoadCheckpointRequest(ref=thread_ref("large")),
+                CheckpointServiceStub(slow),
+            )
             calls = [stub.LoadCheckpoint(request) for _ in range(READERS)]
             while memory.held_bytes < memory.max_bytes - memories.WHOLE:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
-            small = pb.GetCheckpointRequest(ref=of("small"))
+            small = pb.GetCheckpointRequest(ref=thread_ref("small"))
             await CheckpointServiceStub(other).GetCheckpoint(small, timeout=30)
             size = 0
             async for frame in CheckpointServiceStub(other).LoadCheckpoint(request, timeout=60):

@@ -29,7 +29,7 @@ async def give(running: Side) -> None:
     """Hand a run off, and stay until the input ends."""
     await save_run(running)
     descriptor = await running.hand_off(to_agent="writer")
-    report(descriptor=as_json(descriptor), found=await found(running, THREAD))
+    report(descriptor=as_json(descriptor), found=await continuation(running, THREAD))
     await asyncio.to_thread(sys.stdin.read)
 
 
@@ -41,11 +41,11 @@ async def take(running: Side) -> None:
     report(
         stages=[pb.AdoptStage.Name(frame.stage) for frame in frames],
         adoption=as_json(frames[-1].adoption),
-        found=await found(running, "adopted"),
+        found=await continuation(running, "adopted"),
     )
 
 
-async def found(running: Side, thread_id: str) -> list[str]:
+async def continuation(running: Side, thread_id: str) -> list[str]:
     """Return all that an agent would go on with."""
     root = await running.load(SECOND, thread_id)
     inside = await running.load("", thread_id, SUBGRAPH)

@@ -72,9 +72,9 @@ def texts() -> list[str]:
     ]
 
 
-def digest(of: Sequence[str]) -> str:
+def digest(contents: Sequence[str]) -> str:
     """Return a digest that shows whether vectors belong to texts."""
-    return hashlib.sha256(json.dumps(of).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
 @cache
