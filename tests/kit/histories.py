@@ -18,7 +18,7 @@ from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvictedError
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
@@ -226,7 +226,7 @@ class History:
         self.house.clock.advance(1)
         try:
             await getattr(self, step)()
-        except ValuesEvicted:
+        except ValuesEvictedError:
             return
         except Refusal as refusal:
             if refusal.reason not in EXPECTED:

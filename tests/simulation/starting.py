@@ -175,7 +175,7 @@ class Starts:
         database = MemoryDatabase(disk.journal, self._clock_us, self._rng)
         store: Any = PlainStore(server.vault)
         try:
-            left = await compare_start.left(Pointer(path), database)
+            left = await compare_start.read_earlier_catalogs(Pointer(path), database)
             with _without_chance(self._rng):
                 await start_checks._compare(config, database, left, store, server.keys)
         finally:

@@ -15,7 +15,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
-from tuskpoint_server.features.history.changes import EventsCompacted, News
+from tuskpoint_server.features.history.changes import EventsCompactedError, NewEvents
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
@@ -186,7 +186,7 @@ async def test_certification_moves_the_watermark_and_is_no_event(tmp_path: Path)
         before = await journal.thread(TENANT, "t")
         assert (await journal.events.after(TENANT, "t", 0, 9)).certified_seq == 0
         await home.flush()
-        assert await journal.events.after(TENANT, "t", 2, 9) == News((), 2)
+        assert await journal.events.after(TENANT, "t", 2, 9) == NewEvents((), 2)
         assert [event.seq for event in await events(journal)] == [1, 2]
         after = await journal.thread(TENANT, "t")
         assert before is not None
@@ -218,7 +218,7 @@ async def test_a_read_past_dropped_events_raises(tmp_path: Path) -> None:
         home.clock.advance(LIMITS.event_ttl_s + 1)
         assert (await removal.sweep(early_write_ttl_s=FOREVER)).changes == 2
         for _ in range(2):
-            with pytest.raises(EventsCompacted) as caught:
+            with pytest.raises(EventsCompactedError) as caught:
                 await events(journal, after=1)
             assert caught.value.kept.compacted_seq == 2
             await save(journal, draft("c", "b"))

@@ -28,7 +28,7 @@ from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import Event, EventKind, PruneStrategy
-from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvictedError
 from tuskpoint_server.journal.sql import schema
 
 ENDED = EventKind.THREAD_DELETED
@@ -82,7 +82,7 @@ class Lives(RuleBasedStateMachine):
         """Make a change, or be refused."""
         try:
             self.world.run(call)
-        except (Refusal, ValuesEvicted):
+        except (Refusal, ValuesEvictedError):
             return
 
     @rule(

@@ -17,7 +17,7 @@ from tuskpoint_server.archive.formats.bundles import decode_bundle, encode_bundl
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Value, View
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvictedError
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
@@ -48,7 +48,7 @@ async def completed(home: House, call: Callable[[SuppliedValues], Awaitable[T]])
     while True:
         try:
             return await call(supplied), len(supplied)
-        except ValuesEvicted as lack:
+        except ValuesEvictedError as lack:
             more = await home.archive.read_values(lack.places, lack.digests)
             if more.keys() != lack.digests:
                 pytest.fail("not all of the values are where they are said to be")

@@ -21,7 +21,7 @@ from tuskpoint_server.archive.formats import bundles
 from tuskpoint_server.archive.formats.bundles import Closure
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvictedError
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.journal.values import contents
 
@@ -263,7 +263,7 @@ async def test_evicted_values_of_a_closure_name_their_segments(
     whole = await lineage.closure(TENANT, key("02"))
     segment = await certify(journal)
     gone = await evict(journal, segment, b"02", b"seed 01", b"w01", b"v02")
-    with pytest.raises(ValuesEvicted) as lack:
+    with pytest.raises(ValuesEvictedError) as lack:
         await lineage.closure(TENANT, key("02"))
     assert lack.value.digests == gone.keys()
     assert [place.sha256 for place in lack.value.places] == [segment]

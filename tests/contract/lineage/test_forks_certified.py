@@ -9,7 +9,7 @@ from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
 from tests.kit.journal import Journal, insert_gap, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
-from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvictedError
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.journal.sql.schema import checkpoints, uses
 from tuskpoint_server.journal.values.segment_refs import decode_held
@@ -129,13 +129,13 @@ async def test_a_copy_that_has_to_be_stored_asks_for_evicted_values(
     await chain(journal, ["01", "02", "03", "04"], seeds=["01"])
     segment = await certify(journal)
     gone = await evict(journal, segment, b"seed 01", b"w02", b"03", b"v03")
-    with pytest.raises(ValuesEvicted) as caught:
+    with pytest.raises(ValuesEvictedError) as caught:
         await lineage.fork(TENANT, key("03"), "fork", "r")
     assert caught.value.digests == gone.keys()
     assert [place.sha256 for place in caught.value.places] == [segment]
     assert await journal.thread(TENANT, "fork") is None
     incomplete_values = {name: value for name, value in gone.items() if value.data != b"w02"}
-    with pytest.raises(ValuesEvicted) as caught:
+    with pytest.raises(ValuesEvictedError) as caught:
         await lineage.fork(TENANT, key("03"), "fork", "r", incomplete_values)
     assert caught.value.digests == {digest(b"w02")}
     assert [place.sha256 for place in caught.value.places] == [segment]

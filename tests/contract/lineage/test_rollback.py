@@ -13,7 +13,7 @@ from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import Checkpoint, Lineage, View
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvictedError
 from tuskpoint_server.features.lineage.lineage import LineageRows
 
 NOTHING: SuppliedValues = {}
@@ -359,13 +359,13 @@ async def test_evicted_values_are_asked_for(journal: Journal, lineage: LineageRo
     segment = await certify(journal)
     gone = await evict(journal, segment, b"01", b"02", b"03", b"w02")
     before = await seen(journal)
-    with pytest.raises(ValuesEvicted) as caught:
+    with pytest.raises(ValuesEvictedError) as caught:
         await lineage.rollback(TENANT, key("02"), "r", "05", NOTHING)
     assert caught.value.digests == {digest(b"02"), digest(b"03")}
     assert [place.sha256 for place in caught.value.places] == [segment]
     assert await seen(journal) == before
     incomplete_values = {name: value for name, value in gone.items() if value.data == b"02"}
-    with pytest.raises(ValuesEvicted) as caught:
+    with pytest.raises(ValuesEvictedError) as caught:
         await lineage.rollback(TENANT, key("02"), "r", "05", incomplete_values)
     assert caught.value.digests == {digest(b"03")}
     saved = await lineage.rollback(TENANT, key("02"), "r", "05", gone)

@@ -14,7 +14,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import Lineage, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
-from tuskpoint_server.features.checkpoints.missing_values import ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import ValuesEvictedError
 from tuskpoint_server.features.lineage import snapshot_state as kept
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft, SnapshotQuery
 from tuskpoint_server.features.lineage.snapshot_state import Snapshot
@@ -242,7 +242,7 @@ async def test_evicted_values_of_several_members_are_asked_for_at_once(
         await chain(journal, ["01", "02"], thread_id=thread_id, seeds=["01"])
         segments.append(await certify(journal, thread_id))
     gone = await evict(journal, segments[0], b"w01")
-    with pytest.raises(ValuesEvicted) as caught:
+    with pytest.raises(ValuesEvictedError) as caught:
         await create(journal, "t", "u")
     assert caught.value.digests == gone.keys()
     assert [place.sha256 for place in caught.value.places] == segments

@@ -11,7 +11,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
 from tuskpoint_server.features.removal import sweep as sweeping
-from tuskpoint_server.features.removal.removal_rows import RemovalRows, Swept
+from tuskpoint_server.features.removal.removal_rows import RemovalRows, SweepCounts
 from tuskpoint_server.journal.sql.schema import changes, requests
 from tuskpoint_server.journal.sql.statements import Statement, inserting
 
@@ -92,7 +92,7 @@ async def test_answers_expire(
     clock.advance(1)
     await answer("new")
     clock.advance(LIMITS.request_id_ttl_s)
-    assert await removal.sweep(early_write_ttl_s=FOREVER) == Swept(requests=5)
+    assert await removal.sweep(early_write_ttl_s=FOREVER) == SweepCounts(requests=5)
     assert await rows(journal, requests, "request_id") == [("new",)]
 
 

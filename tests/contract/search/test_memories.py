@@ -17,7 +17,7 @@ from tests.kit.journal import Clock, Journal, opened, rows_of
 from tuskpoint_server.core.model import SaveOutcome
 from tuskpoint_server.core.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.sql.schema import memories
-from tuskpoint_server.search.memories import LOOKED_AT, MemoriesStanding, MemoryRows, MemoryTally
+from tuskpoint_server.search.memories import LOOKED_AT, MemoriesStatus, MemoryRows, MemoryTally
 
 OTHER = "other"
 SENT, DELIVERED = MemoryState.SENT, MemoryState.DELIVERED
@@ -337,7 +337,7 @@ async def test_a_sent_memory_is_asked_for_after_its_thread_was_deleted(
 async def test_standing_counts_by_state_and_tenant(
     journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
-    assert await rows.standing(TENANT) == MemoriesStanding()
+    assert await rows.status(TENANT) == MemoriesStatus()
     began_us = clock.now_us
     await remember(journal, ["uno"], OTHER)
     clock.advance(1)
@@ -346,13 +346,13 @@ async def test_standing_counts_by_state_and_tenant(
     [refused, delivered, accepted] = await rows.take(3)
     states = {refused: MemoryState.REFUSED, delivered: DELIVERED, accepted: SENT}
     await rows.note([replace(memory, state=state) for memory, state in states.items()])
-    assert await rows.standing(OTHER) == MemoriesStanding(underway=1)
-    standing = MemoriesStanding(
+    assert await rows.status(OTHER) == MemoriesStatus(underway=1)
+    status = MemoriesStatus(
         waiting=2, underway=1, delivered=1, oldest_waiting_us=began_us + 1_000_000
     )
-    assert await rows.standing(TENANT) == standing
+    assert await rows.status(TENANT) == status
     await rows.take(1)
-    assert await rows.standing(TENANT) == standing  # what is being sent waits still
+    assert await rows.status(TENANT) == status  # what is being sent waits still
     assert await rows.pending(TENANT) == 3
     assert set(await rows.tallies()) == {
         MemoryTally(OTHER, MemoryState.SENT, 1),

@@ -34,7 +34,7 @@ from tuskpoint_server.search.index import IndexRows
 from tuskpoint_server.search.pacing import IndexSettings
 from tuskpoint_server.search.search import SearchEngine
 from tuskpoint_server.search.searched_values import Document
-from tuskpoint_server.search.tasks import BATCH, Embedding, IndexTask
+from tuskpoint_server.search.tasks import BATCH, EmbeddingTask, IndexTask
 from tuskpoint_server.search.vectors import VectorIndex
 
 SETTINGS = IndexSettings(
@@ -87,7 +87,7 @@ async def indexing(
 ) -> AsyncIterator[tuple[IndexTask, asyncio.Event]]:
     """Run the tasks; the event is set once documents were stored."""
     rows = rows or journal.index
-    embedding = Embedding(rows, embedder, settings) if embedder is not None else None
+    embedding = EmbeddingTask(rows, embedder, settings) if embedder is not None else None
     stored = asyncio.Event()
 
     def note_stored() -> None:
@@ -153,8 +153,8 @@ async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Jour
 
         await asyncio.gather(*(agent(number) for number in range(8)))
         assert indexer.trouble.problem == ""
-    standing = await journal.finding.standing(TENANT)
-    assert (standing.unindexed, standing.indexed) == (0, 240)
+    status = await journal.finding.status(TENANT)
+    assert (status.unindexed, status.indexed) == (0, 240)
 
 
 async def test_stopping_in_the_middle_loses_nothing_and_repeats_nothing(
@@ -165,7 +165,7 @@ async def test_stopping_in_the_middle_loses_nothing_and_repeats_nothing(
     async with indexing(journal, LAZY) as (indexer, stored):
         await asyncio.wait_for(stored.wait(), 30)
         await indexer.stop()
-    assert (await journal.finding.standing(TENANT)).indexed == BATCH
+    assert (await journal.finding.status(TENANT)).indexed == BATCH
     first = await rows_of(journal, documents, "number", "seq")
     async with indexing(journal) as (indexer, _):
         assert await indexer.catch_up(TENANT) == 0
@@ -191,7 +191,7 @@ async def test_a_row_that_the_database_refuses_does_not_keep_others_from_the_ind
         await save(journal, str(number), f"poison {number}" if number in (3, 4, 20) else "sound")
     async with indexing(journal) as (indexer, _):
         assert await indexer.catch_up(TENANT) == 0
-        assert (await journal.finding.standing(TENANT)).indexed == 47
+        assert (await journal.finding.status(TENANT)).indexed == 47
         await journal.database.transact(
             lambda batch: batch.connection.execute(sql("DROP TRIGGER poison")).close()
         )
@@ -240,7 +240,7 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
             await save(journal, str(number), "a" * number + "e" * (20 - number), data=b"x")
         assert await indexer.catch_up(TENANT) == 0
         await asyncio.wait_for(embedder.asked.wait(), 30)
-        assert (await journal.finding.standing(TENANT)).vectors == 0
+        assert (await journal.finding.status(TENANT)).vectors == 0
         embedder.down = False
         await until_embedded(journal, 20, 6)
     index = VectorIndex(journal.finding, 1 << 20)
@@ -376,4 +376,4 @@ async def test_a_state_of_any_size_is_found_by_its_latest_part(journal: Journal)
     assert (first.key, first.truncated) == (key("00"), True)
     assert len(first.content.encode()) <= LIMITS.max_search_text
     assert await look(journal, '"question 7"') == []
-    assert (await journal.finding.standing(TENANT)).truncated == 1
+    assert (await journal.finding.status(TENANT)).truncated == 1

@@ -252,7 +252,7 @@ async def test_everybody_may_read_the_health(grpc_channel: grpc.aio.Channel) -> 
 async def test_the_sizes_of_all_tenants_are_reported_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_gaps=(), damaged_threads=())
-    admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
+    admin: Any = SimpleNamespace(status=AsyncMock(return_value=(status, 1, None)))
     servicer = AdminServicer(admin, cast(Any, None))
     for grant in (EVERYTHING, *LACKING):
         call = Call("/m", None, grant=grant)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.process import DataDirLock, StartError
 from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.features.recovery.recovery import (
-    Recovered,
+    RecoveryCounts,
     UnclearReferenceError,
     find,
     parse_reference,
@@ -119,7 +119,7 @@ async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
         yield Stored(blobs, known.location, at, segment)
 
 
-async def recovered(*arguments: str) -> Recovered:
+async def recovered(*arguments: str) -> RecoveryCounts:
     """Recover in this process."""
     config, order = recover.parse(arguments, "1")
     return await recover.recover(config, order)

@@ -26,8 +26,8 @@ from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Va
 from tuskpoint_server.core.threads import SNAPSHOTS, is_reserved
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.recovery.recovery import (
-    Recovered,
     Recovery,
+    RecoveryCounts,
     RecoverySource,
     read_source,
 )
@@ -134,7 +134,7 @@ async def recover(server: Server, known: NewestCatalog, clock_us: int, look: Loo
     database = MemoryDatabase(filled, lambda: clock_us, random.Random(0))
     try:
         recovery = Recovery(TENANT, database, store, skip_damaged=bool(vault.lost))
-        done: Recovered = await recovery.recover(source)
+        done: RecoveryCounts = await recovery.recover(source)
     except Refusal as refusal:
         raise Violation(f"the newest catalog cannot be recovered: {refusal}") from refusal
     finally:

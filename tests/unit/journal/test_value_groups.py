@@ -15,7 +15,7 @@ from tuskpoint_server.features.checkpoints.value_groups import (
     MIN_GROUPED,
     TRIED_AFTER_FAILURES,
     Keyframes,
-    Prepared,
+    PreparedValue,
 )
 
 
@@ -26,12 +26,14 @@ def text(seed: int, size: int) -> bytes:
 BASE = text(0, 20_000)
 
 
-def prepare(keyframes: Keyframes, value: bytes, channel: str = "x", thread: str = "t") -> Prepared:
+def prepare(
+    keyframes: Keyframes, value: bytes, channel: str = "x", thread: str = "t"
+) -> PreparedValue:
     digest = hashlib.sha256(value).digest()
     return keyframes.prepare("default", thread, "", channel, value, digest)
 
 
-def is_patch(prepared: Prepared) -> bool:
+def is_patch(prepared: PreparedValue) -> bool:
     return prepared.patched is not None
 
 

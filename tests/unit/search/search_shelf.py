@@ -14,7 +14,7 @@ from tuskpoint_server.search.finding import (
     Candidate,
     Candidates,
     FindRows,
-    IndexStanding,
+    IndexStatus,
     VectorRow,
 )
 
@@ -101,10 +101,10 @@ class Shelf(FindRows):
         key = CheckpointKey(self.rows[number].thread_id, "", str(number))
         return SearchHit(key, "", "", b"{}", distance)
 
-    async def standing(self, tenant: str) -> IndexStanding:
+    async def status(self, tenant: str) -> IndexStatus:
         """Count the vectors."""
         assert tenant == TENANT
-        return IndexStanding(vectors=len(self.rows))
+        return IndexStatus(vectors=len(self.rows))
 
     def expected(
         self, query: Sequence[float], metric: Metric, scope: SearchScope, limit: int

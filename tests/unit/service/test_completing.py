@@ -23,7 +23,7 @@ from tuskpoint_server.core.model import (
 )
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.features.checkpoints.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
-from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvicted
+from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues, ValuesEvictedError
 
 
 def place(number: int) -> BlobLocation:
@@ -193,7 +193,7 @@ async def test_histories_are_put_back_in_one_read() -> None:
 async def test_a_call_ends_when_its_values_stay_missing() -> None:
     async def call(supplied: SuppliedValues) -> None:
         tried.append(dict(supplied))
-        raise ValuesEvicted([digest(b"1")], [place(1)])
+        raise ValuesEvictedError([digest(b"1")], [place(1)])
 
     tried: list[dict[bytes, Value]] = []
     await refused(completer(Blobs([whole(1)])).supplied(TENANT, call), Reason.BLOB_MALFORMED)
@@ -205,7 +205,7 @@ async def test_a_call_is_made_again_until_it_has_every_value() -> None:
         tried.append(len(supplied))
         for number in (1, 2):
             if digest(b"%d" % number) not in supplied:
-                raise ValuesEvicted([digest(b"%d" % number)], [place(number)])
+                raise ValuesEvictedError([digest(b"%d" % number)], [place(number)])
         return "done"
 
     tried: list[int] = []

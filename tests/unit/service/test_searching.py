@@ -21,9 +21,9 @@ from tuskpoint_server.core.search import (
 )
 from tuskpoint_server.features.searching import RETRY_S, Search
 from tuskpoint_server.search.embedders import EmbedderError
-from tuskpoint_server.search.finding import IndexStanding
+from tuskpoint_server.search.finding import IndexStatus
 from tuskpoint_server.search.memwal.api import RelayerError, RelayerTrouble
-from tuskpoint_server.search.search import RecallStanding
+from tuskpoint_server.search.search import SearchStatus
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
 VECTOR_OF_QUERY = pack_vector([1.0, 0.0])
@@ -101,8 +101,8 @@ class ScriptedRecall:
             raise self.recalled
         return self.recalled
 
-    async def standing(self, tenant: str) -> RecallStanding:
-        return RecallStanding(IndexStanding(), "", None, None)
+    async def status(self, tenant: str) -> SearchStatus:
+        return SearchStatus(IndexStatus(), "", None, None)
 
     async def damaged(self, tenant: str) -> list[Refusal]:
         return list(self.unindexed)

@@ -13,7 +13,7 @@ from ..features.admin import Admin
 from ..features.cursors import page_size
 from ..features.trail.trail import Trail
 from ..journal.clock import ClockJump
-from ..search.search import RecallStanding
+from ..search.search import SearchStatus
 from .messages.convert import filled, location, timestamp
 from .middleware.pipeline import Call, Fields
 from .middleware.policy import POLICY
@@ -52,7 +52,7 @@ class AdminServicer:
     async def GetArchiveStatus(
         self, request: admin_pb.GetArchiveStatusRequest, call: Call
     ) -> admin_pb.GetArchiveStatusResponse:
-        status, journal_bytes, search = await self._admin.standing(call.tenant)
+        status, journal_bytes, search = await self._admin.status(call.tenant)
         message = admin_pb.GetArchiveStatusResponse(
             first_gaps=[
                 filled(admin_pb.Gap(segment_sha256=gap.segment or b""), gap)
@@ -97,7 +97,7 @@ def _clock_jump(jump: ClockJump | None) -> admin_pb.ClockJump | None:
     return admin_pb.ClockJump(**times)
 
 
-def _search_status(recall: RecallStanding) -> admin_pb.SearchStatus:
+def _search_status(recall: SearchStatus) -> admin_pb.SearchStatus:
     index = recall.index
     message = admin_pb.SearchStatus(
         unindexed_checkpoints=index.unindexed,

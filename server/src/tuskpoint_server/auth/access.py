@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..api.middleware.authentication import Authentication
 from ..api.middleware.errors import incident
-from ..api.server.tls import Certified, Tls
+from ..api.server.tls import ServerCertificate, Tls
 from ..config.settings import Config, split_address
 from ..core.credentials import Credentials, is_loopback
 from ..core.process import ConfigError
@@ -97,7 +97,7 @@ class Access:
     authentication: Authentication
     tls: Tls | None
     _tokens: FileFollower[Credentials] | None
-    _files: FileFollower[Certified] | None
+    _files: FileFollower[ServerCertificate] | None
     _issuers: OidcIssuers | None
 
     async def follow(self) -> None:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from ..api.server.tls import Certified
+from ..api.server.tls import ServerCertificate
 from ..core.process import ConfigError, read_bytes
 from ..keys.local import check_private
 
@@ -22,7 +22,7 @@ _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _log = logging.getLogger(__name__)
 
 
-def read_tls(cert: Path, key: Path, client_ca: Path | None) -> Certified:
+def read_tls(cert: Path, key: Path, client_ca: Path | None) -> ServerCertificate:
     """Return what PEM files hold: the certificate with its chain, its key, and the client CA.
 
     An expired certificate is logged and used.
@@ -46,7 +46,7 @@ def read_tls(cert: Path, key: Path, client_ca: Path | None) -> Certified:
         _log.warning("--tls-cert %s expired at %s; clients will refuse it", cert, ends)
     elif now < begins:
         _log.warning("--tls-cert %s is valid only from %s on", cert, begins)
-    return Certified(chain, secret, roots, ends.timestamp())
+    return ServerCertificate(chain, secret, roots, ends.timestamp())
 
 
 def _certificates(flag: str, path: Path, content: bytes) -> list[x509.Certificate]:

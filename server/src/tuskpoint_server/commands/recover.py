@@ -28,8 +28,8 @@ from ..core import process
 from ..core.credentials import DEFAULT_TENANT
 from ..core.model import BlobLocation
 from ..features.recovery.recovery import (
-    Recovered,
     Recovery,
+    RecoveryCounts,
     UnclearReferenceError,
     find,
     parse_reference,
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str], version: str) -> int:
     return process.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
-async def until_terminated(work: Coroutine[object, object, Recovered]) -> Recovered:
+async def until_terminated(work: Coroutine[object, object, RecoveryCounts]) -> RecoveryCounts:
     """Run work until it is done or SIGTERM comes, in which case it cleans up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ async def until_terminated(work: Coroutine[object, object, Recovered]) -> Recove
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-async def recover(config: Config, order: Order) -> Recovered:
+async def recover(config: Config, order: Order) -> RecoveryCounts:
     """Make the journal of an empty data directory, or of an empty database."""
     try:
         reference = parse_reference(order.reference)
@@ -129,7 +129,7 @@ def _undo(data_dir: Path) -> Callable[[], None]:
 
 async def _fill(
     config: Config, blobs: BlobStore, location: BlobLocation, order: Order
-) -> Recovered:
+) -> RecoveryCounts:
     keys = open_keys(config)
     source = await read_source(blobs, location, order.kind, keys, order.tenant, config.memory_bytes)
     journal, log = config.journal_place, config.data_dir / "journal.db-wal"
@@ -200,7 +200,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _counts(recovered: Recovered) -> str:
+def _counts(recovered: RecoveryCounts) -> str:
     return (
         f"{recovered.threads} threads, {recovered.checkpoints} checkpoints, "
         f"{recovered.size_bytes} bytes, {recovered.snapshots} snapshots, "

@@ -22,7 +22,7 @@ from ..config.composition import open_journal, starting, store_changed
 from ..config.settings import Config
 from ..core import process
 from ..features.recovery import compare_start
-from ..features.recovery.compare_start import Given, Left
+from ..features.recovery.compare_start import EarlierCatalogs, UnreachedCatalog
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
 from ..journal.moving.restoring import begin_anew
@@ -61,11 +61,11 @@ async def open_stores(
     return journal, blobs
 
 
-async def _read_left(config: Config, journal: Database) -> Left:
+async def _read_left(config: Config, journal: Database) -> EarlierCatalogs:
     """Return what earlier runs left, before anything is written."""
     try:
         with starting(), process.usable("catalog pointer", config.pointer):
-            return await compare_start.left(Pointer(config.pointer), journal)
+            return await compare_start.read_earlier_catalogs(Pointer(config.pointer), journal)
     except UnicodeDecodeError:
         raise process.ConfigError(
             f"--catalog-pointer {config.pointer}, or a file beside it, is not text"
@@ -82,14 +82,18 @@ async def _check_kind(config: Config, journal: Database) -> None:
         raise store_changed(config, StoreChangedError(home, kind)) from None
 
 
-def _open_blobs(config: Config, remains: Left) -> BlobStore:
+def _open_blobs(config: Config, remains: EarlierCatalogs) -> BlobStore:
     """Open the blob store, which has to be the one that earlier runs left."""
     accepted = {*config.accept_missing_blobs, *config.accept_older_journal}
     return open_blobs(config, [blob_id for blob_id in remains.needed if blob_id not in accepted])
 
 
 async def _compare(
-    config: Config, journal: Database, remains: Left, blobs: BlobStore, keys: KeyProvider | None
+    config: Config,
+    journal: Database,
+    remains: EarlierCatalogs,
+    blobs: BlobStore,
+    keys: KeyProvider | None,
 ) -> bool:
     """Refuse a journal or a blob store that is not the one that earlier runs left.
 
@@ -157,7 +161,7 @@ def _refuse_missing(config: Config, store: BlobStore, catalogs: Mapping[str, str
     )
 
 
-def _refuse_older(config: Config, catalogs: Sequence[Given], *, beside: str) -> None:
+def _refuse_older(config: Config, catalogs: Sequence[UnreachedCatalog], *, beside: str) -> None:
     refused = {
         catalog.blob_id: catalog
         for catalog in catalogs

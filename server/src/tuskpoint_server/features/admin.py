@@ -11,7 +11,7 @@ from ..core.search import SearchMode
 from ..journal.clock import ClockJump, JournalClock
 from ..journal.database.database import Database
 from ..keys.identities import Identities
-from ..search.search import RecallStanding, SearchEngine
+from ..search.search import SearchEngine, SearchStatus
 
 
 class Admin:
@@ -43,9 +43,9 @@ class Admin:
         self.search_modes: Sequence[SearchMode] = engine.modes if engine is not None else ()
         self.embedder = engine.embedder_name if engine is not None else ""
 
-    async def standing(self, tenant: str) -> tuple[ArchiveStatus, int, RecallStanding | None]:
+    async def status(self, tenant: str) -> tuple[ArchiveStatus, int, SearchStatus | None]:
         """Return the status of the archive, the journal's bytes, and search's status, if any."""
-        index = await self._engine.standing(tenant) if self._engine is not None else None
+        index = await self._engine.status(tenant) if self._engine is not None else None
         return await self._archive.status(tenant), await self._journal.size_bytes(), index
 
     @property

@@ -36,7 +36,7 @@ class Search:
         if engine is None:
             raise _unavailable("this server does not index checkpoints: it runs with --no-search")
         start = time.monotonic()
-        request = _Asked(engine, tenant, query, analyse("" if query.vector else query.text))
+        request = _SearchRun(engine, tenant, query, analyse("" if query.vector else query.text))
         if query.vector:
             answer = await request.by_vector()
         elif query.mode is None:
@@ -63,7 +63,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SearchRun:
     """One search."""
 
     engine: SearchEngine

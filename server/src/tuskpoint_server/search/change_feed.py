@@ -33,7 +33,7 @@ from ..core.threads import INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
 from ..journal.sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
 from ..journal.sql.statements import EMPTY, LISTED, Answer, SqlRow, Statement, outside_reserved
 from ..journal.values.integrity import damaged_rows
-from .searched_values import Document, Read, with_values
+from .searched_values import Document, ReadCheckpoint, with_values
 
 _log = logging.getLogger(__name__)
 
@@ -202,11 +202,11 @@ class _Log(NamedTuple):
         thread = (self.number, self.tenant, self.thread_id)
         return Advance(*thread, self.indexed_seq, through, self.seq)
 
-    def read(self, row: SqlRow) -> Read:
+    def read(self, row: SqlRow) -> ReadCheckpoint:
         number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
         key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
         document = Document(number, self.number, self.tenant, key, seq, summary, label)
-        return Read(document, self.family, *read)
+        return ReadCheckpoint(document, self.family, *read)
 
 
 def stretch(
@@ -230,7 +230,7 @@ def stretch(
     walked = None
     if walk is not None:
         walked = _Log(*_LOG_OF.run(connection, of_thread=but).fetchall()[0])
-    read: list[Read] = []
+    read: list[ReadCheckpoint] = []
     advances: list[Advance] = []
     for log in logs:
         rows = by_thread.get(log.number, [])
@@ -262,7 +262,7 @@ def stretch(
     return Stretch(tuple(due), tuple(advances), complete, walk)
 
 
-def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[Read]:
+def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[ReadCheckpoint]:
     by_number = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
@@ -270,7 +270,7 @@ def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[
     return list(map(log.read, by_number.values()))
 
 
-def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
+def _sound(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[ReadCheckpoint]:
     """Leave out checkpoints whose row was changed, and parents whose row was."""
     numbers = {checkpoint.due.number for checkpoint in read}
     numbers |= {checkpoint.parent for checkpoint in read if checkpoint.parent is not None}

@@ -165,7 +165,7 @@ class OwedVectors(NamedTuple):
         return max(len(self.numbers), int(self.more))
 
 
-class Recalled(NamedTuple):
+class RecalledMemory(NamedTuple):
     """A memory that MemWal returned, parsed and not yet believed."""
 
     pointer: bytes
@@ -174,7 +174,7 @@ class Recalled(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStanding:
+class IndexStatus:
     """How the index stands; `truncated`: checkpoints of whose state a part is indexed."""
 
     unindexed: int = 0
@@ -224,7 +224,7 @@ class FindRows:
         )
 
     async def by_pointers(
-        self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
+        self, tenant: str, recalled: Sequence[RecalledMemory], scope: SearchScope, limit: int
     ) -> list[SearchHit]:
         """Return live checkpoints in scope that memories point to, in their order, each once.
 
@@ -280,18 +280,18 @@ class FindRows:
         )
         return max(count, int(len(rows) > COUNTED_CUT))
 
-    async def standing(self, tenant: str) -> IndexStanding:
+    async def status(self, tenant: str) -> IndexStatus:
         """Return how the index stands."""
 
-        def work(connection: sa.Connection) -> IndexStanding:
+        def work(connection: sa.Connection) -> IndexStatus:
             counts = [
                 statement.run(connection, of_tenant=tenant).fetchall()[0][0]
                 for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
             ]
             for backlog in change_feed.backlog(connection):
                 if backlog.tenant == tenant and backlog.checkpoints:
-                    return IndexStanding(backlog.checkpoints, backlog.since_us, *counts)
-            return IndexStanding(0, None, *counts)
+                    return IndexStatus(backlog.checkpoints, backlog.since_us, *counts)
+            return IndexStatus(0, None, *counts)
 
         return await self._database.query(work)
 

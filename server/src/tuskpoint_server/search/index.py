@@ -127,7 +127,7 @@ _FIND_AND_DROP = {
 }
 
 
-class Unembedded(NamedTuple):
+class UnembeddedDocument(NamedTuple):
     """A document that has no vector yet; `text` is what to embed.
 
     `seq`: the change of its checkpoint by which the document was made.
@@ -239,18 +239,18 @@ class IndexRows:
 
     async def unembedded(
         self, limit: int, but: Collection[tuple[int, int]] = ()
-    ) -> list[Unembedded]:
+    ) -> list[UnembeddedDocument]:
         """Return documents without a vector, the oldest first; `but`: number and `seq` of some."""
 
-        def work(connection: sa.Connection) -> list[Unembedded]:
+        def work(connection: sa.Connection) -> list[UnembeddedDocument]:
             owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
             seqs: dict[int, int] = dict([row for row in owed if row not in but][:limit])
             rows = sorted(_STILL_OWED.run_listed(connection, seqs))
-            return [Unembedded(row[0], seqs[row[0]], _embedded(row)) for row in rows]
+            return [UnembeddedDocument(row[0], seqs[row[0]], _embedded(row)) for row in rows]
 
         return await self._database.query(work)
 
-    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+    async def embed(self, embedder: str, made: Sequence[tuple[UnembeddedDocument, bytes]]) -> None:
         """Store vectors of what still says the same and has none; they have one dimension."""
         await self._database.transact(
             lambda batch: _embed(batch.connection, embedder, made),
@@ -437,7 +437,7 @@ def _embedded(row: SqlRow) -> str:
 
 
 def _embed(
-    connection: sa.Connection, embedder: str, pairs: Sequence[tuple[Unembedded, bytes]]
+    connection: sa.Connection, embedder: str, pairs: Sequence[tuple[UnembeddedDocument, bytes]]
 ) -> None:
     by_number = {document.number: (document.text, vector) for document, vector in pairs}
     rows: list[tuple[object, ...]] = []

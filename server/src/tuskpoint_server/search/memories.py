@@ -75,7 +75,7 @@ _CREATED = Statement(select(M.created_us).where(_OF_NUMBER))
 
 
 @dataclass(frozen=True, slots=True)
-class MemoriesStanding:
+class MemoriesStatus:
     """How the memories of a tenant stand; refused ones are left out."""
 
     waiting: int = 0
@@ -135,17 +135,17 @@ class MemoryRows:
         [(due_us,)] = await self._database.rows(_NEXT_DUE, of_state=state.value)
         return due_us  # type: ignore[no-any-return]
 
-    async def standing(self, tenant: str) -> MemoriesStanding:
+    async def status(self, tenant: str) -> MemoriesStatus:
         """Return how the memories of a tenant stand."""
 
-        def work(connection: Connection) -> MemoriesStanding:
+        def work(connection: Connection) -> MemoriesStatus:
             waiting, sent, delivered = (
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
                 for state in (MemoryState.WAITING, MemoryState.SENT, MemoryState.DELIVERED)
             )
             created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
             oldest_us = created[0] if created is not None else None
-            return MemoriesStanding(waiting[0], sent[0], delivered[0], oldest_us)
+            return MemoriesStatus(waiting[0], sent[0], delivered[0], oldest_us)
 
         return await self._database.query(work)
 

@@ -16,12 +16,12 @@ from ..core.search import Compare, Metric, SearchAnswer, SearchHit, SearchMode, 
 from ..journal.database.database import Database
 from ..journal.lease import Lease
 from .embedders import Embedder, EmbedderError
-from .finding import FindRows, IndexStanding
+from .finding import FindRows, IndexStatus
 from .index import IndexRows
-from .memories import MemoriesStanding
+from .memories import MemoriesStatus
 from .memwal.api import MAX_RECALLED
 from .pacing import IndexSettings
-from .tasks import Embedding, IndexTask
+from .tasks import EmbeddingTask, IndexTask
 from .telemetry import SearchInstruments
 
 if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RecallStanding:
+class SearchStatus:
     """Status of search. `memwal` and the counts of its `memories`: `None` if there is none."""
 
-    index: IndexStanding
+    index: IndexStatus
     last_error: str
     memwal: MemWal | None
-    memories: MemoriesStanding | None
+    memories: MemoriesStatus | None
 
 
 class SearchEngine:
@@ -75,11 +75,11 @@ class SearchEngine:
             clock_us=journal.now_us,
         )
         self.searched = instruments.searched
-        self._embedding: Embedding | None = None
+        self._embedding: EmbeddingTask | None = None
         self.embedder_name = ""
         self.modes = [SearchMode.LEXICAL]
         if embedder is not None:
-            self._embedding = Embedding(
+            self._embedding = EmbeddingTask(
                 self._index, embedder, settings, instruments=instruments, keeps=keeps
             )
             self.embedder_name = embedder.name
@@ -134,7 +134,7 @@ class SearchEngine:
             if task is not None:
                 task.wake()
 
-    async def standing(self, tenant: str) -> RecallStanding:
+    async def status(self, tenant: str) -> SearchStatus:
         """Return the status of the index and of deliveries."""
         problem = self._indexer.trouble.problem
         if self._embedding is not None:
@@ -142,12 +142,12 @@ class SearchEngine:
         if not problem:
             problem = next((f"not indexed: {damage}" for damage in await self.damaged(tenant)), "")
         memwal = self._memwal
-        memories = None if memwal is None else await memwal.memories.standing(tenant)
-        index = await self.finding.standing(tenant)
+        memories = None if memwal is None else await memwal.memories.status(tenant)
+        index = await self.finding.status(tenant)
         if self._embedding is not None:
             owed = (await self.finding.owed(tenant)).missed
             index = replace(index, unindexed=index.unindexed + owed)
-        return RecallStanding(index, problem, memwal, memories)
+        return SearchStatus(index, problem, memwal, memories)
 
     async def vectors_owed(self, tenant: str) -> int:
         """Return how many checkpoints wait for a vector of the embedder, after a short wait."""

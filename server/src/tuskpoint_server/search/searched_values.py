@@ -108,7 +108,7 @@ def embedded_text(summary: str, body: str, *, planned: bool) -> str:
     return body[:EMBEDDED_BODY].strip()
 
 
-class Read(NamedTuple):
+class ReadCheckpoint(NamedTuple):
     """A checkpoint as it was read: `due` has no channels yet, `before` is its parent's state."""
 
     due: Document
@@ -132,7 +132,7 @@ class _Channel(NamedTuple):
     whole: bool = True  # there is no more of it than this
 
 
-def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
+def with_values(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[Document]:
     """Return checkpoints with the values that search looks at, in their order.
 
     In a sealed journal that is none: the index would show them.
@@ -162,7 +162,7 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
 
 
 def _channels(
-    connection: Connection, checkpoint: Read, interrupts: Sequence[PathWrite]
+    connection: Connection, checkpoint: ReadCheckpoint, interrupts: Sequence[PathWrite]
 ) -> tuple[list[_Channel], bool]:
     """Return the channels to be read of a checkpoint, and whether there are more.
 
@@ -223,7 +223,9 @@ def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _rebuilt(connection: Connection, checkpoint: Read, names: Sequence[str]) -> Iterator[_Channel]:
+def _rebuilt(
+    connection: Connection, checkpoint: ReadCheckpoint, names: Sequence[str]
+) -> Iterator[_Channel]:
     """Yield delta channels that are not stored: what was written at the parent is new."""
     place = (checkpoint.due.key.checkpoint_ns, checkpoint.due.key.checkpoint_id)
     thread = ThreadRef(checkpoint.due.tenant, checkpoint.due.key.thread_id, checkpoint.due.thread)

@@ -19,7 +19,7 @@ from ..journal.database.database import Waiter
 from .change_feed import IndexBacklog, Stretch
 from .embedders import Embedder, EmbedderError
 from .finding import OwedVectors
-from .index import IndexRows, Unembedded
+from .index import IndexRows, UnembeddedDocument
 from .pacing import IndexSettings, IndexTrouble, Pause
 from .searchable import body_of
 from .searched_values import Document
@@ -259,7 +259,7 @@ class IndexTask:
         return stored, failed
 
 
-class _Refused(NamedTuple):
+class _RefusedText(NamedTuple):
     """How often an embedder refused a text, and when to try it again."""
 
     times: int
@@ -267,7 +267,7 @@ class _Refused(NamedTuple):
 
 
 @dataclass(eq=False)
-class Embedding:
+class EmbeddingTask:
     """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some.
 
     While another server is the leader of a shared journal, this task embeds queries alone.
@@ -289,7 +289,9 @@ class Embedding:
         self._more, self._embedded = asyncio.Event(), asyncio.Event()
         self._answered = asyncio.Event()  # a query was, after a failure
         self._late: dict[str, frozenset[int]] = {}  # documents by tenant; see `arrive`
-        self._refused: dict[tuple[int, int], _Refused] = {}  # by number and `seq` of the document
+        self._refused: dict[
+            tuple[int, int], _RefusedText
+        ] = {}  # by number and `seq` of the document
         self.ready = self._adopted = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 
@@ -415,7 +417,9 @@ class Embedding:
             )
         self._adopted = True
 
-    async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
+    async def _embed(
+        self, texts: Sequence[UnembeddedDocument]
+    ) -> list[tuple[UnembeddedDocument, bytes]]:
         """Return vectors of the texts that the embedder accepts; the others are tried again later.
 
         If the embedder fails for a probe too, or names a time for a retry, its error is raised.
@@ -433,7 +437,7 @@ class Embedding:
         half = len(texts) // 2
         return await self._embed(texts[:half]) + await self._embed(texts[half:])
 
-    def _refuse(self, text: Unembedded, error: Exception) -> None:
+    def _refuse(self, text: UnembeddedDocument, error: Exception) -> None:
         """Note a text that the embedder refused alone; raise the error if there are too many.
 
         The outage may have ended between the text and the probe, so it is tried again, ever more
@@ -441,10 +445,10 @@ class Embedding:
         """
         if len(self._refused) >= MAX_REFUSED and text.place not in self._refused:
             raise error
-        times = self._refused.get(text.place, _Refused(0, 0.0)).times + 1
+        times = self._refused.get(text.place, _RefusedText(0, 0.0)).times + 1
         # The exponent is bounded because a float is: the pause has reached its bound long before.
         pause_s = min(self._settings.first_retry_s * 2.0 ** min(times - 1, 64), REFUSED_RETRY_S)
-        self._refused[text.place] = _Refused(times, self.clock() + pause_s)
+        self._refused[text.place] = _RefusedText(times, self.clock() + pause_s)
         self.instruments.failures.add(1, {"task": "embed"})
         if times == LOGGED_REFUSAL:
             _log.warning(

@@ -140,7 +140,7 @@ class Ranking:
             size *= GROWTH
 
 
-class _Held:
+class _HeldVectors:
     """The first vectors of a tenant and a size, in memory; deleted ones stay and find nothing."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class VectorIndex:
     def __init__(self, rows: FindRows, cache_bytes: int) -> None:
         self._rows = rows
         self._cache_bytes = cache_bytes
-        self._held: OrderedDict[_Place, _Held] = OrderedDict()
+        self._held: OrderedDict[_Place, _HeldVectors] = OrderedDict()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="search-vectors")
 
     @property
@@ -182,14 +182,14 @@ class VectorIndex:
             parts = [await self._run(lambda: Block.of(rows, len(vector)).compare(query))]
             return await self._rows.by_vectors(tenant, Ranking(parts), scope, limit)
         place = (tenant, len(vector))
-        entry = self._held.setdefault(place, _Held())
+        entry = self._held.setdefault(place, _HeldVectors())
         self._held.move_to_end(place)
         ranking = await self._compare(place, entry, query)
         results = await self._rows.by_vectors(tenant, ranking, scope, limit)
         entry.passed_by += ranking.given - len(results)
         if entry.passed_by >= max(PASSED_BY, ranking.size // 4):
             entry.passed_by = 0
-            living = (await self._rows.standing(tenant)).vectors
+            living = (await self._rows.status(tenant)).vectors
             if ranking.size - living >= DEAD and self._held.get(place) is entry:
                 del self._held[place]  # many are dead: the next search reads them anew
         return results
@@ -197,7 +197,7 @@ class VectorIndex:
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _compare(self, place: _Place, entry: _Held, query: Query) -> Ranking:
+    async def _compare(self, place: _Place, entry: _HeldVectors, query: Query) -> Ranking:
         async with entry.turn:
             page = await self._bring_up_to_date(place, entry)
             blocks = list(entry.blocks)
@@ -211,7 +211,7 @@ class VectorIndex:
     async def _page(self, place: _Place, after: int) -> list[VectorRow]:
         return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
 
-    async def _bring_up_to_date(self, place: _Place, entry: _Held) -> list[VectorRow]:
+    async def _bring_up_to_date(self, place: _Place, entry: _HeldVectors) -> list[VectorRow]:
         """Load new rows; return the first rows that do not fit."""
         while page := await self._page(place, entry.through):
             last = entry.blocks[-1:]

@@ -29,7 +29,7 @@ from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.sql.full_text import scope_word
 from tuskpoint_server.journal.sql.schema import vectors
 from tuskpoint_server.search import finding
-from tuskpoint_server.search.finding import Candidate, IndexStanding, Recalled, VectorRow
+from tuskpoint_server.search.finding import Candidate, IndexStatus, RecalledMemory, VectorRow
 
 # --- by words ------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ async def everything(journal: Journal, tenant: str = TENANT) -> list[list[Checkp
     candidates = Nearest(*(Candidate(row.number, 0.1) for row in rows))
     by_vectors = await reading.by_vectors(tenant, candidates, ANYWHERE, 100)
     recalled = [
-        Recalled(pointer_of(tenant, "", f"0{number}"), "saved", 0.1) for number in range(10)
+        RecalledMemory(pointer_of(tenant, "", f"0{number}"), "saved", 0.1) for number in range(10)
     ]
     by_pointers = await reading.by_pointers(tenant, recalled, ANYWHERE, 100)
     return [
@@ -234,7 +234,7 @@ async def test_a_deleted_or_hidden_checkpoint_is_not_found_from_then_on(
     await drain(journal)  # the one that stays holds what its channel needs, and so has changed
     left = [key("01", "kept"), key("03", "pruned")]
     assert await everything(journal) == [left, left[:1], left]
-    assert (await journal.finding.standing(TENANT)).indexed == 6
+    assert (await journal.finding.status(TENANT)).indexed == 6
     await journal.index.sweep()
     assert await everything(journal) == [left, left[:1], left]
     await make_searchable(journal, "silent", True)
@@ -271,7 +271,7 @@ async def test_tenants_do_not_see_one_another(journal: Journal) -> None:
     assert [result.key for result in await reading.by_vectors("another", stolen, ANYWHERE, 5)] == [
         key("01", "theirs")
     ]
-    pointer = [Recalled(pointer_of(TENANT, "", "01"), "saved", 0.1)]
+    pointer = [RecalledMemory(pointer_of(TENANT, "", "01"), "saved", 0.1)]
     assert await reading.by_pointers("another", pointer, ANYWHERE, 5) == []
     theirs = SearchScope(thread_id="theirs")
     assert await look(journal, "saved", theirs) == []
@@ -414,11 +414,11 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
     mine, other = (pointer_of(TENANT, "", checkpoint_id) for checkpoint_id in ("01", "02"))
     own = one_line("The  writer\nstarted.")
     recalled = [
-        Recalled(other, "Forged.", 0.01),
-        Recalled(pointer_of(TENANT, "", "none"), own, 0.02),
-        Recalled(mine, own, 0.1),
-        Recalled(mine, own, 0.2),
-        Recalled(other, "Something else.", 0.3),
+        RecalledMemory(other, "Forged.", 0.01),
+        RecalledMemory(pointer_of(TENANT, "", "none"), own, 0.02),
+        RecalledMemory(mine, own, 0.1),
+        RecalledMemory(mine, own, 0.2),
+        RecalledMemory(other, "Something else.", 0.3),
     ]
     results = await reading.by_pointers(TENANT, recalled, ANYWHERE, 10)
     assert [(result.key, result.distance) for result in results] == [
@@ -435,24 +435,24 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
     assert [result.key for result in only] == [key("01", "b")]
 
 
-# --- standing ------------------------------------------------------------------------------
+# --- status --------------------------------------------------------------------------------
 
 
 async def test_the_state_of_the_index_is_counted(journal: Journal, clock: Clock) -> None:
     reading = journal.finding
-    assert await reading.standing(TENANT) == IndexStanding()
+    assert await reading.status(TENANT) == IndexStatus()
     begun_us = clock.now_us
     await save(journal, "01", "saved", vector=ONE)
     clock.advance(1)
     await save(journal, "02", "saved")
     await save(journal, "01", "saved", tenant="another", vector=ONE)
-    assert await reading.standing(TENANT) == IndexStanding(2, begun_us, 0, 1)
+    assert await reading.status(TENANT) == IndexStatus(2, begun_us, 0, 1)
     index = journal.index
     stretch = await index.take(1)
     await index.store(stretch, stretch.due, remember=False)
-    assert await reading.standing(TENANT) == IndexStanding(1, clock.now_us, 1, 1)
+    assert await reading.status(TENANT) == IndexStatus(1, clock.now_us, 1, 1)
     await drain(journal)
-    assert await reading.standing(TENANT) == IndexStanding(0, None, 2, 1)
+    assert await reading.status(TENANT) == IndexStatus(0, None, 2, 1)
 
 
 async def test_a_search_leaves_no_transaction_open(journal: Journal) -> None:

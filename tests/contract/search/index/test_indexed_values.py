@@ -58,7 +58,7 @@ async def test_only_the_new_part_of_a_grown_value_is_indexed(journal: Journal) -
     for at in (0, 7, 38):
         assert await look(journal, f"message{at}") == [key(f"{at + 1:02d}")]
     assert await look(journal, "noted") == [key("01")]
-    assert (await journal.finding.standing(TENANT)).truncated == 0
+    assert (await journal.finding.status(TENANT)).truncated == 0
 
 
 async def test_text_of_a_pruned_checkpoint_is_found_in_the_one_that_kept_it(
@@ -121,10 +121,10 @@ async def test_a_value_of_more_than_32_kib_is_found_by_its_latest_part(journal: 
     assert await look(journal, '"message 1"') == []
     [other] = await found(journal, "short")
     assert not other.truncated
-    assert (await journal.finding.standing(TENANT)).truncated == 1
+    assert (await journal.finding.status(TENANT)).truncated == 1
     await save(journal, "01", "long no more")
     await drain(journal)
-    assert (await journal.finding.standing(TENANT)).truncated == 0
+    assert (await journal.finding.status(TENANT)).truncated == 0
 
 
 async def test_a_long_channel_leaves_room_for_the_others(journal: Journal) -> None:

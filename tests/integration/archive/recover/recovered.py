@@ -15,8 +15,8 @@ from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.features.recovery.recovery import (
-    Recovered,
     Recovery,
+    RecoveryCounts,
     RecoverySource,
     read_source,
 )
@@ -69,7 +69,7 @@ async def recover(
     *,
     skip_damaged: bool = False,
     memory_bytes: int = sys.maxsize,
-) -> Recovered:
+) -> RecoveryCounts:
     """Fill the journal of a directory as the command does."""
     directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's
     path = place(directory / "journal.db")

@@ -15,7 +15,7 @@ from tuskpoint_server.api.messages.chunks import (
     INLINE_BUDGET,
     INLINE_VALUE,
     Cutter,
-    Received,
+    ReceivedValue,
     whole,
 )
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -47,7 +47,7 @@ def chunk(index: int, offset: int, data: bytes) -> value_pb2.ValueChunk:
 
 def put_together(
     announced: list[value_pb2.LargeValue], chunks: Iterable[Any], save_id: int = 1
-) -> list[Received]:
+) -> list[ReceivedValue]:
     """Return what a save receives, which takes all the chunks."""
 
     assembly = Assembly(save_id, announced)

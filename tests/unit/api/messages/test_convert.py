@@ -13,7 +13,7 @@ from tests.kit.drafts import as_loaded
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.messages import convert, saves
-from tuskpoint_server.api.messages.chunks import Cutter, Received, announced, whole
+from tuskpoint_server.api.messages.chunks import Cutter, ReceivedValue, announced, whole
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import (
     BlobLocation,
@@ -99,7 +99,7 @@ def request_of(state: checkpoint_pb2.CheckpointState, **fields: Any) -> pb.SaveC
 
 
 def taken(
-    request: pb.SaveCheckpointRequest, received: list[Received] | None = None
+    request: pb.SaveCheckpointRequest, received: list[ReceivedValue] | None = None
 ) -> IncomingCheckpoint:
     draft = saves.take_checkpoint(request, received)
     assert draft is not None
@@ -242,7 +242,9 @@ def test_received_values_take_their_places_in_order() -> None:
         writes=[value_pb2.PendingWrite(task_id="t", channel="w", large=large)],
     )
     assert len(announced(request)) == 3
-    received = [Received("t", data, value_digest(Value("t", data))) for data in (b"1", b"2", b"3")]
+    received = [
+        ReceivedValue("t", data, value_digest(Value("t", data))) for data in (b"1", b"2", b"3")
+    ]
     assert saves.take_checkpoint(request, streamed=True) is None
     draft = taken(request, received)
     came = {name: (kind, content.value) for name, (kind, content) in draft.contents.items()}
@@ -262,7 +264,7 @@ def test_a_wrong_digest_of_a_received_value_is_refused() -> None:
             ]
         )
     )
-    received = Received("t", b"1", value_digest(Value("t", b"1")))
+    received = ReceivedValue("t", b"1", value_digest(Value("t", b"1")))
     with pytest.raises(Refusal) as refused:
         saves.take_checkpoint(request, [received])
     assert refused.value.reason is Reason.DIGEST_MISMATCH

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tuskpoint_server.core.model import CheckpointKey, Value
 from tuskpoint_server.search.change_feed import Advance, IndexBacklog, Stretch
-from tuskpoint_server.search.index import IndexRows, Unembedded
+from tuskpoint_server.search.index import IndexRows, UnembeddedDocument
 from tuskpoint_server.search.searched_values import Document
 
 TENANT = "default"
@@ -37,7 +37,7 @@ class Rows(IndexRows):
     stored: list[Document] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     watermarks: dict[int, int] = field(default_factory=dict)
-    texts: list[Unembedded] = field(default_factory=list)
+    texts: list[UnembeddedDocument] = field(default_factory=list)
     vectors: dict[int, bytes] = field(default_factory=dict)
     adopted: list[tuple[str, int]] = field(default_factory=list)
     before_take: Callable[[Sequence[object]], None] = accept
@@ -113,14 +113,14 @@ class Rows(IndexRows):
 
     async def unembedded(
         self, limit: int, but: Collection[tuple[int, int]] = ()
-    ) -> list[Unembedded]:
+    ) -> list[UnembeddedDocument]:
         """Return the oldest without a vector."""
         self.looks += 1
         await self.report()
         owed = [text for text in self.texts if text.number not in self.vectors]
         return [text for text in owed if text.place not in but][:limit]
 
-    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+    async def embed(self, embedder: str, made: Sequence[tuple[UnembeddedDocument, bytes]]) -> None:
         """Store vectors."""
         assert embedder == self.adopted[-1][0]
         self.before_embed(made)

@@ -17,9 +17,9 @@ from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.search import tasks as embedding_module
 from tuskpoint_server.search.embedders import EmbedderError
 from tuskpoint_server.search.finding import OwedVectors
-from tuskpoint_server.search.index import Unembedded
+from tuskpoint_server.search.index import UnembeddedDocument
 from tuskpoint_server.search.pacing import IndexSettings
-from tuskpoint_server.search.tasks import PROBE, Embedding
+from tuskpoint_server.search.tasks import PROBE, EmbeddingTask
 
 SETTINGS = IndexSettings(first_retry_s=1.0, longest_retry_s=8.0)
 
@@ -64,7 +64,7 @@ class Kit:
     pauses: list[float] = field(default_factory=list)
 
     def add(self, number: int, text: str = "") -> None:
-        self.rows.texts.append(Unembedded(number, number, text or f"text {number}"))
+        self.rows.texts.append(UnembeddedDocument(number, number, text or f"text {number}"))
 
     async def wait(self, seconds: float, ended: asyncio.Event) -> None:
         self.pauses.append(seconds)
@@ -75,8 +75,8 @@ class Kit:
         await asyncio.sleep(0)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Embedding]:
-        embedding = Embedding(
+    async def running(self) -> AsyncIterator[EmbeddingTask]:
+        embedding = EmbeddingTask(
             self.rows, self.embedder, SETTINGS, clock=lambda: self.seconds, wait=self.wait
         )
         try:
@@ -316,7 +316,7 @@ async def test_a_text_is_tried_ever_more_rarely_and_another_text_at_once() -> No
     kit.embedder.before = before
     async with kit.running() as embedding:
         await kit.rows.until(lambda: len(asked_at) >= 20)
-        kit.rows.texts[:] = [Unembedded(1, 2, "other text")]
+        kit.rows.texts[:] = [UnembeddedDocument(1, 2, "other text")]
         embedding.wake()
         await kit.until_embedded(1)
     pauses = [after - before for before, after in pairwise(asked_at)]

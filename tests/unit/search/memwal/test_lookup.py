@@ -15,15 +15,15 @@ import pytest
 from tests.unit.search.memwal.one_memory import OneMemory
 from tests.unit.search.virtual_time import virtually
 from tuskpoint_server.core.search import MemoryState, memory_text
-from tuskpoint_server.search.finding import Recalled
+from tuskpoint_server.search.finding import RecalledMemory
 from tuskpoint_server.search.memwal.api import (
     Budget,
     Job,
-    Memorised,
     MemWalSettings,
     Recollection,
     RelayerError,
     RelayerHealth,
+    RelayerMemory,
     RelayerTrouble,
 )
 from tuskpoint_server.search.memwal.memwal import MOST_WAITING, MemWal
@@ -36,7 +36,7 @@ Answer = Callable[[str], Awaitable[Recollection]]
 
 
 def remembers(*texts: str, dropped: int = 0) -> Recollection:
-    memories = [Memorised(text, index / 10) for index, text in enumerate(texts)]
+    memories = [RelayerMemory(text, index / 10) for index, text in enumerate(texts)]
     return Recollection(tuple(memories), dropped)
 
 
@@ -149,7 +149,7 @@ async def test_memories_of_this_servers_form_come_back() -> None:
 
         it.relayer.answer = answer
         recalled, returned, dropped = await it.lookup.recall("acme", "when did it start?", 7)
-        assert recalled == [Recalled(POINTER, "the writer starts", 0.1)]
+        assert recalled == [RecalledMemory(POINTER, "the writer starts", 0.1)]
         assert (returned, dropped) == (6, 3)
         assert it.relayer.asked[-1] == ("space/acme", "when did it start?", 7)
 

@@ -9,7 +9,7 @@ from tuskpoint.v1 import value_pb2
 from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import LIMITS
 from ...core.values import digesting
-from ..messages.chunks import Received
+from ..messages.chunks import ReceivedValue
 
 
 class Assembly:
@@ -27,7 +27,7 @@ class Assembly:
     def __init__(self, number: int, announced: Sequence[value_pb2.LargeValue]) -> None:
         self._number = number
         self._announced = announced
-        self.received: list[Received] = []
+        self.received: list[ReceivedValue] = []
         self._begin()
 
     @property
@@ -78,4 +78,4 @@ class Assembly:
 
     def _finish(self) -> None:
         data, self._pieces = b"".join(self._pieces), []
-        self.received.append(Received(self._type, data, self._digest.digest()))
+        self.received.append(ReceivedValue(self._type, data, self._digest.digest()))

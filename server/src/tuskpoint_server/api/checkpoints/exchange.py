@@ -37,7 +37,7 @@ from . import frames
 from .answers import checkpoint_in_one, fill_saved
 from .assembly import Assembly
 from .frames import Frame
-from .outgoing import MESSAGE_BYTES, Outgoing
+from .outgoing import MESSAGE_BYTES, AnswerSender
 
 MAX_UNANSWERED = 256  # frames without an answer at which reading pauses
 MAX_UNANSWERED_BYTES = 32 * MIB  # of frames without an answer, at which reading pauses
@@ -80,7 +80,7 @@ class Exchange:
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._has_room = asyncio.Event()
-        self._outgoing = Outgoing[Frame | None](call.write, self._sent)
+        self._outgoing = AnswerSender[Frame | None](call.write, self._sent)
         self._reading = True
         self._ending: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None

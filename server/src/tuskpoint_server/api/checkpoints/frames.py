@@ -10,9 +10,9 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...core.model import Durability, SaveOutcome
 from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
-from ..messages.chunks import Received
+from ..messages.chunks import ReceivedValue
 from ..messages.saves import take_checkpoint, take_writes
-from ..middleware.telemetry import Measured
+from ..middleware.telemetry import CallMeasurement
 
 _SERVICE = "/tuskpoint.v1.CheckpointService"
 METHODS = {
@@ -32,7 +32,7 @@ class Frame:
     kind: str
     size: int  # bytes of its frame and chunks
     ends_at: float  # time of the event loop at which it has taken too long
-    measured: Measured
+    measured: CallMeasurement
     named: tuple[str, ...] = ()  # threads that its request names, if the trail records it
     counts: bool = True  # against the bounds on frames without an answer
     wanted: Durability = Durability.JOURNALED
@@ -54,7 +54,7 @@ def take(request: SaveRequest) -> IncomingSave | None:
     return take_writes(request, streamed=True)
 
 
-def take_with(request: SaveRequest, received: Sequence[Received]) -> IncomingSave:
+def take_with(request: SaveRequest, received: Sequence[ReceivedValue]) -> IncomingSave:
     """Take a save whose large values came in chunks."""
     save: IncomingSave | None
     if isinstance(request, pb.SaveCheckpointRequest):

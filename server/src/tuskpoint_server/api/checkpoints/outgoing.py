@@ -14,7 +14,7 @@ MESSAGE_BYTES = 4 * MIB  # messages of the server are smaller
 FrameT = TypeVar("FrameT")
 
 
-class Outgoing(Generic[FrameT]):
+class AnswerSender(Generic[FrameT]):
     """Sends serialized answers in their order, one message at a time, without a timer.
 
     Args:

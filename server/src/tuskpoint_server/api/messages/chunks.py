@@ -19,7 +19,7 @@ INLINE_BUDGET = 2 * MIB
 """Bytes of values that a stream's message carries itself; the rest follows in chunks."""
 
 
-class Received(NamedTuple):
+class ReceivedValue(NamedTuple):
     """A value that came, and its digest (`core.values.value_digest`)."""
 
     type: str

@@ -27,8 +27,8 @@ from ...features.checkpoints.incoming import (
     IncomingWrites,
     incoming_write,
 )
-from ...features.checkpoints.value_groups import Prepared
-from .chunks import Received
+from ...features.checkpoints.value_groups import PreparedValue
+from .chunks import ReceivedValue
 from .convert import key, number
 from .validation import check, check_save, check_writes
 
@@ -46,7 +46,7 @@ _SHORT, _LONG = 128, 1024
 
 def take_checkpoint(
     request: pb.SaveCheckpointRequest,
-    received: Sequence[Received] | None = None,
+    received: Sequence[ReceivedValue] | None = None,
     *,
     streamed: bool = False,
 ) -> IncomingCheckpoint | None:
@@ -119,7 +119,7 @@ def take_checkpoint(
 
 def take_writes(
     request: pb.SaveWritesRequest,
-    received: Sequence[Received] | None = None,
+    received: Sequence[ReceivedValue] | None = None,
     *,
     streamed: bool = False,
 ) -> IncomingWrites | None:
@@ -140,7 +140,7 @@ def take_writes(
 class _Pass:
     """One pass over the channels and writes of a save, and its findings."""
 
-    def __init__(self, received: Sequence[Received] | None) -> None:
+    def __init__(self, received: Sequence[ReceivedValue] | None) -> None:
         self.required: list[str] = []  # texts that must not be empty
         self.texts: list[str] = []  # that may be empty
         self.long_texts: list[str] = []  # that may be empty, and are longer
@@ -165,10 +165,10 @@ class _Pass:
 
     def channels(
         self, messages: Sequence[value_pb2.Channel]
-    ) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, Prepared]]]:
+    ) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, PreparedValue]]]:
         """Return channels and the values that came with them, by name."""
         channels: dict[str, ChannelRef] = {}
-        contents: dict[str, tuple[str, Prepared]] = {}
+        contents: dict[str, tuple[str, PreparedValue]] = {}
         for message in messages:
             name, claimed = message.name, message.digest
             version: model.Version | None = message.version.text
@@ -189,7 +189,7 @@ class _Pass:
                 kind, data, digest = self._content(message)
                 if claimed and claimed != digest:
                     self._mismatched(message, digest)
-                contents[name] = kind, Prepared(data)
+                contents[name] = kind, PreparedValue(data)
                 channel = channel_ref(name, version, digest, len(data))
             else:
                 self._odd = self._odd or len(claimed) != DIGEST_BYTES
@@ -243,7 +243,7 @@ class _Pass:
 
 _DURABILITIES = frozenset(model.Durability)
 _MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
-_NOTHING = Received("", b"", b"")
+_NOTHING = ReceivedValue("", b"", b"")
 
 
 def _are_common_versions(versions_seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:

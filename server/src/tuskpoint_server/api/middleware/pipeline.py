@@ -56,7 +56,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 Handler: TypeAlias = "grpc.RpcMethodHandler[object, bytes | None]"
 
 
-class Presenting(Protocol):
+class CallerMetadata(Protocol):
     """What a caller presents before anything else of a call is known."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
@@ -68,7 +68,7 @@ class Presenting(Protocol):
         """Return the client's address and port, as the transport writes them; "" if unnamed."""
 
 
-class Context(Presenting, Protocol):
+class Context(CallerMetadata, Protocol):
     """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
 
     def time_remaining(self) -> float | None:
@@ -235,7 +235,7 @@ class CallPipeline:
         status = rpc_status.to_status(to_status(refusal))
         return await call.context.abort_with_status(status)
 
-    def admits(self, context: Presenting) -> bool:
+    def admits(self, context: CallerMetadata) -> bool:
         """Return whether the credential of a call is accepted; asked before its body is read."""
         try:
             self._authentication.grant(Call("", context))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ _SERVER_ERRORS = frozenset(
 
 
 @dataclass(slots=True)
-class Measured:
+class CallMeasurement:
     """A call or a frame that is being measured."""
 
     method: str
@@ -103,9 +103,9 @@ class Telemetry:
             "tuskpoint.server.memory", [observe], "By", "Memory that calls hold, as it is bounded."
         )
 
-    def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> Measured:
+    def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> CallMeasurement:
         """Begin to measure a call; its logs and calls belong to its span."""
-        measured = Measured(method, time.perf_counter(), None, None)
+        measured = CallMeasurement(method, time.perf_counter(), None, None)
         if self._tracer is not None:
             carrier: dict[str, list[str]] = {}
             for header, text in metadata:
@@ -116,9 +116,9 @@ class Telemetry:
         self._active.add(1, self._attributes_of(method))
         return measured
 
-    def begin_frame(self, method: str, traceparent: str) -> Measured:
+    def begin_frame(self, method: str, traceparent: str) -> CallMeasurement:
         """Begin to measure a frame of a stream, which is a call of this method."""
-        measured = Measured(method, time.perf_counter(), None, None)
+        measured = CallMeasurement(method, time.perf_counter(), None, None)
         if self._tracer is not None:
             self._start_span(
                 self._tracer, measured, {"traceparent": [traceparent]} if traceparent else {}
@@ -126,7 +126,7 @@ class Telemetry:
         self._active.add(1, self._attributes_of(method))
         return measured
 
-    def end(self, measured: Measured, code: str, denied: str = "") -> None:
+    def end(self, measured: CallMeasurement, code: str, denied: str = "") -> None:
         """End the measurement of a call or a frame, with the name of its status.
 
         `denied`: why its credential was refused; empty if it was not.
@@ -146,7 +146,7 @@ class Telemetry:
             measured.span.end()
 
     def _start_span(
-        self, tracer: trace.Tracer, measured: Measured, carrier: dict[str, list[str]]
+        self, tracer: trace.Tracer, measured: CallMeasurement, carrier: dict[str, list[str]]
     ) -> otel_context.Context:
         parent = propagate.extract(carrier) if carrier else None
         name = measured.method.removeprefix("/")

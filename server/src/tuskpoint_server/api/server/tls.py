@@ -17,7 +17,7 @@ from ..middleware.telemetry import SCOPE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Certified:
+class ServerCertificate:
     """The server's certificate and the roots of its clients' certificates: all PEM, or seconds."""
 
     certificates: bytes  # its certificate, and those between it and the root
@@ -36,7 +36,7 @@ class Tls:
     """
 
     def __init__(
-        self, certified: Certified, *, meter_provider: metrics.MeterProvider | None = None
+        self, certified: ServerCertificate, *, meter_provider: metrics.MeterProvider | None = None
     ) -> None:
         self._expires_s = certified.expires_s
         # Read in gRPC's threads, written in the event loop's; both ends are atomic.
@@ -66,7 +66,7 @@ class Tls:
         context.sni_callback = self._choose
         return context
 
-    def replace(self, certified: Certified) -> None:
+    def replace(self, certified: ServerCertificate) -> None:
         """Show another certificate from the next handshake on."""
         self._next.append(_configuration(certified))
         self._certified = certified
@@ -91,13 +91,13 @@ class Tls:
         yield Observation(self._expires_s - time.time())
 
 
-def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
+def _configuration(certified: ServerCertificate) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
         [(certified.key, certified.certificates)], root_certificates=certified.client_ca
     )
 
 
-def _context(certified: Certified) -> ssl.SSLContext:
+def _context(certified: ServerCertificate) -> ssl.SSLContext:
     """Return what shows a certificate, and asks for a client's if that is wanted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -51,7 +51,7 @@ _CODES = {
 }
 
 
-class _Bytes:
+class _BytesCodec:
     """A codec of connectrpc that leaves bytes as they are: the pipeline parses them, after checks.
 
     So nobody makes the server parse anything without a valid credential.
@@ -101,7 +101,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
             read_max_bytes=2 * LIMITS.max_message,
             # Compression would hold up the event loop, and with it every other call.
             compressions=(),
-            codecs=(_Bytes("proto", bytes), _Bytes("json", JsonText)),
+            codecs=(_BytesCodec("proto", bytes), _BytesCodec("json", JsonText)),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +111,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
         elif not self._pipeline.admits(_Request(scope)):
             # The pipeline refuses the call and tells why. Nothing of its body is read for that.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
-            await super().__call__(scope, _Whole(empty).receive, send)
+            await super().__call__(scope, _BodyReceiver(empty).receive, send)
         else:
             with RequestBody(
                 receive, self._pipeline.memory, bounded=scope["path"] in self._bounded
@@ -119,7 +119,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
                 await super().__call__(scope, body.receive, send)
 
 
-class _Whole:
+class _BodyReceiver:
     """What ASGI passes on of a client that has sent a body and waits for its answer."""
 
     def __init__(self, body: bytes) -> None:

@@ -105,7 +105,7 @@ def build(
     listening = _listen(host, port)
     origins = tuple(origins)
     cors = CORSMiddleware(
-        _Paths(contract, pipeline),
+        _PathRouter(contract, pipeline),
         allow_origins=origins,
         allow_methods=("POST",),
         allow_headers=_REQUEST_HEADERS,
@@ -115,7 +115,7 @@ def build(
     checks_host = not asks_for_tokens and tls is None
     guard = Guard(cors, host=host, origins=origins, checks_host=checks_host)
     config = uvicorn.Config(
-        _Masked(guard),
+        _ExceptionMask(guard),
         http=Connection,
         ws="none",
         lifespan="off",
@@ -147,7 +147,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-class _Masked:
+class _ExceptionMask:
     """Hides the exceptions that nobody expected: uvicorn would log their texts."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -171,7 +171,7 @@ class _Masked:
                 await refusal(500, Code.INTERNAL, hidden.message)(scope, receive, send)
 
 
-class _Paths:
+class _PathRouter:
     """Sends each request to the contract or to the console, by its path."""
 
     def __init__(

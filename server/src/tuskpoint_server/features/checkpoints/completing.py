@@ -40,7 +40,7 @@ from ...core.state import (
 )
 from ...journal.values.load import ListPosition
 from .checkpoint_rows import CheckpointRows
-from .missing_values import SuppliedValues, ValuesDamaged, ValuesEvicted
+from .missing_values import SuppliedValues, ValuesDamagedError, ValuesEvictedError
 
 PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
@@ -265,7 +265,7 @@ class Completer:
         while True:
             try:
                 return await call()
-            except ValuesDamaged as damaged:
+            except ValuesDamagedError as damaged:
                 await self._mend(tenant, damaged.key, damaged.damages, tried)
 
     async def supplied(
@@ -282,7 +282,7 @@ class Completer:
         while True:
             try:
                 return await self.mended(tenant, partial(call, values))
-            except ValuesEvicted as lack:
+            except ValuesEvictedError as lack:
                 new_values = await self._archive.read_values(lack.places, lack.digests)
                 if not new_values.keys() - values:
                     raise _malformed(lack.places, "values of the checkpoint") from None

@@ -9,7 +9,7 @@ from ...core.model import CheckpointKey, Metadata
 from ...core.state import ChannelRef
 from ...core.values import MIN_COMPRESSED, Encoding, compress
 from ...journal.database.thread_rows import StoredWrite
-from .value_groups import Keyframes, Prepared
+from .value_groups import Keyframes, PreparedValue
 
 IncomingWrite = StoredWrite
 """A pending write as it waits for the writer, which gives it a number."""
@@ -28,7 +28,7 @@ class IncomingCheckpoint:
     # By name. One is not encoded if something has to be looked up: the value with its digest, or
     # without one the parent's.
     channels: dict[str, ChannelRef]
-    contents: dict[str, tuple[str, Prepared]]  # types and values that came along
+    contents: dict[str, tuple[str, PreparedValue]]  # types and values that came along
     delta_channels: bytes  # names of channels that are rebuilt from writes
     metadata: Metadata
     label: str

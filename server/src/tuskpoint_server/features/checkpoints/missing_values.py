@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from ...core.model import BlobLocation, CheckpointKey, Damage, Value
 
 SuppliedValues = Mapping[bytes, Value]
-"""Values by digest that were read from segments after `ValuesEvicted`."""
+"""Values by digest that were read from segments after `ValuesEvictedError`."""
 
 NOTHING: SuppliedValues = {}
 
 
-class ValuesEvicted(Exception):
+class ValuesEvictedError(Exception):
     """Values that are needed were evicted, and the segments that hold them; nothing is stored."""
 
     def __init__(self, digests: Collection[bytes], places: Iterable[BlobLocation]) -> None:
@@ -24,7 +24,7 @@ class ValuesEvicted(Exception):
         super().__init__(f"{len(self.digests)} values were evicted")
 
 
-class ValuesDamaged(Exception):
+class ValuesDamagedError(Exception):
     """Values that are needed are damaged in the journal; nothing is stored.
 
     Attributes:

@@ -36,7 +36,7 @@ from ...journal.values import contents, vectors
 from .continuing import continued
 from .incoming import IncomingCheckpoint
 from .listed_threads import switch_search
-from .value_groups import Prepared
+from .value_groups import PreparedValue
 
 _BYTES_PER_WRITE = 128
 """Most bytes of a write in a message besides its names and content."""
@@ -48,7 +48,7 @@ _KINDS = {str: "text", int: "integer", float: "number"}  # of versions
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
 
 
-class _Merged(NamedTuple):
+class _MergedWrites(NamedTuple):
     """The writes of a checkpoint after a save: the stored ones, and the new ones."""
 
     stored: Pending
@@ -294,7 +294,7 @@ def _resolve(
     parent: CachedCheckpoint | None,
     *,
     begins: bool,
-) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, Prepared]]]:
+) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, PreparedValue]]]:
     """Return the channels by name, and the values that have to be stored, with their types.
 
     A save that `begins` an incarnation begins a family too, which has no values.
@@ -310,7 +310,7 @@ def _resolve(
     parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
     present = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
     channels: dict[str, ChannelRef] = {}
-    new_values: dict[str, tuple[str, Prepared]] = {}
+    new_values: dict[str, tuple[str, PreparedValue]] = {}
     missing_names: list[str] = []
     for name, channel in sent.channels.items():
         base = inherited.get(name)
@@ -367,7 +367,7 @@ def _merged(
     place: Place,
     checkpoint: CachedCheckpoint | None,
     writes: Sequence[StoredWrite],
-) -> _Merged:
+) -> _MergedWrites:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
     A question that is asked again in the same words is stored again if it comes with the answer
@@ -413,7 +413,7 @@ def _merged(
                 maximum=LIMITS.max_write_names,
             )
     size = sum([len(write.data or b"") for write in new_writes.values()])
-    return _Merged(stored, new_writes, size, last_seq)
+    return _MergedWrites(stored, new_writes, size, last_seq)
 
 
 def _bring(
@@ -429,7 +429,7 @@ def _store(
     log: ThreadCacheEntry,
     place: Place,
     checkpoint: CachedCheckpoint,
-    new_values: Mapping[str, tuple[str, Prepared]],
+    new_values: Mapping[str, tuple[str, PreparedValue]],
     previous: CachedCheckpoint | None,
     *,
     orphan: bool,
@@ -451,7 +451,7 @@ def _store_writes(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     place: Place,
-    pending: _Merged,
+    pending: _MergedWrites,
     seq: int,
     *,
     early: bool,

@@ -45,7 +45,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedValue:
     """A value as it may be stored."""
 
     value: bytes
@@ -89,7 +89,7 @@ _Key = tuple[str, str, str, str]
 class Keyframes:
     """Keyframes of recently saved channels, compressed, bounded in bytes; safe between threads.
 
-    The cache may be wrong about what is stored: the writer checks it (`Prepared.stored`).
+    The cache may be wrong about what is stored: the writer checks it (`PreparedValue.stored`).
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
@@ -111,10 +111,10 @@ class Keyframes:
         channel: str,
         value: bytes,
         digest: bytes,
-    ) -> Prepared:
+    ) -> PreparedValue:
         """Return a channel's next value, which has this digest, as it may be stored."""
         if not MIN_GROUPED <= len(value) <= MAX_GROUPED:
-            return Prepared(value, _whole=compress(value))
+            return PreparedValue(value, _whole=compress(value))
         key = (tenant, thread_id, checkpoint_ns, channel)
         with self._lock:
             group = self._groups.get(key)
@@ -123,14 +123,14 @@ class Keyframes:
         if group is None or group.gone:
             return self._begin(key, value, digest, None)
         if group.digest == digest:
-            return Prepared(value, _whole=group.whole)
+            return PreparedValue(value, _whole=group.whole)
         if group.is_full() or not self._is_tried(group):
             return self._begin(key, value, digest, group)
         patched = patch(value, group.keyframe())
         compressed_bytes = len(value) * len(group.whole.data) // group.size
         with self._lock:
             if 2 * len(patched) < compressed_bytes:
-                prepared = Prepared(
+                prepared = PreparedValue(
                     value,
                     PackedValue(Encoding.PATCH, patched, group.digest),
                     group.patches,
@@ -166,7 +166,9 @@ class Keyframes:
             group.untried += 1
             return group.untried >= TRIED_AFTER_FAILURES
 
-    def _begin(self, key: _Key, value: bytes, digest: bytes, previous: _Group | None) -> Prepared:
+    def _begin(
+        self, key: _Key, value: bytes, digest: bytes, previous: _Group | None
+    ) -> PreparedValue:
         """Make a value the keyframe of a group; failures are counted on."""
         whole = compress(value)
         group = _Group(digest, len(value), whole)
@@ -174,7 +176,7 @@ class Keyframes:
             if previous is not None:
                 group.failures, group.untried = previous.failures, previous.untried
             self._keep(key, group)
-        return Prepared(value, _whole=whole)
+        return PreparedValue(value, _whole=whole)
 
     def _keep(self, key: _Key, group: _Group) -> None:
         if key in self._groups:

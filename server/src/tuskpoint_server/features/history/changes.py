@@ -19,7 +19,7 @@ from ...journal.sql.statements import SqlRow, Statement, of_thread
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class NewEvents:
     """Changes after a position of a log, oldest first, and the watermark of certification."""
 
     events: tuple[Event, ...]
@@ -27,7 +27,7 @@ class News:
 
 
 @dataclass(eq=False)
-class EventsCompacted(Exception):
+class EventsCompactedError(Exception):
     """Changes after the position asked for are gone; `kept` is the thread's row."""
 
     kept: ThreadRow
@@ -76,17 +76,17 @@ class Events:
             lambda connection: find_thread(connection, tenant, thread_id)
         )
 
-    async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
+    async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> NewEvents:
         """Return the changes after a position, at most `limit`.
 
         Raises:
-            EventsCompacted: Some of them are gone.
+            EventsCompactedError: Some of them are gone.
         """
 
-        def read(connection: Connection) -> News:
+        def read(connection: Connection) -> NewEvents:
             thread = find_thread(connection, tenant, thread_id)
             if thread is None:
-                return News((), 0)
+                return NewEvents((), 0)
             parameters = {"of_thread": thread.number, "after": position, "max_rows": limit}
             rows = _AFTER.run(connection, **parameters).fetchall()
             events = tuple(
@@ -101,9 +101,9 @@ class Events:
                 for _, kind, seq, incarnation, deleted, at_us, *place in rows
             )
             if (not events or events[0].seq != position + 1) and thread.compacted_seq > position:
-                raise EventsCompacted(thread)
+                raise EventsCompactedError(thread)
             _check(binder_of(connection), thread, rows, position, limit)
-            return News(events, thread.certified_seq)
+            return NewEvents(events, thread.certified_seq)
 
         return await self._database.query(read)
 

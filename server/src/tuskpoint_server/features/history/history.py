@@ -24,7 +24,7 @@ from ..call_memory import Holder
 from ..checkpoints.checkpoint_rows import CheckpointRows
 from ..checkpoints.completing import Completer, content_bytes
 from ..cursors import decode_cursor, encode_cursor
-from .changes import Events, EventsCompacted
+from .changes import Events, EventsCompactedError
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
@@ -98,7 +98,7 @@ class History:
             while True:
                 try:
                     news = await self._log.after(tenant, thread_id, position.seq, EVENTS_AT_ONCE)
-                except EventsCompacted as error:
+                except EventsCompactedError as error:
                     raise self._compacted(tenant, thread_id, error.kept) from None
                 for event in news.events:
                     position = position._replace(incarnation=event.incarnation, seq=event.seq)

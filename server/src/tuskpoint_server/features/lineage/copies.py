@@ -48,7 +48,7 @@ from ...journal.values.contents import referred
 from ...journal.values.delta_history import follow
 from ...journal.values.integrity import check_rows
 from ...journal.values.segment_refs import decode_held
-from ..checkpoints.missing_values import SuppliedValues, ValuesDamaged, ValuesEvicted
+from ..checkpoints.missing_values import SuppliedValues, ValuesDamagedError, ValuesEvictedError
 from .subgraphs import tied
 
 _VALUES = Statement(
@@ -80,8 +80,8 @@ def prepare(
             copy gets it as its `delta_base`.
 
     Raises:
-        ValuesEvicted: Values are neither here nor supplied.
-        ValuesDamaged: Values that have to be stored again are damaged.
+        ValuesEvictedError: Values are neither here nor supplied.
+        ValuesDamagedError: Values that have to be stored again are damaged.
     """
     prepared: list[list[StoredCheckpoint]] = []
     missing: set[bytes] = set()
@@ -92,12 +92,12 @@ def prepare(
         written = {} if with_ancestors else _give_bases(connection, origin.ref, stored_checkpoints)
         try:
             bring_values(connection, origin.family, origin, stored_checkpoints, supplied, written)
-        except ValuesEvicted as lack:
+        except ValuesEvictedError as lack:
             missing |= lack.digests
             places += lack.places
         prepared.append(stored_checkpoints)
     if missing:
-        raise ValuesEvicted(missing, places)
+        raise ValuesEvictedError(missing, places)
     return prepared
 
 
@@ -156,7 +156,7 @@ def bring_values(
     The checkpoints are in the thread `at`; `written` maps digests to numbers of its writes.
 
     Raises:
-        ValuesEvicted: Values are neither here nor supplied.
+        ValuesEvictedError: Values are neither here nor supplied.
     """
     new_checkpoints = [checkpoint for checkpoint in found if not checkpoint.segments]
     digest_sets = [
@@ -213,7 +213,7 @@ def _gather(
             places += segment_refs.of_writes(
                 connection, thread.tenant, thread.number, held, numbers
             )
-        raise ValuesEvicted(missing, places)
+        raise ValuesEvictedError(missing, places)
     return values
 
 
@@ -260,7 +260,7 @@ def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: boo
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`: rows of the thread were put back, deleted or added.
-        ValuesDamaged: One or more values differ from their digests.
+        ValuesDamagedError: One or more values differ from their digests.
     """
     thread = live(connection, tenant, key.thread_id)
     if thread is None:
@@ -305,9 +305,9 @@ def _value_of(thread: ThreadRow, write: StoredWrite) -> Value:
 
 
 def refuse_damaged(key: CheckpointKey, values: Iterable[Value | None]) -> None:
-    """Raise `ValuesDamaged` if some values that a checkpoint needs are damaged."""
+    """Raise `ValuesDamagedError` if some values that a checkpoint needs are damaged."""
     if damages := [value.damage for value in values if isinstance(value, DamagedValue)]:
-        raise ValuesDamaged(key, damages)
+        raise ValuesDamagedError(key, damages)
 
 
 def _segment_writes(thread: ThreadRow, checkpoint: StoredCheckpoint) -> Iterator[SegmentWrite]:

@@ -64,7 +64,7 @@ class LineageRows:
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
     With a `request_id` a retry gets the first answer, and `REQUEST_ID_REUSED` refuses another
-    request with the same ID. A call that takes `supplied` raises `ValuesEvicted` if it needs
+    request with the same ID. A call that takes `supplied` raises `ValuesEvictedError` if it needs
     evicted values; call it again with them. Every call can refuse with `JOURNAL_UNAVAILABLE`.
     """
 
@@ -314,7 +314,7 @@ def roll_back(
 
     Raises:
         Refusal: `INVALID_FIELD` if no ID can be minted.
-        ValuesEvicted: It needs evicted values.
+        ValuesEvictedError: It needs evicted values.
     """
     batch.write_out()
     connection = batch.connection

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class EarlierCatalogs:
     """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal.
 
     `given_up`: those of the default tenant that were given up. Until the journal that was accepted
@@ -53,7 +53,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class UnreachedCatalog:
     """A catalog that the journal does not lead to."""
 
     tenant: str
@@ -62,7 +62,7 @@ class Given:
     why: str  # for people
 
 
-async def left(pointer: Pointer, journal: Database) -> Left:
+async def read_earlier_catalogs(pointer: Pointer, journal: Database) -> EarlierCatalogs:
     """Return what earlier runs left.
 
     The pointer files are read first: another server of the journal may certify meanwhile, and
@@ -87,10 +87,10 @@ async def left(pointer: Pointer, journal: Database) -> Left:
             continue
         if catalog is not None:
             known[tenant] = catalog
-    return Left(named, known, damaged, pointer.given_up(DEFAULT_TENANT))
+    return EarlierCatalogs(named, known, damaged, pointer.given_up(DEFAULT_TENANT))
 
 
-async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
+async def missing(found: EarlierCatalogs, blobs: BlobStore, now_us: int) -> dict[str, str]:
     """Return the newest catalogs that the blob store certainly lacks: blob ID to tenant.
 
     Where blobs expire, a young one may not be served yet.
@@ -114,8 +114,8 @@ async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
 
 
 async def newer(
-    found: Left, blobs: BlobStore, keys: KeyProvider | None, *, is_shared: bool
-) -> tuple[list[Given], list[str]]:
+    found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, *, is_shared: bool
+) -> tuple[list[UnreachedCatalog], list[str]]:
     """Return the catalogs that pointer files name and that the journal does not lead to.
 
     So it is older than the file, or another one. Also returns the tenants whose files name what
@@ -123,7 +123,7 @@ async def newer(
     the store lacks, too: a server that was stopped for long has an old file, whose catalog was
     collected.
     """
-    newer_catalogs: list[Given] = []
+    newer_catalogs: list[UnreachedCatalog] = []
     unclear: list[str] = []
     for tenant, blob_id in found.named.items():
         known = found.known.get(tenant)
@@ -152,18 +152,18 @@ async def newer(
             continue  # a file beside the pointer, of which nothing says that it is a tenant's
         if problem := _why(known, source):
             generation = source.content.generation if source is not None else 0
-            newer_catalogs.append(Given(tenant, blob_id, generation, problem))
+            newer_catalogs.append(UnreachedCatalog(tenant, blob_id, generation, problem))
     return newer_catalogs, unclear
 
 
 async def again(
-    found: Left, blobs: BlobStore, keys: KeyProvider | None, generation: int
-) -> list[Given]:
+    found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, generation: int
+) -> list[UnreachedCatalog]:
     """Return the catalogs that were given up for a newer journal than this one.
 
     The journal that was accepted in their place has a generation above theirs.
     """
-    catalogs: list[Given] = []
+    catalogs: list[UnreachedCatalog] = []
     for blob_id in found.given_up:
         try:
             source = await _read(blobs, blob_id, DEFAULT_TENANT, keys)
@@ -174,7 +174,9 @@ async def again(
                 f"the journal is of generation {generation}, and that catalog, of generation "
                 f"{source.content.generation}, was given up for a later one"
             )
-            catalogs.append(Given(DEFAULT_TENANT, blob_id, source.content.generation, problem))
+            catalogs.append(
+                UnreachedCatalog(DEFAULT_TENANT, blob_id, source.content.generation, problem)
+            )
     return catalogs
 
 

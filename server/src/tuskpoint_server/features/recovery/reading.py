@@ -25,7 +25,7 @@ from ...journal.values.segment_refs import ForeignSegments, encode_held
 from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
 
 
-class ThreadReading:
+class ThreadReader:
     """Takes the segments of a thread in any order; see `begin_thread` for the arguments."""
 
     def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:

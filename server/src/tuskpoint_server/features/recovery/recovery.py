@@ -35,7 +35,7 @@ from ...keys.provider import KeyProvider
 from ..lineage.snapshot_rows import SnapshotRows
 from ..lineage.snapshot_state import MEMBER_THREADS, member_thread_of
 from . import recovered_rows as filling
-from .reading import ThreadReading
+from .reading import ThreadReader
 
 _GROUP_THREADS = 512
 _GROUP_RECORDS = 20_000
@@ -46,8 +46,8 @@ _INSERT_BYTES = 16 * MIB
 _NAMED_AT_MOST = 20  # members of a blob in an error
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _Work = Callable[[UnitOfWork], None]
-_Wanted = tuple[ThreadReading, BlobLocation]
-_Read = tuple[ThreadReading, BlobLocation, StoredSegment | bytes]
+_Wanted = tuple[ThreadReader, BlobLocation]
+_Read = tuple[ThreadReader, BlobLocation, StoredSegment | bytes]
 _LEFT_OUT = (*DAMAGE, Reason.LIMIT_EXCEEDED)
 """Reasons for which content may be left out."""
 
@@ -164,7 +164,7 @@ async def read_source(
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveryCounts:
     """Counts of a recovery so far."""
 
     threads: int = 0  # that live
@@ -185,15 +185,15 @@ class Recovery:
     _: KW_ONLY
     skip_damaged: bool = False  # leave out damaged content and go on
     memory_bytes: int = sys.maxsize  # that a segment may take unpacked, or the values of a head
-    on_progress: Callable[[Recovered], None] = lambda recovered: None
+    on_progress: Callable[[RecoveryCounts], None] = lambda recovered: None
 
     def __post_init__(self) -> None:
         self._segments = Segments(self._blobs, places=self._placed, most_bytes=self.memory_bytes)
         self._places: dict[bytes, BlobLocation] = {}
         self._snapshots = SnapshotRows(self._database)
-        self._done = Recovered()
+        self._done = RecoveryCounts()
 
-    async def recover(self, source: RecoverySource) -> Recovered:
+    async def recover(self, source: RecoverySource) -> RecoveryCounts:
         """Recover all threads that a catalog leads to, or the one of a manifest.
 
         The next flush after a catalog follows that catalog. After a manifest it records the
@@ -210,7 +210,7 @@ class Recovery:
             await self._from_catalog(source.content, source.location, source.root)
         else:
             manifest = source.content
-            await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
+            await self._recover([ThreadReader(manifest, manifest.seq, anew=True)], anew=True)
         await self._keep_whole_snapshots()
         return self._done
 
@@ -235,14 +235,14 @@ class Recovery:
             filling.add_members(batch, self._tenant, members)
 
         await self._database.transact(add)
-        group: list[ThreadReading] = []
+        group: list[ThreadReader] = []
         size = 0
         async for thread_id, records in read_threads(catalog.runs, self._blobs.get):
             manifest = fold(thread_id, records)
             if not manifest.records:
                 continue  # all that was stored of it is gone, and was not deleted with it
             seq = max(record.seq for record in records)
-            group.append(ThreadReading(manifest, seq, anew=False))
+            group.append(ThreadReader(manifest, seq, anew=False))
             size += len(records)
             if len(group) >= _GROUP_THREADS or size >= _GROUP_RECORDS:
                 await self._recover(group)
@@ -285,7 +285,7 @@ class Recovery:
             else:
                 await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
 
-    async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
+    async def _recover(self, group: Sequence[ThreadReader], *, anew: bool = False) -> None:
         self._places = {
             sha256: record.location
             for reading in group
@@ -327,7 +327,7 @@ class Recovery:
         """Return the locations in the records; segments may name earlier ones."""
         return [self._places.get(location.sha256, location) for location in locations]
 
-    def _batches(self, group: Iterable[ThreadReading]) -> Iterable[list[_Wanted]]:
+    def _batches(self, group: Iterable[ThreadReader]) -> Iterable[list[_Wanted]]:
         """Cut the segments that threads need into batches, those of a blob together."""
         every: list[_Wanted] = []
         for reading in group:
@@ -352,7 +352,7 @@ class Recovery:
             return [read for entry in batch for read in await self._read([entry])]
         return [(reading, location, contents[location.sha256]) for reading, location in batch]
 
-    async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
+    async def _end(self, reading: ThreadReader) -> filling.ThreadEnd:
         """Return the rows that complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
@@ -385,11 +385,11 @@ class Recovery:
             raise refusal
         self._done.left_out += (f"{name}: {refusal}" for name in names)
 
-    def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
+    def _lose(self, reading: ThreadReader, sha256: bytes, refusal: Refusal) -> None:
         names = reading.lose(sha256, str(refusal))
         self._leave_out(names, refusal, known=sha256 in reading.known_lost)
 
-    def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
+    def _lose_place(self, reading: ThreadReader, place: Key, refusal: Refusal) -> None:
         self._leave_out([reading.named(place)], refusal, known=bool(reading.lost_segments))
         reading.lost[place] = None
 

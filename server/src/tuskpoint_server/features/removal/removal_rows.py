@@ -55,7 +55,7 @@ _PAST = Statement(
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepCounts:
     """Numbers of rows that a sweep removed."""
 
     contents: int = 0
@@ -169,7 +169,7 @@ class RemovalRows:
 
         return await self._database.transact(delete)
 
-    async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
+    async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> SweepCounts:
         """Remove values that no checkpoint needs, and expired rows.
 
         `early_write_ttl_s`: seconds that a write waits for its checkpoint. `indexing`: search is
@@ -180,7 +180,7 @@ class RemovalRows:
         early_us = now_us - int(early_write_ttl_s * _MICROSECONDS)
         answered_us = now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
         changed_us = now_us - LIMITS.event_ttl_s * _MICROSECONDS
-        return Swept(
+        return SweepCounts(
             early_writes=await drop_early_writes(database, early_us),
             requests=await drop_answers(database, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),

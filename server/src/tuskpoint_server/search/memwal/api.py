@@ -100,7 +100,7 @@ class Job(NamedTuple):
     error: str = ""
 
 
-class Memorised(NamedTuple):
+class RelayerMemory(NamedTuple):
     """A memory as the relayer returned it: text that anyone may have written."""
 
     text: str
@@ -110,7 +110,7 @@ class Memorised(NamedTuple):
 class Recollection(NamedTuple):
     """Answer to a recall, nearest first. `dropped`: matches that could not be returned."""
 
-    memories: tuple[Memorised, ...]
+    memories: tuple[RelayerMemory, ...]
     dropped: int = 0
 
 

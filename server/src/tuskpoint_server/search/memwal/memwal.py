@@ -11,7 +11,7 @@ from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Refusal
 from ...core.pacing import Backoff, pause
 from ...core.search import parse_memory
-from ..finding import Recalled
+from ..finding import RecalledMemory
 from ..memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT
 from .api import Budget, MemWalSettings, Recollection, RelayerError, RelayerHealth, RelayerTrouble
@@ -25,7 +25,7 @@ _LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
 
 # Memories, nearest first, that have the form of this server's, not to be believed yet; how many
 # MemWal returned, those of any other form included; and matches that it could not return.
-Recollected = tuple[list[Recalled], int, int]
+Recollected = tuple[list[RecalledMemory], int, int]
 _log = logging.getLogger(__name__)
 
 
@@ -130,7 +130,9 @@ class MemWal:
         for text, distance in recollection.memories:
             parts = parse_memory(text) if len(text) <= _LONGEST_TEXT_CHARS else None
             if parts is not None:
-                recalled.append(Recalled(pointer=parts[1], summary=parts[0], distance=distance))
+                recalled.append(
+                    RecalledMemory(pointer=parts[1], summary=parts[0], distance=distance)
+                )
         return recalled, len(recollection.memories), recollection.dropped
 
     def _ended(self, call: asyncio.Task[Recollection]) -> None:

@@ -24,10 +24,10 @@ from .api import (
     MAX_RECALLED,
     Job,
     JobState,
-    Memorised,
     MemWalSettings,
     Recollection,
     RelayerError,
+    RelayerMemory,
     RelayerTrouble,
 )
 
@@ -243,13 +243,13 @@ def _job(item: Any) -> Job:
     return Job(_job_id(item.job_id), states.get(item.status, JobState.RUNNING), blob_id, error)
 
 
-def _memory(result: Any) -> Memorised | None:
+def _memory(result: Any) -> RelayerMemory | None:
     try:
         distance = float(result.distance)
     except (TypeError, ValueError, OverflowError):
         return None
     is_valid = isinstance(result.text, str) and math.isfinite(distance)
-    return Memorised(result.text, distance) if is_valid else None
+    return RelayerMemory(result.text, distance) if is_valid else None
 
 
 _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
