@@ -21,7 +21,7 @@ from tuskpoint.audit.formats import records as audit_records
 from tuskpoint.audit.formats import runs as audit_runs
 from tuskpoint.audit.formats import sealed as audit_sealed
 from tuskpoint.audit.formats import segments as audit_segments
-from tuskpoint.audit.formats.stored import Fields, Location, Malformed
+from tuskpoint.audit.formats.stored import Fields, Location, MalformedError
 from tuskpoint.audit.verdicts import findings_digest
 from tuskpoint.errors import DataLoss, TuskPointError
 from tuskpoint.v1 import admin_service_pb2, errors_pb2
@@ -77,8 +77,8 @@ def call_error(data: bytes) -> None:
 @target(stored_seeds.segments)
 def audit_segment(data: bytes) -> None:
     """A segment, and its values, as an audit reads it."""
-    parsed(lambda: audit_segments.content_size(data), Malformed)
-    read = parsed(lambda: audit_segments.read_segment(data, NAME), Malformed)
+    parsed(lambda: audit_segments.content_size(data), MalformedError)
+    read = parsed(lambda: audit_segments.read_segment(data, NAME), MalformedError)
     if read is not None:
         audit_segments.check_values(read, {})
 
@@ -107,19 +107,19 @@ def _audit_run(data: bytes, index: bytes) -> None:
     at = Location(NAME, "", "", len(data))
     part = audit_runs.Part(at, ref.first, ref.last, ref.records, ref.plain_bytes, ref.height)
     for threads in (frozenset[str](), frozenset({"t"})):
-        parsed(partial(audit_runs.read_run, data, part, threads), Malformed)
+        parsed(partial(audit_runs.read_run, data, part, threads), MalformedError)
 
 
 @target(stored_seeds.catalogs, Form.JSON)
 def audit_catalog(data: bytes) -> None:
     """A catalog, as an audit reads it."""
-    parsed(lambda: audit_runs.read_catalog(data, NAME), Malformed)
+    parsed(lambda: audit_runs.read_catalog(data, NAME), MalformedError)
 
 
 @target(stored_seeds.manifests, Form.JSON)
 def audit_manifest_(data: bytes) -> None:
     """A manifest, as an audit reads and folds it."""
-    read = parsed(lambda: audit_manifest._read(data, NAME), Malformed)
+    read = parsed(lambda: audit_manifest._read(data, NAME), MalformedError)
     if read is not None:
         audit_records.fold(*read)
 
@@ -127,7 +127,7 @@ def audit_manifest_(data: bytes) -> None:
 @target(stored_seeds.records, Form.JSON)
 def audit_record(data: bytes) -> None:
     """A record, as an audit reads it."""
-    read = parsed(lambda: audit_records.read_record(Fields.parse(data, NAME)), Malformed)
+    read = parsed(lambda: audit_records.read_record(Fields.parse(data, NAME)), MalformedError)
     if read is not None:
         audit_records.fold(read.thread_id, [read, read])
         assert len(read.position) == 4
@@ -137,8 +137,8 @@ def audit_record(data: bytes) -> None:
 def audit_sealed_(data: bytes) -> None:
     """A sealed member, as an audit opens it."""
     if audit_sealed.is_sealed(data):
-        parsed(lambda: audit_sealed.wrapped_key(data), Malformed)
-    parsed(lambda: audit_sealed.opened(data, stored_seeds.SEALED_PLACE.key), Malformed)
+        parsed(lambda: audit_sealed.wrapped_key(data), MalformedError)
+    parsed(lambda: audit_sealed.opened(data, stored_seeds.SEALED_PLACE.key), MalformedError)
 
 
 @target(received_seeds.reports, Form.JSON)

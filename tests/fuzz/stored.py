@@ -14,7 +14,7 @@ from tests.fuzz.mutations import Form
 from tests.fuzz.target import MALFORMED, NAME, parsed, same, target
 from tuskpoint.audit import answers as audit_answers
 from tuskpoint.audit.formats import packs as audit_packs
-from tuskpoint.audit.formats.stored import Malformed, read_part_list
+from tuskpoint.audit.formats.stored import MalformedError, read_part_list
 from tuskpoint_server.archive.formats import (
     bundles,
     catalogs,
@@ -182,7 +182,7 @@ def parts(data: bytes) -> None:
     """A list of parts, read by the server and by an audit."""
     at = BlobLocation(bytes(32), len(data), NAME)
     parsed(lambda: stored_json.decode_parts(data, at, 1 << 30), MALFORMED)
-    parsed(lambda: read_part_list(data, NAME, 1 << 30), Malformed)
+    parsed(lambda: read_part_list(data, NAME, 1 << 30), MalformedError)
 
 
 # --- blob stores ---------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def pack(data: bytes) -> None:
     for location in locations or ():
         parsed(partial(store.got, [location]), Reason.BLOB_HASH_MISMATCH)
     with io.BytesIO(data) as file:
-        parsed(lambda: audit_packs.read_pack_index(io.BufferedReader(file)), Malformed)
+        parsed(lambda: audit_packs.read_pack_index(io.BufferedReader(file)), MalformedError)
 
 
 @target(seeds.quilts)

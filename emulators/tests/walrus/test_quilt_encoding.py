@@ -235,7 +235,7 @@ def test_every_refusal_is_one_of_a_kind() -> None:
         quilt.TagsTooLarge,
         quilt.ContentTooLarge,
     ]
-    assert all(kind.__bases__ == (quilt.QuiltRefused,) for kind in kinds)
+    assert all(kind.__bases__ == (quilt.QuiltRefusedError,) for kind in kinds)
 
 
 def test_a_large_index_takes_up_to_ten_columns() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.kit.blobs.member_file import pack_of, read_pack
 from tuskpoint.audit.formats.packs import read_pack_index
-from tuskpoint.audit.formats.stored import Malformed
+from tuskpoint.audit.formats.stored import MalformedError
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.packs import (
     NotAPackError,
@@ -48,7 +48,7 @@ def audited(whole: bytes) -> list[tuple[bytes, int, int, str]] | None:
         file.write(whole)
         try:
             rows = read_pack_index(file)  # type: ignore[arg-type]
-        except Malformed:
+        except MalformedError:
             return None
     return [(row.sha256, row.offset, row.size, row.kind) for row in rows]
 

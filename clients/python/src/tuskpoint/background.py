@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any, Self, TypeGuard
 
 from ._background.agent_steps import STEP_COMPLETE, AgentStep, agent_step
-from ._background.step_queue import Queued, QueueFull, StepQueue
+from ._background.step_queue import QueuedStep, QueueFull, StepQueue
 from ._messages import requests
 from ._messages.arguments import invalid_field
 from ._messages.checkpoints.ids import new_checkpoint_id
-from ._messages.checkpoints.saving import Draft, Known, Memory, now
+from ._messages.checkpoints.saving import Draft, KnownCheckpoint, Memory, now
 from ._messages.records import DurabilityName
 from ._sync.calls import SyncCalls
 from ._sync.saving import save_draft
@@ -59,7 +59,7 @@ class StepsNotSaved(TuskPointError):
         self.steps = tuple(steps)
 
 
-class _Done:
+class _DoneAwaitable:
     """An awaitable of something that has happened. It may also be dropped."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -230,7 +230,7 @@ class BackgroundSaver:
         self._check_caller()
         with self._life:
             if self._threads:
-                return _Done()
+                return _DoneAwaitable()
             self._calls = SyncCalls(self._options)
             shift = self._queue.begin_shift()
             self._threads = [
@@ -244,7 +244,7 @@ class BackgroundSaver:
             ]
             for thread in self._threads:
                 thread.start()
-        return _Done()
+        return _DoneAwaitable()
 
     def flush(self, timeout_s: float | None = 30.0) -> None:
         """Wait until all steps accepted so far are saved or refused.
@@ -286,7 +286,7 @@ class BackgroundSaver:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             self._stop(timeout_s)
-            return _Done()
+            return _DoneAwaitable()
         return loop.run_in_executor(None, self._stop, timeout_s)
 
     def _stop(self, timeout_s: float | None = 30.0) -> None:
@@ -390,7 +390,7 @@ class BackgroundSaver:
                 self._queue.put_back(queued)
                 self._queue.rest(shift, pause_s)
 
-    def _attempt(self, queued: Queued, shift: int, calls: SyncCalls) -> float | None:
+    def _attempt(self, queued: QueuedStep, shift: int, calls: SyncCalls) -> float | None:
         """Try to save a step; return the seconds before a retry, `None` for no retry."""
         try:
             self._save(queued, calls)
@@ -405,7 +405,7 @@ class BackgroundSaver:
             self._note_success()
         return None
 
-    def _save(self, queued: Queued, calls: SyncCalls) -> None:
+    def _save(self, queued: QueuedStep, calls: SyncCalls) -> None:
         thread_id, forgotten = queued.step.thread_id, self._forgotten
         if queued.checkpoint_id is None:
             # Decided once: every attempt saves the same checkpoint.
@@ -432,7 +432,7 @@ class BackgroundSaver:
         with self._forgetting:
             # A thread that was forgotten during the save stays forgotten.
             if self._forgotten == forgotten:
-                self._heads.put(thread_id, "", Known(checkpoint_id))
+                self._heads.put(thread_id, "", KnownCheckpoint(checkpoint_id))
 
     def _head(self, thread_id: str, calls: SyncCalls) -> str:
         head = self._heads.get(thread_id, "")
@@ -441,7 +441,7 @@ class BackgroundSaver:
         checkpoint = calls.get_checkpoint(requests.ref(thread_id, "", None), view=VIEW_ENTRY)
         return "" if checkpoint is None else checkpoint.ref.checkpoint_id
 
-    def _pause_s(self, queued: Queued, error: TuskPointError) -> float:
+    def _pause_s(self, queued: QueuedStep, error: TuskPointError) -> float:
         if not self._is_delayed:
             self._is_delayed = True
             _log.warning("saving is delayed, %s waiting: %s", _count(self.get_queue_size()), error)

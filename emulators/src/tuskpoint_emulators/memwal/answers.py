@@ -26,7 +26,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The call is not carried out."""
 
     def __init__(self, answer: Answer) -> None:
@@ -34,7 +34,7 @@ class Refused(Exception):
         super().__init__(answer.code)
 
 
-class Dropped(Exception):
+class ConnectionDroppedError(Exception):
     """The connection is to be cut without an answer."""
 
 
@@ -54,6 +54,6 @@ def error_answer(message: str, code: int) -> Answer:
     return json_answer({"error": message}, code)
 
 
-def refused(message: str, code: int = 400) -> Refused:
+def refused(message: str, code: int = 400) -> RefusedError:
     """Return a refusal, to be raised."""
-    return Refused(error_answer(message, code))
+    return RefusedError(error_answer(message, code))

@@ -154,7 +154,7 @@ class Chance:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingFault:
     """A fault that hits each request until a time of the clock; `None`: until forgotten."""
 
     fault: Fault
@@ -175,7 +175,9 @@ class FaultPlan:
         self._queues: dict[Operation, deque[Fault]] = {
             operation: deque() for operation in Operation
         }
-        self._standing: dict[Operation, list[Standing]] = {operation: [] for operation in Operation}
+        self._standing: dict[Operation, list[StandingFault]] = {
+            operation: [] for operation in Operation
+        }
         self._chances: dict[Operation, list[Chance]] = {operation: [] for operation in Operation}
         self._released = asyncio.Event()
         self._held = 0
@@ -213,7 +215,7 @@ class FaultPlan:
         for operation in operations or SIGNED:
             _check(operation, fault)
         for operation in operations or SIGNED:
-            self._standing[operation].append(Standing(fault, until))
+            self._standing[operation].append(StandingFault(fault, until))
 
     def add_chance(self, operation: Operation, fault: Fault, probability: float) -> None:
         """Let each request of an operation meet a fault with a probability.

@@ -12,9 +12,9 @@ from typing import Any, Self
 from aiohttp import web
 
 from .access.accounts import Account, Credentials
-from .access.auth import Caller, Gate, LateRefusal, Signed
+from .access.auth import Caller, Gate, LateRefusal, SignedRequest
 from .access.limits import Limiter
-from .answers import Answer, Dropped, Refused
+from .answers import Answer, ConnectionDroppedError, RefusedError
 from .calls import unsigned
 from .calls.control import Control
 from .calls.fault_answers import refusal
@@ -219,9 +219,9 @@ class MemWalEmulator:
                 answer = Answer(405, headers={"Allow": ",".join(sorted(answerers))})
             else:
                 answer = await answerer(request, parameters)
-        except Refused as refused:
+        except RefusedError as refused:
             answer = refused.answer
-        except Dropped:
+        except ConnectionDroppedError:
             self._count(request, path, "dropped")
             return _dropped(request)
         self._count(request, path, str(answer.code))
@@ -257,7 +257,9 @@ class MemWalEmulator:
 
     async def _admit(self, request: web.Request, raw: bytes) -> Caller:
         try:
-            return self.gate.admit(Signed(request.method, request.raw_path, request.headers, raw))
+            return self.gate.admit(
+                SignedRequest(request.method, request.raw_path, request.headers, raw)
+            )
         except LateRefusal:
             await asyncio.sleep(self.settings.refusal_delay_s)
             raise
@@ -268,8 +270,8 @@ class MemWalEmulator:
         """Let a fault happen, if this is its moment.
 
         Raises:
-            Refused: The answer that it gives.
-            Dropped: It cuts the connection, or the caller has left.
+            RefusedError: The answer that it gives.
+            ConnectionDroppedError: It cuts the connection, or the caller has left.
         """
         if fault is None or fault.stage is not stage:
             return
@@ -279,11 +281,11 @@ class MemWalEmulator:
             case FaultKind.HOLD:
                 await self.faults.hold()
             case FaultKind.REFUSE | FaultKind.SAY:
-                raise Refused(refusal(operation, fault))
+                raise RefusedError(refusal(operation, fault))
             case FaultKind.DROP:
-                raise Dropped
+                raise ConnectionDroppedError
         if request.transport is None or request.transport.is_closing():
-            raise Dropped
+            raise ConnectionDroppedError
 
     def _count(self, request: web.Request, path: str, outcome: str) -> None:
         self.statistics.requests[f"{request.method} {path} {outcome}"] += 1

@@ -19,7 +19,7 @@ from .ledger.state import Ledger
 from .requests.cdn import CachedAnswer, Cdn
 from .requests.routes import Match, Route, Routes
 from .settings import EmulatorSettings
-from .world import Dropped, World
+from .world import ConnectionDroppedError, World
 
 _READ_BUFFER_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 256 * 1024
@@ -184,7 +184,10 @@ class WalrusEmulator:
             return await _send(request, _NOT_FOUND)
         try:
             answer = await self._answer(request, match)
-        except (Dropped, ConnectionResetError):  # a fault; or the caller has left within its body
+        except (
+            ConnectionDroppedError,
+            ConnectionResetError,
+        ):  # a fault; or the caller has left within its body
             self._count(request, match, "dropped")
             return _dropped(request)
         self._count(request, match, str(answer.code))

@@ -20,7 +20,7 @@ _LONG_BYTES = 64 * 1024
 _LONG_FAST_BYTES = 4 * 1024 * 1024
 
 
-class Dropped(Exception):
+class ConnectionDroppedError(Exception):
     """The connection is to be cut without an answer."""
 
 
@@ -78,7 +78,7 @@ class World:
         """Store a blob, as `Ledger.store` does, and write it down.
 
         Raises:
-            StoreFailed: The chain or the wallet refuses.
+            StoreFailedError: The chain or the wallet refuses.
         """
         epoch = self.ledger.clock.epoch
         result = self.ledger.store(
@@ -94,7 +94,7 @@ class World:
         """Register a blob, as `Ledger.register` does, and write it down.
 
         Raises:
-            StoreFailed: The chain or the wallet refuses.
+            StoreFailedError: The chain or the wallet refuses.
         """
         epoch = self.ledger.clock.epoch
         self.ledger.register(blob_id, data, options, is_quilt=is_quilt)
@@ -153,7 +153,7 @@ class World:
 
         Raises:
             Failure: The answer that it gives.
-            Dropped: It cuts the connection.
+            ConnectionDroppedError: It cuts the connection.
         """
         if fault is None or fault.stage is not stage:
             return
@@ -169,7 +169,7 @@ class World:
             case FaultKind.OUT_OF_WAL:
                 raise refused(Reason.INTERNAL_ERROR)
             case FaultKind.DROP:
-                raise Dropped
+                raise ConnectionDroppedError
 
 
 def refusal(operation: Operation, status: int) -> Failure:

@@ -14,7 +14,7 @@ from tuskpoint_emulators.walrus.ledger.state import (
     EpochsOutOfRange,
     ObjectNotFound,
     ShareNeedsPermanent,
-    StoreFailed,
+    StoreFailedError,
     StoreOptions,
 )
 
@@ -95,7 +95,7 @@ def test_extending_costs_storage_only() -> None:
 def test_only_certified_objects_are_extended() -> None:
     ledger = ledger_at()
     blob_object = ledger.register(ID, DATA, StoreOptions(epochs=5))
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         ledger.extend_object(blob_object.id, 1)
 
 
@@ -114,7 +114,7 @@ def test_deleting_the_last_object_takes_the_content() -> None:
 def test_permanent_objects_are_not_deleted() -> None:
     ledger = ledger_at()
     object_id = put(ledger, permanent=True)["newlyCreated"]["blobObject"]["id"]
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         ledger.delete_object(object_id)
     assert ledger.read(ID).data == DATA
 

@@ -21,7 +21,7 @@ from tests.kit.epochs import Years, years
 from tests.kit.histories import STEPS, History, live, store_of
 from tests.kit.journal import Clock
 from tuskpoint.audit.formats.stored import Location
-from tuskpoint.audit.sources import Fetched, Missing, Traffic
+from tuskpoint.audit.sources import BlobMissingError, FetchedBytes, Traffic
 from tuskpoint_server.archive.formats.manifests import ManifestEntry, fold
 from tuskpoint_server.archive.formats.records import Record
 from tuskpoint_server.archive.rows import recorded
@@ -41,7 +41,7 @@ class MemorySource:
         self._store = store
         self.traffic = Traffic()
 
-    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+    async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
         sha256 = bytes.fromhex(location.identifier or location.sha256)
         if isinstance(self._store, MemoryStore):
             member = self._store.packs.get(location.blob_id, {}).get(sha256)
@@ -51,8 +51,8 @@ class MemorySource:
         else:
             member = None
         if member is None:
-            raise Missing
-        return Fetched(member.data, hashlib.sha256(member.data).hexdigest())
+            raise BlobMissingError
+        return FetchedBytes(member.data, hashlib.sha256(member.data).hexdigest())
 
     async def members(self, blob_id: str) -> None:
         return None

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.unit.client.exchange.server import answer_to
 from tuskpoint._transport.exchange import lanes
-from tuskpoint._transport.exchange.frames import Numbered, messages, payload_of
+from tuskpoint._transport.exchange.frames import NumberedCall, messages, payload_of
 from tuskpoint._transport.exchange.lanes import Call, Lane, Lanes
 from tuskpoint._transport.retry import Attempts, Repeat, RetryPolicy
 from tuskpoint.errors import TuskPointError, Unavailable
@@ -61,7 +61,7 @@ def sent_by(lane: Lane) -> list[pb.Frame]:
     return frames_of(lane.take(0.0))
 
 
-def frames_of(calls: Sequence[Numbered]) -> list[pb.Frame]:
+def frames_of(calls: Sequence[NumberedCall]) -> list[pb.Frame]:
     return [
         frame
         for message in messages(calls, None)

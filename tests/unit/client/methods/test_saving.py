@@ -257,18 +257,18 @@ def test_a_new_version_is_above_all(numbers: list[int]) -> None:
 
 
 def test_the_memory_is_bounded_and_forgets_threads() -> None:
-    from tuskpoint._messages.checkpoints.saving import Known
+    from tuskpoint._messages.checkpoints.saving import KnownCheckpoint
 
     memory = Memory(size=2)
     for number in range(3):
-        memory.put("t", str(number), Known(str(number)))
+        memory.put("t", str(number), KnownCheckpoint(str(number)))
     assert memory.get("t", "0") is None
-    assert memory.get("t", "2") == Known("2")
-    memory.put("u", "", Known("3"))
+    assert memory.get("t", "2") == KnownCheckpoint("2")
+    memory.put("u", "", KnownCheckpoint("3"))
     assert memory.get("t", "1") is None
     memory.forget("t")
     assert memory.get("t", "2") is None
-    assert memory.get("u", "") == Known("3")
+    assert memory.get("u", "") == KnownCheckpoint("3")
 
 
 json_values = st.recursive(

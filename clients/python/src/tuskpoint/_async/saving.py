@@ -8,7 +8,7 @@ from functools import partial
 from .._messages.checkpoints.saving import (
     NOTHING,
     Draft,
-    Known,
+    KnownCheckpoint,
     Memory,
     check_draft,
     known_of,
@@ -54,7 +54,7 @@ async def save_draft(calls: AsyncCalls, draft: Draft, memory: Memory) -> str:
     return checkpoint_id
 
 
-async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
+async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> KnownCheckpoint:
     head = memory.get(draft.thread_id, draft.checkpoint_ns)
     # A save that names the expected head follows it.
     parent_id = draft.expected_head if draft.parent is None else draft.parent
@@ -72,7 +72,7 @@ async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
         )
     )
     if checkpoint is None:
-        return Known(parent_id)
+        return KnownCheckpoint(parent_id)
     return known_of(checkpoint.ref.checkpoint_id, checkpoint)
 
 

@@ -16,7 +16,7 @@ class QueueFull(TuskPointError):
 
 
 @dataclass(slots=True, eq=False)
-class Queued:
+class QueuedStep:
     """A step that waits, and the checkpoint that it becomes.
 
     Attributes:
@@ -60,7 +60,7 @@ class StepQueue:
         self._work = threading.Condition(self._lock)
         self._done = threading.Condition(self._lock)
         self._over = threading.Condition(self._lock)
-        self._lines: dict[str, deque[Queued]] = {}
+        self._lines: dict[str, deque[QueuedStep]] = {}
         self._ready: deque[str] = deque()
         self._shift = 0
         self._on_duty = False
@@ -94,7 +94,7 @@ class StepQueue:
             self._steps += 1
             self._bytes += size
             line = self._lines.setdefault(step.thread_id, deque())
-            line.append(Queued(step, self._accepted, size))
+            line.append(QueuedStep(step, self._accepted, size))
             if len(line) == 1:
                 self._make_ready(step.thread_id)
 
@@ -103,7 +103,7 @@ class StepQueue:
         with self._lock:
             self._is_closed = True
 
-    def take(self, shift: int) -> Queued | None:
+    def take(self, shift: int) -> QueuedStep | None:
         """Wait for a step and take it; return `None` after the end of the shift."""
         with self._lock:
             self._work.wait_for(lambda: self._ready or not self.lasts(shift))
@@ -111,13 +111,13 @@ class StepQueue:
                 return None
             return self._lines[self._ready.popleft()][0]
 
-    def put_back(self, queued: Queued) -> None:
+    def put_back(self, queued: QueuedStep) -> None:
         """Return a step to its line, to be taken again after the other lines."""
         with self._lock:
             queued.failures += 1
             self._make_ready(queued.step.thread_id)
 
-    def finish(self, queued: Queued) -> None:
+    def finish(self, queued: QueuedStep) -> None:
         """Remove a step that was taken and release its line."""
         with self._lock:
             thread_id = queued.step.thread_id
@@ -199,7 +199,7 @@ class StepQueue:
         self._work.notify()
 
 
-def _all_done(steps: list[Queued]) -> bool:
+def _all_done(steps: list[QueuedStep]) -> bool:
     while steps and steps[-1].done:
         steps.pop()
     return not steps

@@ -9,7 +9,7 @@ from functools import partial
 from .._messages.checkpoints.saving import (
     NOTHING,
     Draft,
-    Known,
+    KnownCheckpoint,
     Memory,
     check_draft,
     known_of,
@@ -55,7 +55,7 @@ def save_draft(calls: SyncCalls, draft: Draft, memory: Memory) -> str:
     return checkpoint_id
 
 
-def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> Known:
+def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> KnownCheckpoint:
     head = memory.get(draft.thread_id, draft.checkpoint_ns)
     # A save that names the expected head follows it.
     parent_id = draft.expected_head if draft.parent is None else draft.parent
@@ -73,7 +73,7 @@ def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> Known:
         )
     )
     if checkpoint is None:
-        return Known(parent_id)
+        return KnownCheckpoint(parent_id)
     return known_of(checkpoint.ref.checkpoint_id, checkpoint)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import TuskPointError
-from .channel import CHANNELS, GUARD, Opened, Server
+from .channel import CHANNELS, GUARD, OpenChannels, Server
 from .exchange.frames import Request, payload_of
 from .exchange.lanes import Call
 from .exchange.streams import Streams
@@ -31,7 +31,7 @@ class Transport:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenChannels | None = None
         self._streams: Streams | None = None
         self._under_way: set[Any] = set()
         self._is_closed = False
@@ -63,7 +63,7 @@ class Transport:
         finally:
             self._under_way.discard(call)
 
-    def _lease(self) -> Opened:
+    def _lease(self) -> OpenChannels:
         GUARD.check()
         opened = self._opened
         if opened is None:

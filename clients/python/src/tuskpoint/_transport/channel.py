@@ -135,7 +135,7 @@ class Server:
             self._is_asked = self.is_gone = False
 
 
-class Opened:
+class OpenChannels:
     """The channels of a place, one for each address.
 
     Args:
@@ -221,10 +221,10 @@ class Channels:
     def __init__(self, guard: ForkGuard) -> None:
         self._guard = guard
         self._lock = threading.Lock()
-        self._opened: dict[Place, Opened] = {}
+        self._opened: dict[Place, OpenChannels] = {}
         guard.on_fork(self._forget)
 
-    def lease(self, place: Place) -> Opened:
+    def lease(self, place: Place) -> OpenChannels:
         """Return the channels of a place; the first lease opens them.
 
         Raises:
@@ -234,11 +234,11 @@ class Channels:
         with self._lock:
             opened = self._opened.get(place)
             if opened is None:
-                opened = self._opened[place] = Opened(place)
+                opened = self._opened[place] = OpenChannels(place)
             opened.leases += 1
             return opened
 
-    def release(self, place: Place, opened: Opened) -> None:
+    def release(self, place: Place, opened: OpenChannels) -> None:
         """Release a lease; the last one closes the channels."""
         with self._lock:
             opened.leases -= 1

@@ -54,7 +54,7 @@ class Observation(Protocol):
     ) -> None: ...
 
 
-class _Unobserved:
+class _NoObservation:
     """The observation that records nothing."""
 
     __slots__ = ("headers",)
@@ -62,7 +62,7 @@ class _Unobserved:
     def __init__(self) -> None:
         self.headers: Headers = ()
 
-    def __enter__(self) -> _Unobserved:
+    def __enter__(self) -> _NoObservation:
         return self
 
     def __exit__(
@@ -74,7 +74,7 @@ class _Unobserved:
         return None
 
 
-_UNOBSERVED = _Unobserved()
+_UNOBSERVED = _NoObservation()
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +91,7 @@ def _known_before(path: str, target: str) -> Mapping[str, str | int]:
     return attributes
 
 
-class _Observed:
+class _RpcObservation:
     """Span and duration of one RPC."""
 
     __slots__ = ("_attributes", "_span", "_start", "headers")
@@ -108,7 +108,7 @@ class _Observed:
             self.headers = tuple(carrier.items())
         self._start = time.perf_counter()
 
-    def __enter__(self) -> _Observed:
+    def __enter__(self) -> _RpcObservation:
         return self
 
     def __exit__(
@@ -150,4 +150,4 @@ def observe(path: str, target: str) -> Observation:
         path: Path of the method on the wire.
         target: Normalized target.
     """
-    return _Observed(path, target) if _PRESENT else _UNOBSERVED
+    return _RpcObservation(path, target) if _PRESENT else _UNOBSERVED

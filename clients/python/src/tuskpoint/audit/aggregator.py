@@ -21,12 +21,12 @@ from .answers import Sort, Trouble
 from .formats.stored import Location
 from .sources import (
     BadSource,
-    Fetched,
+    BlobMissingError,
+    BlobTooLongError,
+    BlobUnreadableError,
+    FetchedBytes,
     Member,
-    Missing,
-    TooLong,
     Traffic,
-    Unreadable,
     hash_of_id,
     is_patch_id,
 )
@@ -59,10 +59,10 @@ class _Target(NamedTuple):
     sha256: str = ""
 
 
-class _Failed(Exception):
+class _AttemptError(Exception):
     """A failed attempt, with the wrong bytes if it returned any."""
 
-    def __init__(self, trouble: Trouble, fetched: Fetched | None = None) -> None:
+    def __init__(self, trouble: Trouble, fetched: FetchedBytes | None = None) -> None:
         super().__init__(trouble.text)
         self.trouble = trouble
         self.fetched = fetched
@@ -113,7 +113,7 @@ class AggregatorSource:
         """The URLs, without credentials."""
         return [_shown(base) for base in self._bases]
 
-    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+    async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
         """Return the bytes of a blob or of a patch; see `Source`."""
         return await self._ask(_target(location), min(max_bytes, MAX_BODY_BYTES))
 
@@ -126,14 +126,14 @@ class AggregatorSource:
         try:
             fetched = await self._ask(target, MAX_BODY_BYTES)
             return [Member(*pair) for pair in answers.listed(fetched.data)]
-        except (Unreadable, ValueError):
+        except (BlobUnreadableError, ValueError):
             return None
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _ask(self, target: _Target, max_bytes: int) -> Fetched:
+    async def _ask(self, target: _Target, max_bytes: int) -> FetchedBytes:
         """Try all endpoints, in rounds, until one returns the right bytes."""
         attempts = _Attempts(max_bytes)
         deadline = time.monotonic() + BUDGET_S
@@ -141,7 +141,7 @@ class AggregatorSource:
             for base in [base for base in self._order if base not in attempts.given_up]:
                 try:
                     fetched = await self._attempt(base, target, max_bytes, attempts.stale)
-                except _Failed as failure:
+                except _AttemptError as failure:
                     attempts.note(base, _shown(base), failure)
                     if failure.trouble.blames and base == self._order[0]:
                         self._order.append(self._order.pop(0))
@@ -153,7 +153,9 @@ class AggregatorSource:
                 return attempts.outcome()
             await self._sleep(pause_s)
 
-    async def _attempt(self, base: str, target: _Target, max_bytes: int, stale: int) -> Fetched:
+    async def _attempt(
+        self, base: str, target: _Target, max_bytes: int, stale: int
+    ) -> FetchedBytes:
         url = "/".join([base, "v1", *(quote(segment, safe="") for segment in target.segments)])
         past = _PAST_CACHES[(stale - 1) % len(_PAST_CACHES)]
         query = dict([("fresh", str(stale)) if target.free_query else past]) if stale else None
@@ -166,27 +168,27 @@ class AggregatorSource:
             ):
                 return await self._judge(answer, target, max_bytes)
         except TimeoutError:
-            raise _Failed(answers.LATE) from None
+            raise _AttemptError(answers.LATE) from None
         except httpx.TransportError as error:
-            raise _Failed(_trouble_of(error)) from error
+            raise _AttemptError(_trouble_of(error)) from error
 
-    async def _judge(self, answer: httpx.Response, target: _Target, max_bytes: int) -> Fetched:
+    async def _judge(self, answer: httpx.Response, target: _Target, max_bytes: int) -> FetchedBytes:
         if answer.status_code != _OK:
             beginning = await self._body(answer, _MAX_ERROR_BYTES)
             body = b"" if beginning is None else beginning.data
-            raise _Failed(answers.trouble_of(answer.status_code, body, recent=self._recent))
+            raise _AttemptError(answers.trouble_of(answer.status_code, body, recent=self._recent))
         fetched = await self._body(answer, max_bytes)
         if fetched is None:
-            raise _Failed(answers.ENDLESS)
+            raise _AttemptError(answers.ENDLESS)
         if fetched.sha256 == target.sha256:
             return fetched
         if answers.is_web_page(answer.headers.get("content-type", ""), fetched.data):
-            raise _Failed(answers.WEB_PAGE)
+            raise _AttemptError(answers.WEB_PAGE)
         if target.sha256:
-            raise _Failed(answers.OTHER_BYTES, fetched)
+            raise _AttemptError(answers.OTHER_BYTES, fetched)
         return fetched
 
-    async def _body(self, answer: httpx.Response, max_bytes: int) -> Fetched | None:
+    async def _body(self, answer: httpx.Response, max_bytes: int) -> FetchedBytes | None:
         """Return a body and its hash, or `None` once it is too long."""
         announced = answer.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > max_bytes:
@@ -201,7 +203,7 @@ class AggregatorSource:
                 return None
             digest.update(chunk)
             chunks.append(chunk)
-        return Fetched(b"".join(chunks), digest.hexdigest())
+        return FetchedBytes(b"".join(chunks), digest.hexdigest())
 
     def _remark(self, target: _Target, wrong: dict[str, str]) -> None:
         for place, sha256 in wrong.items():
@@ -226,11 +228,11 @@ class _Attempts:
         self._max_bytes = max_bytes
         self._round = 1
         self._latest: list[Trouble] = []
-        self._first_wrong: Fetched | None = None
+        self._first_wrong: FetchedBytes | None = None
         self._sorts: set[Sort] = set()
         self._texts: dict[str, str] = {}
 
-    def note(self, base: str, place: str, failed: _Failed) -> None:
+    def note(self, base: str, place: str, failed: _AttemptError) -> None:
         """Note a failed attempt."""
         trouble = failed.trouble
         self._sorts.add(trouble.sort)
@@ -253,15 +255,17 @@ class _Attempts:
         self._latest = []
         return bound if pace == answers.VISIBLE_SOON else bound * chance
 
-    def outcome(self) -> Fetched:
+    def outcome(self) -> FetchedBytes:
         """Return wrong bytes if there were any, else raise the failure."""
         if self._first_wrong is not None:
             return self._first_wrong
         if Sort.TOO_LONG in self._sorts:
-            raise TooLong(self._max_bytes)
+            raise BlobTooLongError(self._max_bytes)
         if Sort.ABSENT in self._sorts:
-            raise Missing
-        raise Unreadable("; ".join(f"{place} {text}" for place, text in self._texts.items()))
+            raise BlobMissingError
+        raise BlobUnreadableError(
+            "; ".join(f"{place} {text}" for place, text in self._texts.items())
+        )
 
 
 def _target(location: Location) -> _Target:
@@ -279,10 +283,10 @@ def _blob_id(text: str) -> str:
     """Return a text that is a blob ID.
 
     Raises:
-        Missing: It is not, so nothing is stored under it.
+        BlobMissingError: It is not, so nothing is stored under it.
     """
     if hash_of_id(text) is None:
-        raise Missing
+        raise BlobMissingError
     return text
 
 

@@ -19,7 +19,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from .sources import BadSource, Missing, PackSource, Unreadable, hash_of_id
+from .sources import BadSource, BlobMissingError, BlobUnreadableError, PackSource, hash_of_id
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -85,13 +85,13 @@ class ObjectSource(PackSource):
     @contextlib.contextmanager
     def _open(self, blob_id: str) -> Iterator[io.BufferedReader]:
         if hash_of_id(blob_id) is None:
-            raise Missing
+            raise BlobMissingError
         try:
             yield io.BufferedReader(_Ranges(self._bucket, f"{blob_id[:2]}/{blob_id}"), _AHEAD_BYTES)
         except FileNotFoundError:
-            raise Missing from None
+            raise BlobMissingError from None
         except (BaseError, OSError) as error:
-            raise Unreadable(f"{self.places[0]}: {_line(error)}") from None
+            raise BlobUnreadableError(f"{self.places[0]}: {_line(error)}") from None
 
 
 class _Ranges(io.RawIOBase):

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from .formats.sealed import is_sealed, opened, wrapped_key
 from .formats.segments import MAX_FIELDS, MAX_SEGMENT, MIB
-from .formats.stored import MEMBER_BYTES, Location, Malformed, read_part_list
+from .formats.stored import MEMBER_BYTES, Location, MalformedError, read_part_list
 from .keys import NoKey, Unwrap, no_keys
-from .sources import Fetched, Missing, Source, TooLong, Unreadable
+from .sources import BlobMissingError, BlobTooLongError, BlobUnreadableError, FetchedBytes, Source
 from .verdicts import BlobFinding, Verdict
 
 _T = TypeVar("_T")
@@ -75,7 +75,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeBytes:
     """Bytes that may be stored in parts.
 
     Attributes:
@@ -149,12 +149,12 @@ class Reader:
                 return _without(role, location, Verdict.UNREADABLE, reason)
             try:
                 fetched = await self.source.fetch(location, max_bytes)
-            except Unreadable as error:
+            except BlobUnreadableError as error:
                 self._silent += 1
                 return _without(role, location, Verdict.UNREADABLE, str(error))
-            except Missing:
+            except BlobMissingError:
                 piece = _without(role, location, Verdict.MISSING, "the source does not have it")
-            except TooLong as error:
+            except BlobTooLongError as error:
                 piece = _without(role, location, Verdict.FAIL, str(error))
             else:
                 piece = judged(role, location, fetched)
@@ -181,7 +181,7 @@ class Reader:
             content = await apart(len(data), lambda: opened(data, key))
         except NoKey as error:
             return Piece(None, replace(finding, verdict=Verdict.UNREADABLE, reason=str(error)))
-        except Malformed as error:
+        except MalformedError as error:
             return Piece(None, replace(finding, verdict=Verdict.FAIL, reason=str(error)))
         return Piece(content, finding)
 
@@ -190,13 +190,14 @@ class Reader:
 
         Raises:
             NoKey: It cannot be unwrapped.
-            Malformed: It is no root, so what leads to it should have its key; or it is not sealed.
+            MalformedError: It is not a root, so the reference to it must have its key; or it is not
+                sealed.
         """
         if not is_sealed(data):
-            raise Malformed("it is not sealed, and what leads to it says that it is")
+            raise MalformedError("it is not sealed, and what leads to it says that it is")
         wrapped = wrapped_key(data)
         if role not in _ROOTS or not wrapped:
-            raise Malformed("it is sealed, and the reference to it has no key")
+            raise MalformedError("it is sealed, and the reference to it has no key")
         return await asyncio.to_thread(self._unwrap or no_keys, wrapped)
 
     def too_large(self, finding: BlobFinding, size: int) -> BlobFinding:
@@ -214,7 +215,7 @@ class Reader:
 
     async def read_whole(
         self, role: str, piece: Piece, location: Location, max_bytes: int
-    ) -> Whole:
+    ) -> WholeBytes:
         """Join parts if the piece is a list of parts, and open the whole if it is sealed.
 
         Args:
@@ -225,18 +226,20 @@ class Reader:
         """
         finding = replace(piece.finding, role=role)
         if piece.data is None:
-            return Whole(None, (finding,))
+            return WholeBytes(None, (finding,))
         try:
             part_list = read_part_list(piece.data, finding.blob_id, max_bytes)
-        except Malformed as error:
-            return Whole(None, (replace(finding, role="parts"),), f"its list of parts: {error}")
+        except MalformedError as error:
+            return WholeBytes(
+                None, (replace(finding, role="parts"),), f"its list of parts: {error}"
+            )
         if part_list is None:
             piece = await self.content(Piece(piece.data, finding), location)
-            return Whole(piece.data, (piece.finding,))
+            return WholeBytes(piece.data, (piece.finding,))
         sha256, parts = part_list
         size = sum(part.size_bytes or 0 for part in parts)  # twice that while they are joined
         if 2 * size > self.bounds.memory:
-            return Whole(None, (self.too_large(replace(finding, role="parts"), size),))
+            return WholeBytes(None, (self.too_large(replace(finding, role="parts"), size),))
         pieces: dict[Location, Piece] = {}
         for part in parts:
             if part not in pieces:
@@ -246,16 +249,16 @@ class Reader:
             *(part_piece.finding for part_piece in pieces.values()),
         )
         if any(part_piece.data is None for part_piece in pieces.values()):
-            return Whole(None, findings)
+            return WholeBytes(None, findings)
         data = b"".join(pieces[part].data or b"" for part in parts)
         pieces.clear()
         actual = await apart(len(data), lambda: hashlib.sha256(data).hexdigest())
         if actual != sha256:
             reason = f"its parts make SHA-256 {actual} where their list says {sha256}"
-            return Whole(None, findings, reason)
+            return WholeBytes(None, findings, reason)
         whole = await self.content(Piece(data, finding), location)
         changed = replace(whole.finding, role="parts")
-        return Whole(whole.data, (changed, *findings[1:]))
+        return WholeBytes(whole.data, (changed, *findings[1:]))
 
 
 async def apart(size: int, work: Callable[[], _T]) -> _T:
@@ -268,7 +271,7 @@ def _without(role: str, location: Location, verdict: Verdict, reason: str) -> Pi
     return Piece(None, BlobFinding(role, *at, "", 0, verdict, reason))
 
 
-def judged(role: str, location: Location, fetched: Fetched) -> Piece:
+def judged(role: str, location: Location, fetched: FetchedBytes) -> Piece:
     """Return a piece: bytes, compared with the hash that leads to them."""
     size = len(fetched.data)
     verdict, reason = Verdict.PASS, ""

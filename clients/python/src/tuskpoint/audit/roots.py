@@ -8,7 +8,7 @@ from typing import Any
 
 from .formats.stored import Location, is_sha256
 from .reading import Piece, Reader
-from .sources import Member, Missing, Source, Unreadable, hash_of_id, is_patch_id
+from .sources import BlobMissingError, BlobUnreadableError, Member, Source, hash_of_id, is_patch_id
 from .verdicts import Verdict
 
 GIVEN = "the SHA-256 that was given for it"
@@ -102,7 +102,7 @@ async def _members(source: Source, blob_id: str) -> list[Member] | None:
         return None
     try:
         return await source.members(blob_id)
-    except (Missing, Unreadable):
+    except (BlobMissingError, BlobUnreadableError):
         return None  # reading the blob itself reports the problem
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .formats.packs import read_pack_index
-from .formats.stored import Location, Malformed
+from .formats.stored import Location, MalformedError
 
 _ID_BYTES = 32
 _PATCH_ID_BYTES = 37
@@ -28,15 +28,15 @@ class BadSource(Exception):
     """A source is misconfigured: the text says what to change."""
 
 
-class Missing(Exception):
+class BlobMissingError(Exception):
     """The source does not have the blob."""
 
 
-class Unreadable(Exception):
+class BlobUnreadableError(Exception):
     """The source gave no answer: the blob may exist. The text says why, in one line."""
 
 
-class TooLong(Exception):
+class BlobTooLongError(Exception):
     """The source has more bytes than the blob can have."""
 
     def __init__(self, bound: int) -> None:
@@ -44,7 +44,7 @@ class TooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBytes:
     """Bytes from a source, and their SHA-256 in lowercase hex."""
 
     data: bytes
@@ -90,21 +90,21 @@ class Source(Protocol):
     def remarks(self) -> Sequence[str]:
         """Anomalies that did not change a verdict, one line each."""
 
-    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+    async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
         """Return the bytes at a location; bytes with another hash only if there are no better ones.
 
         Raises:
-            Missing: The source does not have them.
-            TooLong: They exceed `max_bytes`.
-            Unreadable: The source gives no answer.
+            BlobMissingError: The source does not have them.
+            BlobTooLongError: They exceed `max_bytes`.
+            BlobUnreadableError: The source gives no answer.
         """
 
     async def members(self, blob_id: str) -> list[Member] | None:
         """Return the patches of a quilt or the members of a pack; `None` if the blob is neither.
 
         Raises:
-            Missing: The source does not have the blob.
-            Unreadable: The source gives no answer.
+            BlobMissingError: The source does not have the blob.
+            BlobUnreadableError: The source gives no answer.
         """
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class PackSource(ABC):
         self.places: Sequence[str] = (place,)
         self.traffic = Traffic()
 
-    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+    async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
         """Return the bytes of a blob, or of a member of it; see `Source`."""
         fetched = await asyncio.to_thread(self._read, location, max_bytes)
         self.traffic.requests += 1
@@ -140,7 +140,7 @@ class PackSource(ABC):
     def _open(self, blob_id: str) -> AbstractContextManager[BufferedReader]:
         """Open a blob; refuse as `Source.members` does."""
 
-    def _read(self, location: Location, max_bytes: int) -> Fetched:
+    def _read(self, location: Location, max_bytes: int) -> FetchedBytes:
         with self._open(location.blob_id) as file:
             if location.identifier:
                 return _read_member(file, location.identifier, max_bytes)
@@ -150,7 +150,7 @@ class PackSource(ABC):
         with self._open(blob_id) as file:
             try:
                 index = read_pack_index(file)
-            except Malformed:
+            except MalformedError:
                 return None
             # The ID proves the index, so a caller with the ID needs no hash.
             if _sha256_of(file) != hash_of_id(blob_id):
@@ -179,17 +179,17 @@ class DirectorySource(PackSource):
     @contextlib.contextmanager
     def _open(self, blob_id: str) -> Iterator[BufferedReader]:
         if hash_of_id(blob_id) is None:
-            raise Missing
+            raise BlobMissingError
         path = self._root / blob_id[:2] / blob_id
         try:
             if not stat.S_ISREG(path.stat().st_mode):
-                raise Unreadable(f"{path} is not a file")
+                raise BlobUnreadableError(f"{path} is not a file")
             with path.open("rb") as file:
                 yield file
         except FileNotFoundError:
-            raise Missing from None
+            raise BlobMissingError from None
         except OSError as error:
-            raise Unreadable(f"{path} cannot be read: {error.strerror}") from None
+            raise BlobUnreadableError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def hash_of_id(blob_id: str) -> str | None:
@@ -225,24 +225,24 @@ def is_patch_id(text: str) -> bool:
     return int.from_bytes(raw[33:35], "little") < int.from_bytes(raw[35:37], "little")
 
 
-def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> Fetched:
+def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> FetchedBytes:
     """Return a member of a pack; for an incomplete pack no bytes, with the hash of the file."""
     try:
         index = read_pack_index(file)
-    except Malformed:
-        return Fetched(b"", _sha256_of(file))
+    except MalformedError:
+        return FetchedBytes(b"", _sha256_of(file))
     for row in index:
         if row.sha256.hex() == identifier:
             return _read_span(file, row.offset, row.size, max_bytes)
-    raise Missing
+    raise BlobMissingError
 
 
-def _read_span(file: BufferedReader, offset: int, size: int, max_bytes: int) -> Fetched:
+def _read_span(file: BufferedReader, offset: int, size: int, max_bytes: int) -> FetchedBytes:
     if size > max_bytes:
-        raise TooLong(max_bytes)
+        raise BlobTooLongError(max_bytes)
     file.seek(offset)
     data = file.read(size)
-    return Fetched(data, hashlib.sha256(data).hexdigest())
+    return FetchedBytes(data, hashlib.sha256(data).hexdigest())
 
 
 def _sha256_of(file: BufferedReader) -> str:

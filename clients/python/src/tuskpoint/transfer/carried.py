@@ -30,7 +30,7 @@ _EXT_HEADERS = {0xC7: 2, 0xC8: 3, 0xC9: 5} | dict.fromkeys(range(0xD4, 0xD9), 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedValue:
     """A value as the source stores it."""
 
     type: str
@@ -49,13 +49,13 @@ class CarryingSerializer(JsonPlusSerializer):
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Return the type and bytes of a value."""
-        if isinstance(obj, Carried):
+        if isinstance(obj, CarriedValue):
             return obj.type, obj.data
         return super().dumps_typed(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Return the value of a type and bytes."""
-        return Carried(*data) if "+" in data[0] else super().loads_typed(data)
+        return CarriedValue(*data) if "+" in data[0] else super().loads_typed(data)
 
 
 SERIALIZER = CarryingSerializer()
@@ -70,7 +70,7 @@ def opened(data: bytes) -> Any:
     return ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=_KEYS_OF_ANY_TYPE)
 
 
-def carried(kind: object, data: object, channel: str) -> Carried:
+def carried(kind: object, data: object, channel: str) -> CarriedValue:
     """Return a stored value, after checking that it can be read.
 
     Raises:
@@ -91,7 +91,7 @@ def carried(kind: object, data: object, channel: str) -> Carried:
             json.loads(raw)
     except ValueError as error:
         raise ValueError(f"the value of channel '{channel}' is not {kind}: {error}") from error
-    return Carried(kind, raw)
+    return CarriedValue(kind, raw)
 
 
 class CannotCarry(ValueError):
@@ -184,7 +184,7 @@ class Encoder:
 
 
 def pending_write(
-    task_id: str, task_path: str, idx: int, channel: str, value: Carried
+    task_id: str, task_path: str, idx: int, channel: str, value: CarriedValue
 ) -> PendingWrite:
     """Return a write."""
     return PendingWrite(
@@ -198,8 +198,8 @@ def pending_write(
 
 def _is_snapshot(value: Any) -> bool:
     if isinstance(value, ormsgpack.Ext):
-        value = Carried("msgpack", ormsgpack.packb(value))
-    if not isinstance(value, Carried):
+        value = CarriedValue("msgpack", ormsgpack.packb(value))
+    if not isinstance(value, CarriedValue):
         return type(value).__name__ == "_DeltaSnapshot"
     if value.type != "msgpack" or len(value.data) < 6:
         return False

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
 
 from ..v1.checkpoint_pb2 import Checkpoint
 from ..v1.value_pb2 import PendingWrite
-from .carried import SERIALIZER, Carried, Encoder, carried, pending_write, problem_of
+from .carried import SERIALIZER, CarriedValue, Encoder, carried, pending_write, problem_of
 from .threads import Key, Problem, ThreadSettings
 
 _ROWS_AT_ONCE = 16
@@ -191,7 +191,7 @@ def _checkpoint(text: str, checkpoint_id: str, blobs: Sequence[tuple[Any, ...]])
     graph = json.loads(text)
     if graph["id"] != checkpoint_id:
         raise ValueError(f"it contains the checkpoint '{graph['id']}'")
-    values: dict[str, Carried] = dict(graph.get("channel_values") or {})
+    values: dict[str, CarriedValue] = dict(graph.get("channel_values") or {})
     for channel, kind, blob in blobs:
         if kind != _EMPTY:
             values[channel] = carried(kind, blob, channel)

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 
 from ..v1.checkpoint_pb2 import Checkpoint
 from ..v1.value_pb2 import PendingWrite
-from .carried import CannotCarry, Carried, Encoder, pending_write, problem_of
+from .carried import CannotCarry, CarriedValue, Encoder, pending_write, problem_of
 from .threads import Key, Problem, ThreadSettings
 
 _PAGE = 500
@@ -157,9 +157,9 @@ class RedisSource:
             writes.append(pending_write(row["task_id"], path, int(row["idx"]), channel, value))
         return sorted(writes, key=lambda write: (write.task_path, write.task_id, write.idx))
 
-    def _packed(self, value: Any, channel: str) -> Carried:
+    def _packed(self, value: Any, channel: str) -> CarriedValue:
         _check_built(value, channel)
-        return Carried(*self.serializer.dumps_typed(value))
+        return CarriedValue(*self.serializer.dumps_typed(value))
 
     def saver(self) -> BaseCheckpointSaver[Any]:
         """Return LangGraph's saver on the database."""

@@ -16,7 +16,7 @@ from ..v1.value_pb2 import PendingWrite
 from .carried import (
     SERIALIZER,
     CannotCarry,
-    Carried,
+    CarriedValue,
     Encoder,
     carried,
     opened,
@@ -194,7 +194,7 @@ def _checkpoint(kind: object, data: object, checkpoint_id: str) -> GraphCheckpoi
         graph = json.loads(raw)
         values = graph["channel_values"]
         graph["channel_values"] = {
-            name: Carried("json", json.dumps(value).encode()) for name, value in values.items()
+            name: CarriedValue("json", json.dumps(value).encode()) for name, value in values.items()
         }
     if graph["id"] != checkpoint_id:
         raise ValueError(f"it contains the checkpoint '{graph['id']}'")

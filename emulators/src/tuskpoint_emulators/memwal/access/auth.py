@@ -16,7 +16,7 @@ from itertools import takewhile
 import nacl.exceptions
 import nacl.signing
 
-from ..answers import Answer, Refused, error_answer
+from ..answers import Answer, RefusedError, error_answer
 from ..clock import Clock
 from .accounts import Account
 
@@ -31,7 +31,7 @@ _UUID = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-fA-F
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedRequest:
     """A request as it was sent.
 
     Attributes:
@@ -56,7 +56,7 @@ class Caller:
     owner: str
 
 
-class LateRefusal(Refused):
+class LateRefusal(RefusedError):
     """A refusal that waits, so that its cause cannot be told by its speed."""
 
 
@@ -89,20 +89,20 @@ class Gate:
         self._now = now
         self._nonces: dict[str, float] = {}
 
-    def admit(self, request: Signed) -> Caller:
+    def admit(self, request: SignedRequest) -> Caller:
         """Return who signed a request.
 
         Raises:
-            Refused: Nobody who may, or a body that is too large.
+            RefusedError: Nobody who may, or a body that is too large.
         """
         key, signature, timestamp, nonce = _headers(request.headers)
         if _UUID.fullmatch(nonce) is None:
             raise _refused_late()
         self._check_time(timestamp)
         if _KEY.fullmatch(key) is None or _SIGNATURE.fullmatch(signature) is None:
-            raise Refused(Answer(401))
+            raise RefusedError(Answer(401))
         if len(request.body) > self._max_body_bytes:
-            raise Refused(error_answer("Request body too large", 400))
+            raise RefusedError(error_answer("Request body too large", 400))
         account_id = request.headers.get("x-account-id", "")
         _check_signature(request, key, signature, timestamp, nonce, account_id)
         self._burn(nonce)
@@ -118,7 +118,7 @@ class Gate:
 
     def _check_time(self, timestamp: str) -> None:
         if _TIMESTAMP.fullmatch(timestamp) is None or int(timestamp) not in _TIMESTAMPS:
-            raise Refused(Answer(401))
+            raise RefusedError(Answer(401))
         if abs(int(self._now() + self.ahead_s) - int(timestamp)) > self._max_drift_s:
             raise _refused_late({"x-auth-error": DRIFTED})
 
@@ -128,7 +128,7 @@ class Gate:
         for stale_nonce in [*takewhile(lambda key: self._nonces[key] <= now, self._nonces)]:
             del self._nonces[stale_nonce]
         if nonce in self._nonces:
-            raise Refused(Answer(401))
+            raise RefusedError(Answer(401))
         self._nonces[nonce] = now + 2 * self._max_drift_s + 300
 
 
@@ -137,14 +137,14 @@ def _headers(headers: Mapping[str, str]) -> tuple[str, str, str, str]:
         headers.get(name) for name in ("x-public-key", "x-signature", "x-timestamp", "x-nonce")
     )
     if key is None or signature is None or timestamp is None:
-        raise Refused(Answer(401))
+        raise RefusedError(Answer(401))
     if nonce is None:
-        raise Refused(error_answer("This SDK is no longer supported: x-nonce is missing", 426))
+        raise RefusedError(error_answer("This SDK is no longer supported: x-nonce is missing", 426))
     return key, signature, timestamp, nonce
 
 
 def _check_signature(
-    request: Signed, key: str, signature: str, timestamp: str, nonce: str, account_id: str
+    request: SignedRequest, key: str, signature: str, timestamp: str, nonce: str, account_id: str
 ) -> None:
     body = hashlib.sha256(request.body).hexdigest()
     fields = (timestamp, request.method, request.target, body, nonce, account_id)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..answers import Refused, refused, text_answer
+from ..answers import RefusedError, refused, text_answer
 from ..memory.embedding import DIMENSION, Vector
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -35,7 +35,7 @@ class Body:
         name: What it is called in messages.
 
     Raises:
-        Refused: It is no object.
+        RefusedError: It is no object.
     """
 
     def __init__(self, value: Any, name: str = "the body") -> None:
@@ -48,12 +48,14 @@ class Body:
         """Return a request's body.
 
         Raises:
-            Refused: It is no JSON, or no object.
+            RefusedError: It is no JSON, or no object.
         """
         try:
             value = json.loads(raw.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError):
-            raise Refused(text_answer("Failed to parse the request body as JSON", 400)) from None
+            raise RefusedError(
+                text_answer("Failed to parse the request body as JSON", 400)
+            ) from None
         return cls(value)
 
     def string(self, name: str, default: str | None = None) -> str:
@@ -62,7 +64,7 @@ class Body:
         if not isinstance(value, str):
             _wrong_shape(f"{name} is no string")
         if not _is_unicode(value):
-            raise Refused(text_answer("Failed to parse the request body as JSON", 400))
+            raise RefusedError(text_answer("Failed to parse the request body as JSON", 400))
         return value
 
     def maybe(self, name: str) -> str | None:
@@ -131,7 +133,7 @@ def job_ids(values: list[Any]) -> list[str]:
     """Return the IDs of jobs.
 
     Raises:
-        Refused: One is no text.
+        RefusedError: One is no text.
     """
     if any(not isinstance(value, str) for value in values):
         _wrong_shape("job_ids holds what is no string")
@@ -140,7 +142,7 @@ def job_ids(values: list[Any]) -> list[str]:
 
 def _wrong_shape(problem: str) -> NoReturn:
     message = f"Failed to deserialize the JSON body into the target type: {problem}"
-    raise Refused(text_answer(message, 422))
+    raise RefusedError(text_answer(message, 422))
 
 
 def _is_number(value: Any) -> bool:

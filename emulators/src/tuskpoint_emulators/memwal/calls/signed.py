@@ -82,7 +82,7 @@ class Endpoint:
 
 
 class Endpoints:
-    """Handlers of the signed calls. All raise `Refused`.
+    """Handlers of the signed calls. All raise `RefusedError`.
 
     Args:
         clock: What time it is.

@@ -156,7 +156,7 @@ class Jobs:
         A key that is known begins nothing, unless its job has failed and its lease is over.
 
         Raises:
-            Refused: The key is of another text.
+            RefusedError: The key is of another text.
         """
         job = self._keys.get((owner, key))
         if job is None:

@@ -51,7 +51,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreCounts:
     """How a shelf was indexed again: counts of blobs."""
 
     restored: int
@@ -181,7 +181,7 @@ class Ledger:
         self.changes += 1
         return len(self._index.pop((owner, namespace), {}))
 
-    def restore(self, owner: str, namespace: str, limit: int) -> Restored:
+    def restore(self, owner: str, namespace: str, limit: int) -> RestoreCounts:
         """Index up to `limit` blobs of a shelf that the index lacks."""
         present = self._index.get((owner, namespace), {})
         blobs = [
@@ -195,7 +195,7 @@ class Ledger:
         readable = [memory for memory in page if memory.text is not None]
         for memory in readable:
             self._shelve(memory)
-        return Restored(
+        return RestoreCounts(
             restored=len(readable),
             skipped=skipped,
             failed=len(page) - len(readable),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 _MAX_COUNT = 2**31 - 1
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """Bytes that are not the canonical form of what was asked for."""
 
 
@@ -47,11 +47,11 @@ class Reader:
         """Return the next bytes.
 
         Raises:
-            Malformed: There are fewer.
+            MalformedError: There are fewer.
         """
         end = self._at + size
         if end > len(self._data):
-            raise Malformed(f"{len(self._data)} bytes end before {end}")
+            raise MalformedError(f"{len(self._data)} bytes end before {end}")
         data = self._data[self._at : end]
         self._at = end
         return data
@@ -71,10 +71,10 @@ class Reader:
             byte = self.number(1)
             number |= (byte & 0x7F) << shift
             if number > _MAX_COUNT:
-                raise Malformed("a length is too large")
+                raise MalformedError("a length is too large")
             if not byte & 0x80:
                 if shift and not byte:
-                    raise Malformed("a length is longer than it has to be")
+                    raise MalformedError("a length is longer than it has to be")
                 return number
             shift += 7
 
@@ -84,7 +84,7 @@ class Reader:
         try:
             return encoded.decode()
         except UnicodeDecodeError as broken:
-            raise Malformed("a string is not UTF-8") from broken
+            raise MalformedError("a string is not UTF-8") from broken
 
     def string_map(self) -> dict[str, str]:
         """Return a map."""

@@ -38,31 +38,31 @@ _HAS_TAGS = 1
 _INDEX_PREFIX_BYTES = 5
 
 
-class QuiltRefused(ValueError):
+class QuiltRefusedError(ValueError):
     """Files that make no quilt. The message says which rule they break."""
 
 
-class NoFiles(QuiltRefused):
+class NoFiles(QuiltRefusedError):
     """A quilt without a file."""
 
 
-class TooManyFiles(QuiltRefused):
+class TooManyFiles(QuiltRefusedError):
     """More files than columns beside the index."""
 
 
-class InvalidIdentifier(QuiltRefused):
+class InvalidIdentifier(QuiltRefusedError):
     """Empty, too long, with trailing whitespace, or with control characters."""
 
 
-class DuplicateIdentifier(QuiltRefused):
+class DuplicateIdentifier(QuiltRefusedError):
     """Two files of one name."""
 
 
-class TagsTooLarge(QuiltRefused):
+class TagsTooLarge(QuiltRefusedError):
     """Tags that serialize to more than 65,535 bytes."""
 
 
-class ContentTooLarge(QuiltRefused):
+class ContentTooLarge(QuiltRefusedError):
     """One file, or all together, above what a quilt holds."""
 
 
@@ -145,7 +145,7 @@ def encode(files: Sequence[QuiltFile]) -> Quilt:
     """Lay files out as a quilt. The same files, in any order, give the same bytes.
 
     Raises:
-        QuiltRefused: One of its subclasses.
+        QuiltRefusedError: One of its subclasses.
     """
     if not files:
         raise NoFiles("a quilt holds at least one file")
@@ -286,7 +286,7 @@ def read_by_range(data: bytes, start: int, end: int) -> Patch:
         if mask & _HAS_TAGS:
             tags = bcs.Reader(body.take(body.number(2))).string_map()
         return Patch(identifier, body.rest(), tags)
-    except bcs.Malformed as broken:
+    except bcs.MalformedError as broken:
         raise NotAQuilt(f"columns {start} to {end} hold no patch: {broken}") from broken
 
 
@@ -311,7 +311,7 @@ def _opened(data: bytes) -> dict[str, PatchEntry]:
                 identifier, PatchEntry(identifier, start, end, reader.string_map())
             )
             start = end
-    except bcs.Malformed as broken:
+    except bcs.MalformedError as broken:
         raise NotAQuilt(f"the bytes hold no index: {broken}") from broken
     return by_identifier
 

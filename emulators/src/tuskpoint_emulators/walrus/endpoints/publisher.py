@@ -14,11 +14,11 @@ from aiohttp import web
 from ..answers import Answer, json_answer, spoiled
 from ..encoding.blob_id import to_text
 from ..encoding.geometry import BlobTooLarge
-from ..encoding.quilt import Quilt, QuiltFile, QuiltRefused, encode, patch_id
+from ..encoding.quilt import Quilt, QuiltFile, QuiltRefusedError, encode, patch_id
 from ..errors import TEXT, Failure, Reason, refused, text
 from ..faults import ENDINGS, Fault, FaultKind, Operation, Stage
 from ..ledger.results import MarkedInvalid, StoreError, StoreResult
-from ..ledger.state import StoreFailed, StoreOptions
+from ..ledger.state import StoreFailedError, StoreOptions
 from ..requests.admission import Admission
 from ..requests.auth import Gate
 from ..requests.multipart import MalformedForm, boundary_of, parts
@@ -99,7 +99,7 @@ class Publisher:
 
         Raises:
             Failure: The chain or the wallet refuses, or a fault answers.
-            Dropped: A fault cuts the connection.
+            ConnectionDroppedError: A fault cuts the connection.
         """
         world = self._world
         try:
@@ -120,7 +120,7 @@ class Publisher:
             result = world.store(
                 blob_id, data, options, is_quilt=is_quilt, visible_after_s=_hidden_s(fault)
             )
-        except StoreFailed:
+        except StoreFailedError:
             raise refused(Reason.INTERNAL_ERROR) from None
         if fault is not None and fault.kind is FaultKind.HIDE:
             world.hide(blob_id, fault.hidden_reads)
@@ -181,7 +181,7 @@ def _quilt_now(content_type: str, body: bytes, query: StoreQuery) -> Quilt:
     _check_persistence(query)
     try:
         return encode(files)
-    except QuiltRefused as error:
+    except QuiltRefusedError as error:
         raise _malformed(f"failed to construct quilt: {error}") from None
 
 

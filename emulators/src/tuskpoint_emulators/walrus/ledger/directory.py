@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..encoding.blob_id import MalformedBlobId, from_text, to_text
-from .state import Ledger, StoreFailed, StoreOptions
+from .state import Ledger, StoreFailedError, StoreOptions
 
 _FILE = "record.jsonl"
 _BLOBS = "blobs"
@@ -52,7 +52,7 @@ class LedgerDirectory:
             for number, line in enumerate(lines, 1):
                 try:
                     self._replay_line(ledger, json.loads(line))
-                except (KeyError, TypeError, ValueError, OSError, StoreFailed) as error:
+                except (KeyError, TypeError, ValueError, OSError, StoreFailedError) as error:
                     raise DamagedRecord(f"{self._path}, line {number}: {error}") from error
         ledger.balance = balance
 

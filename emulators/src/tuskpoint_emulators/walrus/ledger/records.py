@@ -12,19 +12,19 @@ MAX_EPOCHS_AHEAD = 53
 """How far ahead of the current epoch storage can be bought."""
 
 
-class StoreFailed(Exception):
+class StoreFailedError(Exception):
     """A store that the chain or the wallet refuses; a publisher answers HTTP 500."""
 
 
-class EpochsOutOfRange(StoreFailed):
+class EpochsOutOfRange(StoreFailedError):
     """Zero epochs ahead, or more than `MAX_EPOCHS_AHEAD`."""
 
 
-class OutOfWal(StoreFailed):
+class OutOfWal(StoreFailedError):
     """The wallet cannot pay."""
 
 
-class ShareNeedsPermanent(StoreFailed):
+class ShareNeedsPermanent(StoreFailedError):
     """A deletable blob cannot be wrapped in a shared object."""
 
 

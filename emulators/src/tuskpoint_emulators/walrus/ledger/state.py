@@ -24,7 +24,7 @@ from .records import (
     OwnedObject,
     ShareNeedsPermanent,
     StoredContent,
-    StoreFailed,
+    StoreFailedError,
     StoreOptions,
 )
 from .results import (
@@ -54,7 +54,7 @@ __all__ = [
     "OwnedObject",
     "ShareNeedsPermanent",
     "Statistics",
-    "StoreFailed",
+    "StoreFailedError",
     "StoreOptions",
     "StoredContent",
 ]
@@ -126,7 +126,7 @@ class Ledger:
             visible_after_s: Seconds until reads see it, if nothing made it visible yet.
 
         Raises:
-            StoreFailed: One of its subclasses; nothing was paid.
+            StoreFailedError: One of its subclasses; nothing was paid.
         """
         self.statistics.received_bytes += len(data)
         if self._swept != self.clock.epoch:
@@ -137,7 +137,7 @@ class Ledger:
                 blob_object, operation, cost = self._obtain(blob_id, len(data), options, is_quilt)
                 blob_object.attributes.update(attributes or {})
                 result = self._certify(blob_object, operation, cost, options, data, visible_after_s)
-        except StoreFailed:
+        except StoreFailedError:
             self.statistics.failed_puts += 1
             raise
         self.statistics.count_put(next(iter(result.to_json())))
@@ -151,7 +151,7 @@ class Ledger:
         The object stays with the sub-wallet; nothing becomes readable.
 
         Raises:
-            StoreFailed: One of its subclasses; nothing was paid.
+            StoreFailedError: One of its subclasses; nothing was paid.
         """
         self.statistics.received_bytes += len(data)
         self.statistics.failed_puts += 1
@@ -407,11 +407,11 @@ class Ledger:
 
         Raises:
             ObjectNotFound: No such object, or a burnt one.
-            StoreFailed: Not certified, too far ahead, or no WAL.
+            StoreFailedError: Not certified, too far ahead, or no WAL.
         """
         blob_object = self.object_by_id(object_id)
         if blob_object.certified_epoch is None:
-            raise StoreFailed(f"the object {object_id} is not certified")
+            raise StoreFailedError(f"the object {object_id} is not certified")
         self._extend(blob_object, epochs)
         return blob_object
 
@@ -422,11 +422,11 @@ class Ledger:
 
         Raises:
             ObjectNotFound: No such object, or a burnt one.
-            StoreFailed: It is permanent.
+            StoreFailedError: It is permanent.
         """
         blob_object = self.object_by_id(object_id)
         if not blob_object.deletable:
-            raise StoreFailed(f"the object {object_id} is permanent")
+            raise StoreFailedError(f"the object {object_id} is permanent")
         self._blob(blob_object.blob_id).objects.remove(blob_object)
         del self._objects[blob_object.id]
         if blob_object.owner == self.sub_wallet:

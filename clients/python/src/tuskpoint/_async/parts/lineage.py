@@ -140,7 +140,7 @@ class AsyncLineage(AsyncPart):
             NotFound: There is no such thread.
             Unavailable: The connection to the server was lost; verify again.
         """
-        verifying = verification.Verifying(on_verdict)
+        verifying = verification.VerificationCollector(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
         async with aclosing(self._calls.verify_thread(request)) as frames:
             async for frame in frames:

@@ -79,7 +79,7 @@ def large_values(request: Save) -> list[int]:
     return sorted(large)
 
 
-class _Filling:
+class _LargeValues:
     """The large values of one message, filled in the order of their chunks."""
 
     def __init__(self, holders: Iterable[Holder]) -> None:
@@ -130,7 +130,7 @@ class _Assembler(Generic[WholeT]):
         self._kind = kind
         self._holders = holders
         self._current: WholeT | None = None
-        self._filling = _Filling(())
+        self._filling = _LargeValues(())
 
     def add(self, frame: Any) -> WholeT | None:
         """Take the next frame; return the message that it completes, if it does.
@@ -143,7 +143,7 @@ class _Assembler(Generic[WholeT]):
             if self._current is not None:
                 raise _violation(f"{_article(kind)} in the middle of another's values")
             self._current = getattr(frame, kind)
-            self._filling = _Filling(self._holders(getattr(frame, kind)))
+            self._filling = _LargeValues(self._holders(getattr(frame, kind)))
         elif kind == "chunk":
             self._filling.add(frame.chunk)
         else:

@@ -27,7 +27,7 @@ _LEADING_NUMBER = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCheckpoint:
     """A checkpoint that the next one may follow, as far as a client knows it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Known:
     is_exact: bool = True
 
 
-NOTHING = Known()
+NOTHING = KnownCheckpoint()
 
 
 class Memory:
@@ -57,9 +57,9 @@ class Memory:
     def __init__(self, size: int = 1024) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], KnownCheckpoint] = OrderedDict()
 
-    def get(self, thread_id: str, checkpoint_ns: str) -> Known | None:
+    def get(self, thread_id: str, checkpoint_ns: str) -> KnownCheckpoint | None:
         """Return the last checkpoint of a namespace, if it is still remembered."""
         with self._lock:
             head = self._known.get((thread_id, checkpoint_ns))
@@ -67,7 +67,7 @@ class Memory:
                 self._known.move_to_end((thread_id, checkpoint_ns))
             return head
 
-    def put(self, thread_id: str, checkpoint_ns: str, head: Known) -> None:
+    def put(self, thread_id: str, checkpoint_ns: str, head: KnownCheckpoint) -> None:
         """Remember the last checkpoint of a namespace."""
         with self._lock:
             self._known[thread_id, checkpoint_ns] = head
@@ -134,7 +134,7 @@ def check_draft(draft: Draft) -> None:
         check_text(name, getattr(draft, name))
 
 
-def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
+def save_request(draft: Draft, parent: KnownCheckpoint) -> SaveCheckpointRequest:
     """Return the request that saves a draft as the successor of a checkpoint.
 
     A value that is equal to the parent's is sent as its digest. Without a parent or an expected
@@ -184,7 +184,7 @@ def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
     return request
 
 
-def _channel(name: str, data: bytes, parent: Known, new_version: Version) -> Channel:
+def _channel(name: str, data: bytes, parent: KnownCheckpoint, new_version: Version) -> Channel:
     digest = value_digest("json", data)
     version, parent_digest = parent.channels.get(name, (new_version, b""))
     if parent_digest == digest:
@@ -201,18 +201,20 @@ def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[s
             channel.value.type, channel.value.data = "json", draft.values[channel.name]
 
 
-def known_of(checkpoint_id: str, checkpoint: Checkpoint, *, is_exact: bool = True) -> Known:
+def known_of(
+    checkpoint_id: str, checkpoint: Checkpoint, *, is_exact: bool = True
+) -> KnownCheckpoint:
     """Return what the next save needs to know of a checkpoint.
 
     Args:
         checkpoint_id: The ID that it is saved with.
         checkpoint: The checkpoint.
-        is_exact: See `Known`.
+        is_exact: See `KnownCheckpoint`.
     """
     versions = {
         channel.name: (channel.version, channel.digest) for channel in checkpoint.state.channels
     }
-    return Known(checkpoint_id, checkpoint.parent_checkpoint_id, versions, is_exact)
+    return KnownCheckpoint(checkpoint_id, checkpoint.parent_checkpoint_id, versions, is_exact)
 
 
 def value_digest(kind: str, data: bytes) -> bytes:

@@ -205,7 +205,7 @@ def adopting(
     )
 
 
-class Adopting:
+class AdoptionCollector:
     """Collects the frames of an adoption.
 
     Args:

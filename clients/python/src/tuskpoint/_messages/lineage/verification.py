@@ -70,7 +70,7 @@ class Verification:
     journal_details: tuple[str, ...] = ()
 
 
-class Verifying:
+class VerificationCollector:
     """Collects the frames of a verification.
 
     Args:

@@ -91,7 +91,7 @@ class SyncHandoffs(SyncPart):
                 or not that of a required signer.
             AlreadyExists: The new thread has checkpoints.
         """
-        adopting = handoffs.Adopting(on_progress)
+        adopting = handoffs.AdoptionCollector(on_progress)
         handoff = handoffs.given_descriptor(descriptor, handoff_json)
         request = handoffs.adopting(handoff, new_thread_id, durability, require_signers)
         with closing(self._calls.adopt_handoff(request)) as frames:

@@ -141,7 +141,7 @@ class SyncLineage(SyncPart):
             NotFound: There is no such thread.
             Unavailable: The connection to the server was lost; verify again.
         """
-        verifying = verification.Verifying(on_verdict)
+        verifying = verification.VerificationCollector(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:

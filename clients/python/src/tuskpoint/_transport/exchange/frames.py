@@ -117,7 +117,7 @@ def _serialized(
         yield chunk.SerializeToString()
 
 
-class Numbered(NamedTuple):
+class NumberedCall(NamedTuple):
     """A call that has its place on a stream.
 
     Attributes:
@@ -133,7 +133,7 @@ class Numbered(NamedTuple):
     traceparent: str
 
 
-def messages(calls: Iterable[Numbered], hello: Hello | None) -> Iterator[bytes]:
+def messages(calls: Iterable[NumberedCall], hello: Hello | None) -> Iterator[bytes]:
     """Yield the messages that carry these calls: one, unless they have chunks.
 
     Args:
@@ -152,7 +152,7 @@ def messages(calls: Iterable[Numbered], hello: Hello | None) -> Iterator[bytes]:
     yield b"".join(parts)
 
 
-def _frames(call: Numbered) -> Iterator[bytes]:
+def _frames(call: NumberedCall) -> Iterator[bytes]:
     kind, data, _, rest = call.payload
     head = Frame(id=call.id, traceparent=call.traceparent)
     seconds = int(call.timeout_s)

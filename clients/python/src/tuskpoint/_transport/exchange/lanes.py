@@ -17,7 +17,7 @@ from ...errors import ServerError, TlsMismatch, TuskPointError
 from ...v1.checkpoint_service_pb2 import Answer, ExchangeResponse, Hello, SaveCheckpointRequest
 from ..retry import Attempts, Repeat
 from ..status import from_call_error
-from .frames import MESSAGE_BYTES, Numbered, Payload, Request, payload_of
+from .frames import MESSAGE_BYTES, NumberedCall, Payload, Request, payload_of
 
 MESSAGES_IN_FLIGHT = 2
 LARGE_BYTES = 256 * 1024
@@ -198,7 +198,7 @@ class Lane:
         self._last_id = 0
         return Hello(session=self._session, attempt=self._attempt)
 
-    def take(self, now_s: float) -> list[Numbered]:
+    def take(self, now_s: float) -> list[NumberedCall]:
         """Return what the next message carries; nothing if it has to wait.
 
         All that waits goes at once, in the order in which it came. Two messages may be under way
@@ -224,7 +224,7 @@ class Lane:
             self._bytes += call.payload.size
             self._sent[self._last_id] = call
             left_s = call.tried.remaining_s(now_s)
-            numbered.append(Numbered(self._last_id, call.payload, left_s, call.traceparent))
+            numbered.append(NumberedCall(self._last_id, call.payload, left_s, call.traceparent))
         message = _Message(saves)
         self._messages += saves > 0
         for call in calls:

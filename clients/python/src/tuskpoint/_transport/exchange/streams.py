@@ -15,7 +15,7 @@ import grpc
 
 from ...errors import DeadlineExceeded, ServerError, TuskPointError, Unavailable
 from ...v1.checkpoint_service_pb2 import ExchangeResponse, Hello
-from ..channel import Opened, Server
+from ..channel import OpenChannels, Server
 from ..loops import call_soon
 from ..methods import EXCHANGE
 from ..policy import closed
@@ -62,7 +62,7 @@ class Streams:
         options: Target, credential and schedule of retries.
     """
 
-    def __init__(self, opened: Opened, options: Options) -> None:
+    def __init__(self, opened: OpenChannels, options: Options) -> None:
         self._options = options
         self._opened = opened
         self._lock = threading.Lock()

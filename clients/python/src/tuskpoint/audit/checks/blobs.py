@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ..formats.stored import Fields, Location, Malformed
+from ..formats.stored import Fields, Location, MalformedError
 from ..reading import Reader, all_of
 from ..report import BadReport
 from ..verdicts import ROLES, Findings, Item, ItemKind, findings_digest, ordered
@@ -58,7 +58,7 @@ def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
         locations = [_listed(Fields(blob, "")) for blob in blobs]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadReport(f"{name} is neither a report of an audit nor a list of blobs") from None
-    except Malformed as error:
+    except MalformedError as error:
         raise BadReport(f"{name} lists a blob that cannot be used: {error}") from None
     unique = {
         (location.blob_id, location.identifier, location.sha256): (role, location)
@@ -79,7 +79,7 @@ def _of_report(report: dict[str, Any]) -> Iterable[object]:
 
 def _listed(blob: Fields) -> tuple[str, Location]:
     if (role := blob.text("role")) not in ROLES:
-        raise Malformed(f"its role is '{role[:40]}'")
+        raise MalformedError(f"its role is '{role[:40]}'")
     key = "expected_sha256" if blob.text("expected_sha256") else "actual_sha256"
     location = Location(blob.name("blob_id"), blob.text("identifier"), blob.sha256(key))
     return role, location

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..formats.records import fold, read_record
 from ..formats.runs import Catalog, Part, read_catalog, read_run
-from ..formats.stored import Fields, Malformed
+from ..formats.stored import Fields, MalformedError
 from ..reading import READS_AT_ONCE, Piece, Reader, all_of, apart
 from ..roots import Root, read_root, subject_of
 from ..verdicts import Findings, Item, ItemKind, Verdict, ordered
@@ -72,7 +72,7 @@ def _taken(piece: Piece) -> tuple[Item, Catalog | None]:
     if piece.data is not None:
         try:
             catalog = read_catalog(piece.data, piece.finding.blob_id)
-        except Malformed as error:
+        except MalformedError as error:
             problem = str(error)
             if piece.data.startswith(b"\x01"):
                 problem = "it looks like a quilt: name the patch as BLOB_ID/IDENTIFIER"
@@ -169,7 +169,7 @@ class _Walk:
                 children, lines = await apart(
                     ref.plain_bytes, lambda: read_run(data, ref, self._threads)
                 )
-        except Malformed as error:
+        except MalformedError as error:
             problem = str(error)
         for thread_id, line in lines:
             self.lines.setdefault(thread_id, []).append((number, ref.location.blob_id, line))
@@ -181,14 +181,14 @@ class _Walk:
         """Refuse a run that was named before, or that exceeds the bound on kept records.
 
         Raises:
-            Malformed: The run is refused.
+            MalformedError: The run is refused.
         """
         if ref.location.sha256 in self._seen:
-            raise Malformed("it is named twice")
+            raise MalformedError("it is named twice")
         self._seen.add(ref.location.sha256)
         bound = self._reader.bounds.records
         if ref.height == 0 and self._bytes + ref.plain_bytes > bound:
-            raise Malformed(
+            raise MalformedError(
                 f"it has more than {bound} bytes of records with the runs before it: audit some "
                 "threads at a time, with --thread"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..formats.records import Record, fold, read_record
-from ..formats.stored import Fields, Malformed
+from ..formats.stored import Fields, MalformedError
 from ..reading import Reader, apart
 from ..roots import Root, read_root, subject_of
 from ..verdicts import Findings, Item, ItemKind, ordered
@@ -25,7 +25,7 @@ async def audit_manifest(reader: Reader, root: Root) -> Findings:
     if (data := whole.data) is not None:
         try:
             thread_id, records = await apart(len(data), lambda: _read(data, root.location.blob_id))
-        except Malformed as error:
+        except MalformedError as error:
             reason = str(error)
     item = Item.of(ItemKind.MANIFEST, whole.findings, reason, thread_id=thread_id)
     findings = None
@@ -47,8 +47,8 @@ def _read(data: bytes, holder: str) -> tuple[str, list[Record]]:
     thread_id = fields.name("thread_id")
     records = [read_record(record) for record in fields.children("records")]
     if any(record.thread_id != thread_id for record in records):
-        raise Malformed(f"it is of thread '{thread_id}' and has records of another one")
+        raise MalformedError(f"it is of thread '{thread_id}' and has records of another one")
     places = [(record.incarnation, record.rank) for record in records]
     if places != sorted(places):
-        raise Malformed("its records are not in the order of the log")
+        raise MalformedError("its records are not in the order of the log")
     return thread_id, records

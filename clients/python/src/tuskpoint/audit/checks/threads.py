@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...v1 import checkpoint_pb2
-from ..formats.records import Folded, Place, Record
+from ..formats.records import FoldedThread, Place, Record
 from ..formats.segments import (
     MAX_VALUES,
     MIB,
@@ -19,7 +19,7 @@ from ..formats.segments import (
     read_segment,
     unpacked,
 )
-from ..formats.stored import Fields, Location, Malformed
+from ..formats.stored import Fields, Location, MalformedError
 from ..reading import Piece, Reader, all_of, apart
 from ..verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
 
@@ -35,7 +35,7 @@ _KEPT_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenedSegment:
     """A segment, `None` if it is unusable, and the findings about its pieces."""
 
     segment: Segment | None
@@ -52,7 +52,7 @@ class Shelf:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self._kept: OrderedDict[Location, tuple[_Opened, int]] = OrderedDict()
+        self._kept: OrderedDict[Location, tuple[_OpenedSegment, int]] = OrderedDict()
         self._bytes = 0
 
     async def fetch(self, locations: Iterable[Location]) -> dict[Location, Piece]:
@@ -65,7 +65,7 @@ class Shelf:
 
     async def open(
         self, location: Location, fetched: dict[Location, Piece], role: str = "segment"
-    ) -> _Opened:
+    ) -> _OpenedSegment:
         """Return a segment and drop its prefetched copy."""
         if location in self._kept:
             self._kept.move_to_end(location)
@@ -75,19 +75,19 @@ class Shelf:
         whole = await self.reader.read_whole(role, piece, location, bounds.segment)
         data = whole.data
         if data is None:
-            return _Opened(None, whole.findings, whole.reason)
+            return _OpenedSegment(None, whole.findings, whole.reason)
         try:
             size = content_size(data)
             if size <= bounds.segment and len(data) + 2 * size > bounds.memory:
                 root, *parts = whole.findings
-                return _Opened(None, (self.reader.too_large(root, size), *parts))
+                return _OpenedSegment(None, (self.reader.too_large(root, size), *parts))
             segment = await apart(
                 size,
                 lambda: read_segment(data, location.blob_id, bounds.segment, bounds.fields),
             )
-        except Malformed as error:
-            return _Opened(None, whole.findings, str(error))
-        opened = _Opened(segment, whole.findings)
+        except MalformedError as error:
+            return _OpenedSegment(None, whole.findings, str(error))
+        opened = _OpenedSegment(segment, whole.findings)
         if size <= _KEPT_BYTES // 4 and location not in self._kept:
             self._kept[location] = (opened, size)
             self._bytes += size
@@ -120,13 +120,13 @@ class _Job:
     records: list[Record] = field(default_factory=list)
 
 
-async def audit_thread(shelf: Shelf, folded: Folded) -> ThreadFindings:
+async def audit_thread(shelf: Shelf, folded: FoldedThread) -> ThreadFindings:
     """Audit the segments that the records of a thread lead to."""
     return await _ThreadAudit(shelf, folded).run()
 
 
 class _ThreadAudit:
-    def __init__(self, shelf: Shelf, folded: Folded) -> None:
+    def __init__(self, shelf: Shelf, folded: FoldedThread) -> None:
         self._shelf = shelf
         self._folded = folded
         self._found: defaultdict[Place, list[Item]] = defaultdict(list)
@@ -201,7 +201,7 @@ class _ThreadAudit:
         """Compare the records of a job with the segment that they name."""
         if job.location is None:
             sha256 = job.records[0].fields["segment"]
-            opened = _Opened(None, (), f"no record has the location of segment {sha256}")
+            opened = _OpenedSegment(None, (), f"no record has the location of segment {sha256}")
         else:
             opened = await self._shelf.open(job.location, fetched)
         segment = opened.segment
@@ -209,12 +209,12 @@ class _ThreadAudit:
             for record in job.records:
                 self._note(record, opened.findings, opened.reason)
             return
-        members: dict[str, _Opened] = {}
+        members: dict[str, _OpenedSegment] = {}
         for hint, _ in segment.members:
             try:
                 members[hint.sha256] = await self._shelf.open(self._place_of(hint), fetched)
-            except Malformed as error:
-                members[hint.sha256] = _Opened(None, (), str(error))
+            except MalformedError as error:
+                members[hint.sha256] = _OpenedSegment(None, (), str(error))
         usable = {sha256: member.segment for sha256, member in members.items()}
         size = sum(value.size_bytes for value in segment.values.values())
         values = await apart(size, lambda: check_values(segment, usable))
@@ -228,9 +228,9 @@ class _ThreadAudit:
     def _judge_record(
         self,
         record: Record,
-        opened: _Opened,
+        opened: _OpenedSegment,
         segment: Segment,
-        members: dict[str, _Opened],
+        members: dict[str, _OpenedSegment],
         values: Values,
     ) -> None:
         place, thread_id = record.held_place, self._folded.thread_id
@@ -267,7 +267,7 @@ class _ThreadAudit:
             data = unpacked(segment.values[digests[0]]) if digests else b""
             members = Fields.parse(b'{"members":%s}' % data, "").children("members")
             self._captured = tuple(member.name("checkpoint_id") for member in members)
-        except (Malformed, KeyError) as error:
+        except (MalformedError, KeyError) as error:
             self._note(record, reason=f"it describes no snapshot: {error}")
 
     # --- putting together ----------------------------------------------------------------

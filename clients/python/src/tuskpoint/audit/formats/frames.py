@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .stored import Malformed
+from .stored import MalformedError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -32,7 +32,7 @@ def declared_size(frame: bytes | memoryview) -> int:
     """Return the content size that a zstd frame declares.
 
     Raises:
-        Malformed: It is not a frame, or declares none.
+        MalformedError: It is not a frame, or declares none.
     """
     try:
         size = (
@@ -41,7 +41,7 @@ def declared_size(frame: bytes | memoryview) -> int:
     except zstd.ZstdError:
         size = None
     if size is None:
-        raise Malformed("it is not zstd with a declared content size")
+        raise MalformedError("it is not zstd with a declared content size")
     return size
 
 
@@ -54,22 +54,22 @@ def unpack(frame: bytes | memoryview, max_bytes: int, prefix: bytes | None = Non
         prefix: The keyframe of a patch.
 
     Raises:
-        Malformed: It is not a frame, is damaged, exceeds the bound, or differs from its declared
-            size.
+        MalformedError: It is not a frame, is damaged, exceeds the bound, or differs from its
+            declared size.
     """
     size = declared_size(frame)
     if size > max_bytes:
-        raise Malformed(f"it unpacks to {size} bytes where {max_bytes} are the most")
+        raise MalformedError(f"it unpacks to {size} bytes where {max_bytes} are the most")
     dictionary = None if prefix is None else zstd.ZstdDict(prefix, is_raw=True).as_prefix
     unpacker = zstd.ZstdDecompressor(zstd_dict=dictionary)
     try:
         plain = unpacker.decompress(frame, size + 1)
     except zstd.ZstdError:
-        raise Malformed("its zstd frame is damaged") from None
+        raise MalformedError("its zstd frame is damaged") from None
     if not unpacker.eof or len(plain) != size:
-        raise Malformed("its zstd frame is cut off, or of another size than it declares")
+        raise MalformedError("its zstd frame is cut off, or of another size than it declares")
     if unpacker.unused_data:
-        raise Malformed("bytes follow its zstd frame")
+        raise MalformedError("bytes follow its zstd frame")
     return plain
 
 
@@ -77,14 +77,14 @@ def first_frame(data: bytes) -> memoryview:
     """Return the first of the frames in some bytes.
 
     Raises:
-        Malformed: They do not begin with a whole frame.
+        MalformedError: They do not begin with a whole frame.
     """
     try:
         if len(data) >= _SHORTEST_FRAME:
             return memoryview(data)[: zstd.get_frame_size(data)]
     except zstd.ZstdError:
         pass
-    raise Malformed("it does not begin with a whole zstd frame")
+    raise MalformedError("it does not begin with a whole zstd frame")
 
 
 def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
@@ -96,7 +96,7 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
         most: Bound on their number.
 
     Raises:
-        Malformed: There are more, or the bytes are not a message.
+        MalformedError: There are more, or the bytes are not a message.
     """
     if len(plain) <= min(_SHORTEST_FIELD * most, _COUNTED_ABOVE):
         return
@@ -112,7 +112,7 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
                 continue
             most -= 1
             if most < 0:
-                raise Malformed("it has more fields than any reader takes")
+                raise MalformedError("it has more fields than any reader takes")
             tag, at = _varint(plain, at)
             kind, inner, size = tag & 7, None, 0
             if kind == _LENGTH:
@@ -123,16 +123,16 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
             elif kind in _FIXED:
                 size = _FIXED[kind]
             else:
-                raise Malformed("a field has an unknown type")
+                raise MalformedError("a field has an unknown type")
             if at + size > end:
-                raise Malformed("a field is longer than what holds it")
+                raise MalformedError("a field is longer than what holds it")
             if inner is None:
                 at += size
             else:
                 least = _ROW_FIELDS if len(open_messages) == 1 else _INNER_FIELDS
                 open_messages.append((at + size, inner, most + 1 - least))
     except IndexError:
-        raise Malformed("it ends inside a field") from None
+        raise MalformedError("it ends inside a field") from None
 
 
 def _varint(plain: bytes, at: int) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def _varint(plain: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return number, at + place + 1
-    raise Malformed("a number is too long")
+    raise MalformedError("a number is too long")
 
 
 @functools.cache

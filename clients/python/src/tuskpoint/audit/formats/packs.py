@@ -7,7 +7,7 @@ import struct
 from io import BufferedReader
 from typing import NamedTuple
 
-from .stored import Malformed
+from .stored import MalformedError
 
 _MAGIC = b"TUSKPACK"
 _VERSION = 1
@@ -34,19 +34,19 @@ def read_pack_index(file: BufferedReader) -> list[PackRow]:
     """Return the index of a pack file; its members are within the file.
 
     Raises:
-        Malformed: It is not a pack file, or its index does not fit.
+        MalformedError: It is not a pack file, or its index does not fit.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-        raise Malformed("it is not a pack")
+        raise MalformedError("it is not a pack")
     _, version, count = _HEAD.unpack(head)
     if version != _VERSION:
-        raise Malformed(f"it is a pack of version {version}")
+        raise MalformedError(f"it is a pack of version {version}")
     if not 1 <= count <= _MOST_MEMBERS or _HEAD.size + count * _ROW.size > size:
-        raise Malformed(f"{size} bytes cannot be a pack of {count} members")
+        raise MalformedError(f"{size} bytes cannot be a pack of {count} members")
     rows = [PackRow(*row) for row in _ROW.iter_unpack(file.read(count * _ROW.size))]
     if any(row.offset + row.size > size for row in rows):
-        raise Malformed("a member ends past its end")
+        raise MalformedError("a member ends past its end")
     return rows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .stored import Fields, Location, Malformed
+from .stored import Fields, Location, MalformedError
 
 Place = tuple[str, str]
 """Namespace and ID of a checkpoint."""
@@ -101,18 +101,18 @@ def read_record(fields: Fields) -> Record:
     """Return the record in a JSON object.
 
     Raises:
-        Malformed: The object is not a record.
+        MalformedError: The object is not a record.
     """
     kind = fields.text("kind")
     shape = _SHAPES.get(kind)
     if kind == "gap":
         shape = ({**_GAP, **(_SEGMENT if fields.has("segment") else _PLACE)}, {})
     if shape is None:
-        raise Malformed(f"records of kind '{kind[:40]}' are not known")
+        raise MalformedError(f"records of kind '{kind[:40]}' are not known")
     values = {key: read(fields, key) for key, read in shape[0].items()}
     values |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
     if kind == "member" and values["holds"] not in _HELD:
-        raise Malformed("a member holds neither a segment nor parts of one")
+        raise MalformedError("a member holds neither a segment nor parts of one")
     return Record(
         kind,
         fields.name("thread_id"),
@@ -141,7 +141,7 @@ def _about(kind: str, values: Mapping[str, Any]) -> About:
 
 
 @dataclass(slots=True)
-class Folded:
+class FoldedThread:
     """The state of a thread, folded from its records.
 
     Attributes:
@@ -169,7 +169,7 @@ class Folded:
     pins: list[Record] = field(default_factory=list)
 
 
-def fold(thread_id: str, records: Iterable[Record]) -> Folded:
+def fold(thread_id: str, records: Iterable[Record]) -> FoldedThread:
     """Fold the records of a thread.
 
     Args:
@@ -193,7 +193,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
     if end is not None and end.incarnation >= incarnation:
         incarnation = end.incarnation
         newest.clear()
-    folded = Folded(thread_id, incarnation=incarnation)
+    folded = FoldedThread(thread_id, incarnation=incarnation)
     folded.ended = end is not None and end.incarnation == incarnation
     folded.facts = {
         "agent_id": "",
@@ -218,7 +218,7 @@ def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
     return removal is None or removal.rank < record.rank
 
 
-def _put(folded: Folded, record: Record) -> None:
+def _put(folded: FoldedThread, record: Record) -> None:
     fields = record.fields
     match record.kind:
         case "checkpoint":

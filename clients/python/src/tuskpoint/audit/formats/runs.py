@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from .frames import first_frame, unpack
 from .records import read_record
-from .stored import Fields, Location, Malformed
+from .stored import Fields, Location, MalformedError
 
 MAX_UNPACKED = 16 << 20
 """Bound on the unpacked index, or a page, of a run."""
@@ -65,17 +65,17 @@ def read_catalog(data: bytes, holder: str) -> Catalog:
     """Return a catalog.
 
     Raises:
-        Malformed: The bytes are not a catalog.
+        MalformedError: The bytes are not a catalog.
     """
     fields = Fields.document(data, "catalog", holder)
     levels = [[_run(run) for run in level.children("runs")] for level in fields.children("levels")]
     if len(levels) > _MOST_LEVELS:
-        raise Malformed(f"it has more than {_MOST_LEVELS} levels of runs")
+        raise MalformedError(f"it has more than {_MOST_LEVELS} levels of runs")
     merged = [merge.count("level") for merge in fields.children("merges")]
     if any(level >= next_level for level, next_level in pairwise(merged)):
-        raise Malformed("its merges are not in order")
+        raise MalformedError("its merges are not in order")
     if any(level >= len(levels) or len(levels[level]) < MERGED_RUNS for level in merged):
-        raise Malformed(f"it merges a level that has fewer than {MERGED_RUNS} runs")
+        raise MalformedError(f"it merges a level that has fewer than {MERGED_RUNS} runs")
     previous = fields.child("previous").location() if fields.has("previous") else None
     return Catalog(
         fields.name("tenant"),
@@ -110,7 +110,7 @@ def read_run(
         threads: Only records of these threads; empty: all.
 
     Raises:
-        Malformed: It is malformed, or contradicts the reference.
+        MalformedError: It is malformed, or contradicts the reference.
     """
     index = first_frame(data)
     fields = Fields.document(unpack(index, MAX_UNPACKED), "run", ref.location.blob_id)
@@ -119,12 +119,12 @@ def read_run(
     if fields.has("runs"):
         runs = tuple(_run(run) for run in fields.children("runs"))
         if len(index) != len(data):
-            raise Malformed("bytes follow the index of a branch")
+            raise MalformedError("bytes follow the index of a branch")
         if len(runs) > _MOST_IN_BRANCH or any(run.height >= ref.height for run in runs):
-            raise Malformed("it names too many runs, or one that is not lower than itself")
+            raise MalformedError("it names too many runs, or one that is not lower than itself")
         _check_parts(runs, ref)
         if sum(run.plain_bytes for run in runs) != ref.plain_bytes:
-            raise Malformed(f"the runs that it names do not make up {ref.plain_bytes} bytes")
+            raise MalformedError(f"the runs that it names do not make up {ref.plain_bytes} bytes")
         return runs, []
     pages = [
         Part(
@@ -142,9 +142,9 @@ def read_run(
 def _check_parts(parts: Sequence[Part], ref: Part) -> None:
     ends = [end for part in parts for end in (part.first, part.last)]
     if not parts or (ends[0], ends[-1]) != (ref.first, ref.last) or ends != sorted(ends):
-        raise Malformed("what it holds is not in order, or not what names it says")
+        raise MalformedError("what it holds is not in order, or not what names it says")
     if sum(part.records for part in parts) != ref.records:
-        raise Malformed(f"what it holds does not make up {ref.records} records")
+        raise MalformedError(f"what it holds does not make up {ref.records} records")
 
 
 def _lines(
@@ -158,14 +158,14 @@ def _lines(
         if not page.may_hold(threads):
             continue
         if (actual := hashlib.sha256(frame).hexdigest()) != page.location.sha256:
-            raise Malformed(
+            raise MalformedError(
                 f"a page has SHA-256 {actual} where the index says {page.location.sha256}"
             )
         plain = unpack(frame, min(MAX_UNPACKED, ref.plain_bytes - plain_bytes))
         plain_bytes += len(plain)
         lines += [line for line in _page(plain, page) if not threads or line[0] in threads]
     if at != len(data) or (not threads and plain_bytes != ref.plain_bytes):
-        raise Malformed("its pages do not make up all of it")
+        raise MalformedError("its pages do not make up all of it")
     return lines
 
 
@@ -174,10 +174,10 @@ def _page(plain: bytes, page: Part) -> list[tuple[str, str]]:
     try:
         *lines, rest = plain.decode().split("\n")
     except UnicodeDecodeError:
-        raise Malformed("a page is not UTF-8") from None
+        raise MalformedError("a page is not UTF-8") from None
     positions = [read_record(Fields.parse(line, "")).position for line in lines]
     if rest or len(lines) != page.records or not lines:
-        raise Malformed(f"a page does not hold {page.records} whole lines")
+        raise MalformedError(f"a page does not hold {page.records} whole lines")
     if positions != sorted(positions) or (positions[0], positions[-1]) != (page.first, page.last):
-        raise Malformed("the records of a page are not in order, or not what the index says")
+        raise MalformedError("the records of a page are not in order, or not what the index says")
     return [(position[0], line) for position, line in zip(positions, lines, strict=True)]

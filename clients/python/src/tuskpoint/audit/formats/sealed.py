@@ -7,7 +7,7 @@ import struct
 from google.protobuf.message import DecodeError
 
 from ...v1 import sealed_pb2
-from .stored import Malformed
+from .stored import MalformedError
 
 _HEAD = struct.Struct("<II")
 _MAGIC = 0x184D2A51
@@ -25,7 +25,7 @@ def wrapped_key(data: bytes) -> bytes:
     """Return the wrapped key in the header of a sealed member; empty if it is no root.
 
     Raises:
-        Malformed: It has no usable header.
+        MalformedError: It has no usable header.
     """
     return _header(data)[0].wrapped_key
 
@@ -34,10 +34,10 @@ def opened(data: bytes, key: bytes) -> bytes:
     """Return the content of a sealed member.
 
     Raises:
-        Malformed: It is not sealed, or the key does not open it.
+        MalformedError: It is not sealed, or the key does not open it.
     """
     if not is_sealed(data):
-        raise Malformed("it is not sealed, and the reference to it has a key")
+        raise MalformedError("it is not sealed, and the reference to it has a key")
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -45,7 +45,7 @@ def opened(data: bytes, key: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(_NONCE, memoryview(data)[begin:], data[:begin])
     except InvalidTag:
-        raise Malformed("the key in the reference to it does not open it") from None
+        raise MalformedError("the key in the reference to it does not open it") from None
 
 
 def _header(data: bytes) -> tuple[sealed_pb2.SealedHeader, int]:
@@ -53,12 +53,12 @@ def _header(data: bytes) -> tuple[sealed_pb2.SealedHeader, int]:
     _, size = _HEAD.unpack_from(data)
     begin = _HEAD.size + size
     if size > _MAX_HEADER or begin > len(data):
-        raise Malformed("the header of its sealing is cut off or too large")
+        raise MalformedError("the header of its sealing is cut off or too large")
     try:
         header = sealed_pb2.SealedHeader.FromString(data[_HEAD.size : begin])
     except DecodeError:
-        raise Malformed("the header of its sealing is no SealedHeader") from None
+        raise MalformedError("the header of its sealing is no SealedHeader") from None
     if header.format_version != _VERSION:
         version = header.format_version
-        raise Malformed(f"it is sealed in format {version} and only {_VERSION} is known")
+        raise MalformedError(f"it is sealed in format {version} and only {_VERSION} is known")
     return header, begin

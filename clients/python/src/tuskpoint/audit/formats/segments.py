@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from ...v1 import checkpoint_pb2, segment_pb2
 from .frames import check_fields, declared_size, unpack
 from .records import Place
-from .stored import FORMAT_VERSION, MAX_COUNT, Location, Malformed, is_json_object
+from .stored import FORMAT_VERSION, MAX_COUNT, Location, MalformedError, is_json_object
 
 MIB = 1 << 20
 MAX_SEGMENT = 1088 * MIB
@@ -59,7 +59,7 @@ def content_size(data: bytes) -> int:
     """Return the unpacked size that a stored segment declares.
 
     Raises:
-        Malformed: It is not a segment.
+        MalformedError: It is not a segment.
     """
     return declared_size(_content(data))
 
@@ -76,14 +76,14 @@ def read_segment(
         max_fields: Bound on the fields of the message.
 
     Raises:
-        Malformed: The bytes are not a well-formed segment.
+        MalformedError: The bytes are not a well-formed segment.
     """
     plain = unpack(_content(data), max_bytes)
     check_fields(plain, segment_pb2.ThreadSegment.DESCRIPTOR, max_fields)
     try:
         message = segment_pb2.ThreadSegment.FromString(plain)
     except DecodeError:
-        raise Malformed("it is not a ThreadSegment") from None
+        raise MalformedError("it is not a ThreadSegment") from None
     rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in message.checkpoints}
     writes: dict[Place, list[segment_pb2.SegmentWrite]] = {}
     for write in message.writes:
@@ -96,9 +96,9 @@ def read_segment(
     keyframes = {value.keyframe for value in message.values if value.keyframe}
     for digest in keyframes.union(*needs.values()):
         if digest not in own and digest[:_PREFIX] not in elsewhere:
-            raise Malformed(f"it lacks value {digest.hex()}, and names nothing that holds it")
+            raise MalformedError(f"it lacks value {digest.hex()}, and names nothing that holds it")
     if any(own[digest].keyframe for digest in keyframes if digest in own):
-        raise Malformed("the keyframe of a value is a patch")
+        raise MalformedError("the keyframe of a value is a patch")
     values: dict[bytes, _Value] = {write.digest: write for write in message.writes}
     return Segment(message, rows, writes, values | own, needs, members)
 
@@ -106,27 +106,27 @@ def read_segment(
 def _content(data: bytes) -> memoryview:
     """Return the bytes after the header."""
     if len(data) < _HEAD.size:
-        raise Malformed("it is too short for a segment")
+        raise MalformedError("it is too short for a segment")
     magic, size = _HEAD.unpack_from(data)
     begin = _HEAD.size + size
     if magic != _MAGIC or size > _MAX_HEADER or begin > len(data):
-        raise Malformed("it does not begin with the header of a segment")
+        raise MalformedError("it does not begin with the header of a segment")
     try:
         header = segment_pb2.SegmentHeader.FromString(data[_HEAD.size : begin])
     except DecodeError:
-        raise Malformed("its header is no SegmentHeader") from None
+        raise MalformedError("its header is no SegmentHeader") from None
     if header.format_version != FORMAT_VERSION:
         version = header.format_version
-        raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
+        raise MalformedError(f"format_version is {version} and only {FORMAT_VERSION} is known")
     if header.sealing != segment_pb2.SEALING_NONE:
-        raise Malformed(f"it is sealed, in way {header.sealing}, which is not known")
+        raise MalformedError(f"it is sealed, in way {header.sealing}, which is not known")
     return memoryview(data)[begin:]
 
 
 def _refuse(problems: Iterable[tuple[object, str]]) -> None:
     for is_wrong, problem in problems:
         if is_wrong:
-            raise Malformed(problem)
+            raise MalformedError(problem)
 
 
 def _message_problems(
@@ -178,11 +178,11 @@ def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, 
     starts = range(0, len(joined), _PREFIX)
     prefixes = [joined[start : start + _PREFIX] for start in starts]
     if len(place.sha256) != _DIGEST or place.size_bytes > MAX_COUNT:
-        raise Malformed("it names a member without a hash, or with an invalid size")
+        raise MalformedError("it names a member without a hash, or with an invalid size")
     if len(message.key) not in (0, _KEY_BYTES):
-        raise Malformed(f"it names a member with a key of {len(message.key)} bytes")
+        raise MalformedError(f"it names a member with a key of {len(message.key)} bytes")
     if not prefixes or len(joined) % _PREFIX or any(a >= b for a, b in pairwise(prefixes)):
-        raise Malformed("the digests of a member are missing, truncated, or do not ascend")
+        raise MalformedError("the digests of a member are missing, truncated, or do not ascend")
     location = Location(
         place.blob_id or holder,
         place.identifier,
@@ -196,37 +196,37 @@ def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, 
 def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
     """Check a checkpoint's state; yield the digests of the values that it needs."""
     if len(row.state) > _MAX_STATE:
-        raise Malformed(f"a state takes {len(row.state)} bytes")
+        raise MalformedError(f"a state takes {len(row.state)} bytes")
     try:
         state = checkpoint_pb2.CheckpointState.FromString(row.state)
     except DecodeError:
-        raise Malformed("a state is no CheckpointState") from None
+        raise MalformedError("a state is no CheckpointState") from None
     for channel in state.channels:
         content = channel.WhichOneof("content")
         if channel.HasField("version") and channel.version.WhichOneof("kind") is None:
-            raise Malformed(f"channel '{channel.name}' has a version without a kind")
+            raise MalformedError(f"channel '{channel.name}' has a version without a kind")
         if content is None and len(channel.digest) == _DIGEST:
             yield channel.digest
         elif content != "empty" or channel.digest:
-            raise Malformed(f"channel '{channel.name}' is not empty and names no value")
+            raise MalformedError(f"channel '{channel.name}' is not empty and names no value")
     base = row.delta_base.channels
     for names in ([channel.name for channel in state.channels], [channel.name for channel in base]):
         if len(set(names)) < len(names):
-            raise Malformed(f"checkpoint '{row.checkpoint_id}' has a channel twice")
+            raise MalformedError(f"checkpoint '{row.checkpoint_id}' has a channel twice")
     for delta in base:
         digests = [write.digest for write in delta.writes]
         if delta.HasField("seed"):
             digests.append(delta.seed.digest)
             seed = delta.seed
             if seed.HasField("version") and seed.version.WhichOneof("kind") is None:
-                raise Malformed(f"channel '{delta.name}' has a version without a kind")
+                raise MalformedError(f"channel '{delta.name}' has a version without a kind")
             if delta.ancestor_checkpoint_id:
-                raise Malformed(f"channel '{delta.name}' of a delta_base begins twice")
+                raise MalformedError(f"channel '{delta.name}' of a delta_base begins twice")
         if any(len(digest) != _DIGEST for digest in digests):
-            raise Malformed(f"a delta_base names no value for channel '{delta.name}'")
+            raise MalformedError(f"a delta_base names no value for channel '{delta.name}'")
         yield from digests
     if row.metadata_json and not is_json_object(row.metadata_json):
-        raise Malformed("its metadata is not a JSON object")
+        raise MalformedError("its metadata is not a JSON object")
 
 
 # --- values ----------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _plain(value: _Value, keyframe: bytes | None, values: Values, digest: bytes)
     """Return the bytes of a value; `None` if they do not have its digest."""
     try:
         data = unpacked(value, keyframe)
-    except Malformed as error:
+    except MalformedError as error:
         values.problems[digest] = f"value {digest.hex()}: {error}"
         return None
     actual = hashlib.sha256(value.type.encode() + b"\0")
@@ -324,13 +324,13 @@ def unpacked(value: _Value, keyframe: bytes | None = None) -> bytes:
     """Return the bytes of a value.
 
     Raises:
-        Malformed: They contradict its fields.
+        MalformedError: They contradict its fields.
     """
     if value.encoding == _PLAIN:
         return value.data
     if (value.encoding == _PATCH) != (keyframe is not None):
-        raise Malformed("its keyframe is a patch")
+        raise MalformedError("its keyframe is a patch")
     data = unpack(value.data, value.size_bytes, keyframe)
     if len(data) != value.size_bytes:
-        raise Malformed(f"it has {len(data)} bytes and says {value.size_bytes}")
+        raise MalformedError(f"it has {len(data)} bytes and says {value.size_bytes}")
     return data

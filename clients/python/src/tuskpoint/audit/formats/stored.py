@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _HEX_32_BYTES = re.compile(r"[0-9a-f]{64}")
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """Stored bytes are malformed; the text says why, for people."""
 
 
@@ -54,7 +54,7 @@ def is_sha256(text: object) -> bool:
 class Fields:
     """Typed access to a stored JSON object.
 
-    Every method raises `Malformed` if a field is missing or of another type.
+    Every method raises `MalformedError` if a field is missing or of another type.
 
     Args:
         content: The object.
@@ -65,7 +65,7 @@ class Fields:
 
     def __init__(self, content: object, holder: str) -> None:
         if not isinstance(content, dict):
-            raise Malformed("an object was expected")
+            raise MalformedError("an object was expected")
         self._content: dict[str, Any] = content
         self._holder = holder
 
@@ -78,7 +78,7 @@ class Fields:
             if "\\u" in text:  # half a surrogate pair is not text
                 json.dumps(content, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
-            raise Malformed("it is not JSON in UTF-8, or has a key twice") from None
+            raise MalformedError("it is not JSON in UTF-8, or has a key twice") from None
         return cls(content, holder)
 
     @classmethod
@@ -87,9 +87,9 @@ class Fields:
         fields = cls.parse(data, holder)
         version, actual_kind = fields.count("format_version"), fields.text("kind")
         if version != FORMAT_VERSION:
-            raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
+            raise MalformedError(f"format_version is {version} and only {FORMAT_VERSION} is known")
         if actual_kind != kind:
-            raise Malformed(f"it is of kind '{actual_kind[:40]}' where a {kind} was expected")
+            raise MalformedError(f"it is of kind '{actual_kind[:40]}' where a {kind} was expected")
         return fields
 
     def has(self, key: str) -> bool:
@@ -104,13 +104,13 @@ class Fields:
         """Return a text that is not empty."""
         if text := self._typed(key, str):
             return text
-        raise Malformed(f"'{key}' is empty")
+        raise MalformedError(f"'{key}' is empty")
 
     def count(self, key: str) -> int:
         """Return a number that is whole, not negative, and not above `MAX_COUNT`."""
         number = self._typed(key, int)
         if not 0 <= number <= MAX_COUNT:
-            raise Malformed(f"'{key}' is not a count")
+            raise MalformedError(f"'{key}' is not a count")
         return number
 
     def flag(self, key: str) -> bool:
@@ -121,21 +121,21 @@ class Fields:
         """Return a hash in lowercase hex."""
         digest = self._content.get(key)
         if not isinstance(digest, str) or not is_sha256(digest):
-            raise Malformed(f"'{key}' is missing or not a SHA-256 in lowercase hex")
+            raise MalformedError(f"'{key}' is missing or not a SHA-256 in lowercase hex")
         return digest
 
     def sha256s(self, key: str) -> tuple[str, ...]:
         """Return a list of hashes."""
         hashes = self._typed(key, list)
         if not all(map(is_sha256, hashes)):
-            raise Malformed(f"'{key}' holds something that is no SHA-256")
+            raise MalformedError(f"'{key}' holds something that is no SHA-256")
         return tuple(hashes)
 
     def position(self, key: str) -> tuple[str, ...]:
         """Return a position in a run: four texts."""
         texts = self._typed(key, list)
         if [type(text) for text in texts] != [str] * 4:
-            raise Malformed(f"'{key}' is no position in a run")
+            raise MalformedError(f"'{key}' is no position in a run")
         return tuple(texts)
 
     def child(self, key: str) -> Fields:
@@ -159,13 +159,13 @@ class Fields:
     def _key(self) -> bytes:
         key = self._content.get("key", "")
         if not isinstance(key, str) or (key and not _HEX_32_BYTES.fullmatch(key)):
-            raise Malformed("'key' is not 32 bytes in lowercase hex")
+            raise MalformedError("'key' is not 32 bytes in lowercase hex")
         return bytes.fromhex(key)
 
     def _typed(self, key: str, kind: type[_T]) -> _T:
         value = self._content.get(key)
         if type(value) is not kind:
-            raise Malformed(f"'{key}' is missing or not of type {kind.__name__}")
+            raise MalformedError(f"'{key}' is missing or not of type {kind.__name__}")
         return value
 
 
@@ -202,7 +202,7 @@ def read_part_list(
         max_bytes: Bound on the size of the joined parts.
 
     Raises:
-        Malformed: The list is malformed.
+        MalformedError: The list is malformed.
     """
     if not data.startswith(b"{") or b'"kind":"parts"' not in data[:64]:
         return None
@@ -212,13 +212,15 @@ def read_part_list(
     sizes = {part.sha256: part.size_bytes or 0 for part in parts}
     times = Counter(part.sha256 for part in parts)
     if any(count > _MOST_REPEATS for count in times.values()):
-        raise Malformed(f"it names a part more than {_MOST_REPEATS} times")
+        raise MalformedError(f"it names a part more than {_MOST_REPEATS} times")
     if len(set(parts)) != len(sizes):
-        raise Malformed("it names a part with two sizes or at two places")
+        raise MalformedError("it names a part with two sizes or at two places")
     if not all(0 < part_bytes <= MEMBER_BYTES for part_bytes in sizes.values()):
-        raise Malformed(f"it has a part of no bytes, or of more than {MEMBER_BYTES}")
+        raise MalformedError(f"it has a part of no bytes, or of more than {MEMBER_BYTES}")
     if size > max_bytes or len(parts) > MOST_PARTS:
-        raise Malformed(f"it has more than {MOST_PARTS} parts, or they make over {max_bytes} bytes")
+        raise MalformedError(
+            f"it has more than {MOST_PARTS} parts, or they make over {max_bytes} bytes"
+        )
     if sum(part.size_bytes or 0 for part in parts) != size:
-        raise Malformed(f"its parts do not make up {size} bytes")
+        raise MalformedError(f"its parts do not make up {size} bytes")
     return fields.sha256("sha256"), parts

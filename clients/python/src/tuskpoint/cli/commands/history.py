@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
-class By(StrEnum):
+class TreeOrder(StrEnum):
     """What a tree is arranged by."""
 
     AGENT = "agent"
@@ -92,20 +92,20 @@ def history(
         ),
     ] = None,
     by: Annotated[
-        By | None,
+        TreeOrder | None,
         typer.Option(help="How to arrange the tree. [parent for one thread, agent for all]"),
     ] = None,
     limit: Limit = None,
 ) -> None:
     """Show checkpoints as a tree, newest first: by agent, by date, or from parent to child."""
-    arranged = by or (By.AGENT if thread_id is None else By.PARENT)
-    if arranged is By.PARENT and thread_id is None:
+    arranged = by or (TreeOrder.AGENT if thread_id is None else TreeOrder.PARENT)
+    if arranged is TreeOrder.PARENT and thread_id is None:
         raise CommandError(Exit.USAGE, "--by parent needs a thread", "name the thread")
     client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
     # The service would list nothing for a missing thread; a look-up by ID says so.
     threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
     checkpoints: Iterable[CheckpointRecord]
-    if arranged is By.PARENT or most is None:
+    if arranged is TreeOrder.PARENT or most is None:
         checkpoints = client.list(thread_id, limit=None if most is None else most + 1)
     else:
         checkpoints = saved_last(client, threads, most + 1)
@@ -117,9 +117,9 @@ def history(
     if not page:
         cli.out.note("no checkpoints")
         return
-    if arranged is By.AGENT:
+    if arranged is TreeOrder.AGENT:
         tree = agent_tree(cli.out, page)
-    elif arranged is By.DATE:
+    elif arranged is TreeOrder.DATE:
         tree = date_tree(cli.out, page)
     else:
         tree = thread_tree(cli.out, str(thread_id), page[0].agent_id, page)
@@ -128,11 +128,13 @@ def history(
         cli.out.note(f"these are the latest {most}: --limit N shows more")
 
 
-def _in_order(checkpoints: Iterable[CheckpointRecord], arranged: By) -> Iterable[CheckpointRecord]:
+def _in_order(
+    checkpoints: Iterable[CheckpointRecord], arranged: TreeOrder
+) -> Iterable[CheckpointRecord]:
     """Return checkpoints in the order in which programs get them."""
-    if arranged is By.PARENT:
+    if arranged is TreeOrder.PARENT:
         return checkpoints
-    if arranged is By.DATE:
+    if arranged is TreeOrder.DATE:
         return newest(checkpoints, None)
     of_agents = by_agent(checkpoints).values()
     return chain.from_iterable(of_thread for threads in of_agents for of_thread in threads.values())

@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
-from ..printing.progress import Bar, progress
+from ..printing.progress import ProgressBar, progress
 from ..printing.words import counted, plain, size
 from ..program import OPERATE, command
 from ..session import Session
@@ -121,7 +121,7 @@ class _Import:
         self._dry_run = dry_run
         self.has_damage = False
 
-    def thread(self, thread_id: str, bar: Bar) -> _Outcome:
+    def thread(self, thread_id: str, bar: ProgressBar) -> _Outcome:
         """Import a thread, and say so; other threads go on if it fails."""
         from ...transfer.threads import Problem
 
@@ -146,7 +146,7 @@ class _Import:
             self._cli.out.line(asdict(outcome))
         return outcome
 
-    def _move(self, thread_id: str, outcome: _Outcome, bar: Bar) -> None:
+    def _move(self, thread_id: str, outcome: _Outcome, bar: ProgressBar) -> None:
         plan = self._arrival.plan(thread_id, bar.advance)
         outcome.checkpoints = plan.checkpoints
         outcome.saved_checkpoints = len(plan.missing)

@@ -17,7 +17,7 @@ BYTES = "bytes"
 _RATE_SECONDS = 10.0  # over which the rate is measured
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """The progress of long work."""
 
     def advance(self, amount: int = 1) -> None:
@@ -29,12 +29,12 @@ class Bar(Protocol):
         ...
 
 
-class _NoBar:
+class _NoProgressBar:
     def advance(self, amount: int = 1) -> None:
-        """See `Bar`."""
+        """See `ProgressBar`."""
 
     def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
-        """See `Bar`."""
+        """See `ProgressBar`."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def progress(
     total: int | None = None,
     noun: str = "",
     is_streaming: bool = False,
-) -> Iterator[Bar]:
+) -> Iterator[ProgressBar]:
     """Show how far the work in this block is.
 
     Args:
@@ -57,7 +57,7 @@ def progress(
             go to the same terminal.
     """
     if not sys.stderr.isatty() or (is_streaming and sys.stdout.isatty()):
-        yield _NoBar()
+        yield _NoProgressBar()
         return
     from rich.progress import (
         BarColumn,
@@ -80,7 +80,7 @@ def progress(
     ) as display:
         task = display.add_task(doing, total=total)
 
-        class Shown:
+        class VisibleBar:
             """A bar that is seen."""
 
             def advance(self, amount: int = 1) -> None:
@@ -89,7 +89,7 @@ def progress(
             def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
                 display.update(task, completed=amount, total=total, description=doing or None)
 
-        yield Shown()
+        yield VisibleBar()
 
 
 def _amount(noun: str) -> list[ProgressColumn]:

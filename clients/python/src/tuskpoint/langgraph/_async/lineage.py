@@ -84,7 +84,7 @@ class AsyncLineage(SaverBase):
             NotFound: The blob store has no such blob.
             AlreadyExists: The new thread has checkpoints.
         """
-        adopting = handoffs.Adopting()
+        adopting = handoffs.AdoptionCollector()
         handoff = handoffs.given_descriptor(descriptor, handoff_json)
         request = handoffs.adopting(handoff, _named(new_thread_id), "certified")
         async with aclosing(self._async_calls.adopt_handoff(request)) as frames:
@@ -154,7 +154,7 @@ class AsyncLineage(SaverBase):
         Raises:
             NotFound: There is no such thread.
         """
-        verifying = verification.Verifying()
+        verifying = verification.VerificationCollector()
         request = VerifyThreadRequest(thread_id=thread_text(thread_id))
         async with aclosing(self._async_calls.verify_thread(request)) as frames:
             async for frame in frames:

@@ -85,7 +85,7 @@ class SyncLineage(SaverBase):
             NotFound: The blob store has no such blob.
             AlreadyExists: The new thread has checkpoints.
         """
-        adopting = handoffs.Adopting()
+        adopting = handoffs.AdoptionCollector()
         handoff = handoffs.given_descriptor(descriptor, handoff_json)
         request = handoffs.adopting(handoff, _named(new_thread_id), "certified")
         with closing(self._calls.adopt_handoff(request)) as frames:
@@ -155,7 +155,7 @@ class SyncLineage(SaverBase):
         Raises:
             NotFound: There is no such thread.
         """
-        verifying = verification.Verifying()
+        verifying = verification.VerificationCollector()
         request = VerifyThreadRequest(thread_id=thread_text(thread_id))
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:

@@ -53,11 +53,11 @@ class _Undefined(Enum):
 _UNDEFINED = _Undefined.UNDEFINED
 
 
-class _Inert(Exception):
+class _InertError(Exception):
     """The object has no counterpart here and stays as it is."""
 
 
-class _Where(Enum):
+class _Surroundings(Enum):
     """What surrounds a value, which decides how far it is believed."""
 
     STATE = auto()
@@ -83,12 +83,12 @@ class Reader:
             ValueError: It is no JSON, nested too deeply, or a form in it is malformed.
         """
         try:
-            value = self._tree(json.loads(text), _Where.STATE)
+            value = self._tree(json.loads(text), _Surroundings.STATE)
         except RecursionError:
             raise ValueError("the value is nested more deeply than Python can follow") from None
         return None if value is _UNDEFINED else value
 
-    def _tree(self, node: Any, where: _Where) -> Any:
+    def _tree(self, node: Any, where: _Surroundings) -> Any:
         if isinstance(node, dict):
             return self._object(node, where)
         if isinstance(node, list):
@@ -97,29 +97,29 @@ class Reader:
             return _large(node)
         return node
 
-    def _list(self, nodes: list[Any], where: _Where) -> list[Any]:
+    def _list(self, nodes: list[Any], where: _Surroundings) -> list[Any]:
         items = [item if type(item) in _AS_THEY_ARE else self._tree(item, where) for item in nodes]
         return [None if item is _UNDEFINED else item for item in items]
 
-    def _object(self, node: dict[str, Any], where: _Where) -> Any:
+    def _object(self, node: dict[str, Any], where: _Surroundings) -> Any:
         version = node.get("lc")
         if version is None or isinstance(version, bool) or version not in (1, 2):
-            if where is _Where.MESSAGE and node.keys() == {_ESCAPE}:
-                return self._tree(node[_ESCAPE], _Where.ESCAPED)
+            if where is _Surroundings.MESSAGE and node.keys() == {_ESCAPE}:
+                return self._tree(node[_ESCAPE], _Surroundings.ESCAPED)
             return self._plain(node, where)
         kind = node.get("type")
         try:
             if version == 2 and kind == "python":
                 return self._python(node, where)
-            if where is _Where.ESCAPED:
-                raise _Inert
+            if where is _Surroundings.ESCAPED:
+                raise _InertError
             if version == 1:
                 return self._message(node)
             return self._javascript(node, kind, where)
-        except _Inert:
+        except _InertError:
             return Record(node)
 
-    def _plain(self, node: Mapping[str, Any], where: _Where) -> dict[str, Any]:
+    def _plain(self, node: Mapping[str, Any], where: _Surroundings) -> dict[str, Any]:
         members = {}
         for key, item in node.items():
             value = item if type(item) in _AS_THEY_ARE else self._tree(item, where)
@@ -133,10 +133,10 @@ class Reader:
         kind = message_class(node.get("id")) if node.get("type") == "constructor" else None
         kwargs = node.get("kwargs")
         if kind is None or not isinstance(kwargs, dict):
-            raise _Inert
-        return build_message(kind, self._plain(kwargs, _Where.MESSAGE))
+            raise _InertError
+        return build_message(kind, self._plain(kwargs, _Surroundings.MESSAGE))
 
-    def _javascript(self, node: dict[str, Any], kind: object, where: _Where) -> Any:
+    def _javascript(self, node: dict[str, Any], kind: object, where: _Surroundings) -> Any:
         if kind == "undefined":
             return _UNDEFINED
         if kind == "delta_snapshot" and "value" in node:
@@ -144,28 +144,30 @@ class Reader:
             return _DeltaSnapshot(None if value is _UNDEFINED else value)
         identity, args = node.get("id"), node.get("args")
         if kind != "constructor" or not isinstance(identity, list) or not isinstance(args, list):
-            raise _Inert
+            raise _InertError
         build = _CONSTRUCTORS.get(identity[0]) if _is_name(identity) else None
         if build is None or node.get("method") not in (None, _METHODS.get(identity[0])):
-            raise _Inert
+            raise _InertError
         marks = node.get("kwargs")
         return build(self._list(args, where), marks if isinstance(marks, dict) else {})
 
     # --- Python's own ------------------------------------------------------------------
 
-    def _python(self, node: dict[str, Any], where: _Where) -> Any:
+    def _python(self, node: dict[str, Any], where: _Surroundings) -> Any:
         name = node.get("class")
         form = self._forms.named(name)
         build: Callable[[Fields], Any] | None
         build = form.build if form is not None else _OBJECTS.get(str(name))
         if build is None:
-            raise _Inert
+            raise _InertError
         parts = {key: item for key, item in node.items() if key not in _OF_THE_FORM}
-        if where is _Where.ESCAPED:  # LangChain.js wraps this form too: what is in it is ours again
-            where = _Where.MESSAGE
+        if (
+            where is _Surroundings.ESCAPED
+        ):  # LangChain.js wraps this form too: what is in it is ours again
+            where = _Surroundings.MESSAGE
         try:
             return build(self._plain(parts, where))
-        except _Inert:
+        except _InertError:
             raise
         except _MALFORMED as error:
             raise ValueError(f"what was saved as {name} is invalid: {error!r}") from error
@@ -187,7 +189,7 @@ def _is_name(identity: list[Any]) -> bool:
 def _set(args: list[Any], marks: Fields) -> Any:
     items = _hashed(_only_list(args))
     if len(items) != len(args[0]):  # 1 and true are two items there, and one here
-        raise _Inert
+        raise _InertError
     return items if marks.get("python") == "frozenset" else set(items)
 
 
@@ -199,25 +201,25 @@ def _map(args: list[Any], marks: Fields) -> Any:
 def _bytes(args: list[Any], marks: Fields) -> Any:
     octets = _only_list(args)
     if not all(type(octet) is int and 0 <= octet <= 255 for octet in octets):
-        raise _Inert
+        raise _InertError
     return bytearray(octets) if marks.get("python") == "bytearray" else bytes(octets)
 
 
 def _regexp(args: list[Any], marks: Fields) -> Any:
     if len(args) != 2 or not all(isinstance(part, str) for part in args):
-        raise _Inert
+        raise _InertError
     return RegExp(*args)
 
 
 def _error(args: list[Any], marks: Fields) -> Any:
     if len(args) != 1 or not isinstance(args[0], str):
-        raise _Inert
+        raise _InertError
     return PortableError(args[0])
 
 
 def _only_list(args: list[Any]) -> list[Any]:
     if len(args) != 1 or not isinstance(args[0], list):
-        raise _Inert
+        raise _InertError
     return args[0]
 
 
@@ -225,18 +227,18 @@ def _hashed(items: list[Any]) -> frozenset[Any]:
     try:
         return frozenset(_frozen(item) for item in items)
     except TypeError:
-        raise _Inert from None
+        raise _InertError from None
 
 
 def _entries(pairs: list[Any]) -> dict[Any, Any]:
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise _Inert
+        raise _InertError
     try:
         entries = {_frozen(key): item for key, item in pairs}
     except TypeError:
-        raise _Inert from None
+        raise _InertError from None
     if len(entries) != len(pairs):
-        raise _Inert
+        raise _InertError
     return entries
 
 
