@@ -7,7 +7,7 @@ from tests.kit.archives import House, check_certified
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.journal import save
 from tuskpoint_server.archive.formats.segment_reading import digests_of
-from tuskpoint_server.archive.read.read import Segments, newest_row, newest_writes
+from tuskpoint_server.archive.read.read import Segments, newest_writes, stored_row
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.sql.schema import contents, gaps, removed
@@ -22,7 +22,7 @@ async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
     assert checkpoint is not None
     reader = Segments(home.store, 0)
     segments = await reader.read(checkpoint.entry.segments)
-    row, holder = newest_row(segments, checkpoint.entry.key)
+    row, holder = stored_row(segments, checkpoint.entry.key)
     values = await reader.needed(holder, digests_of(row, holder.location.blob_id))
     written = (write.value for write in newest_writes(segments, checkpoint.entry.key))
     return {value.data for value in (*values.values(), *written)}

@@ -175,6 +175,21 @@ async def test_copies_are_verified_by_the_segments_of_their_origin(
     assert (await verify(home, "fork")).kinds == {name(3): FAIL}
 
 
+async def test_a_copy_of_what_a_copy_saved_again_is_verified_by_the_newer_segment(
+    home: House,
+) -> None:
+    """The segment of its writes has the row of the first thread, whose numbers are greater."""
+    await certified(home)
+    lineage = LineageRows(home.journal.database)
+    await lineage.fork(TENANT, key(name(3)), "fork", "")
+    again = draft(name(3), "", (channel("step", b"again", 1),), thread_id="fork")
+    await home.journal.save_checkpoint(TENANT, again)
+    await home.flush()
+    await lineage.fork(TENANT, key(name(3), thread_id="fork"), "copy", "")
+    await home.flush()
+    assert await intact(home, "copy") == {name(3): PASS}
+
+
 async def test_evicted_values_are_verified_too(home: House, blobs: Path) -> None:
     await certified(home)
     await home.ask("SELECT 1")

@@ -107,7 +107,7 @@ class Segments:
             name = entry.key.checkpoint_id
             raise Refusal(Reason.NOT_CERTIFIED, checkpoint_id=name, seq=entry.seq)
         segments = await self.read(entry.segments)
-        row, holder = newest_row(segments, entry.key)
+        row, holder = stored_row(segments, entry.key)
         values = await self.needed(holder, state_digests(row.state, holder.location.blob_id))
         return Checkpoint(
             entry=replace(entry, metadata=row.metadata),
@@ -303,18 +303,19 @@ def placed(database: Database, tenant: str = "") -> Places:
     return places
 
 
-def newest_row(
+def stored_row(
     segments: Sequence[StoredSegment], key: CheckpointKey
 ) -> tuple[SegmentCheckpoint, StoredSegment]:
-    """Return the newest row of a checkpoint, and the segment that has it."""
-    place = (key.checkpoint_ns, key.checkpoint_id)
-    rows = [
-        (stored.checkpoints[place], stored) for stored in segments if place in stored.checkpoints
-    ]
-    if not rows:
+    """Return the row of a checkpoint, and its segment, which is the first.
+
+    Others, which hold its writes, may have an older row of the checkpoint. Those of another log
+    have other numbers, so that the greatest is not the newest.
+    """
+    row = segments[0].checkpoints.get((key.checkpoint_ns, key.checkpoint_id))
+    if row is None:
         name = segments[0].location.blob_id
         raise malformed(name, f"it does not hold checkpoint '{key.checkpoint_id}'")
-    return max(rows, key=lambda pair: _rank(pair[1], pair[0].seq, key))
+    return row, segments[0]
 
 
 def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tuple[Write, ...]:

@@ -38,12 +38,12 @@ from ..read.read import (
     THREAD_ABOVE_BYTES,
     Segments,
     StoredSegment,
-    newest_row,
     newest_writes,
     placed,
     read_each,
     records_of,
     sliced,
+    stored_row,
 )
 from ..rows import recorded as journal
 from ..rows.recorded import RecordedCheckpoint, RecordedThread
@@ -300,7 +300,7 @@ class ThreadVerification:
         """Raise `MemberDamageError` unless segments hold the checkpoint that the journal has."""
         with _damage_at(places[0]):
             stored = await self._segments.read(places)
-            row, holder = newest_row(stored, key)
+            row, holder = stored_row(stored, key)
             content = await _digests(stored, row, key)
             if not recorded.entry.certified:  # it has writes that are not stored yet
                 content[PENDING_WRITES] = recorded.content[PENDING_WRITES]
