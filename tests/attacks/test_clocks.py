@@ -53,7 +53,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
-    async with serve.running(config) as running:
+    async with serve.running_server(config) as running:
         yield running
 
 
@@ -133,12 +133,18 @@ async def test_a_clock_that_jumps_deletes_nothing(
     rules.write_text('[[retention]]\ntenant = "*"\nagent = "ruled"\ndelete_after = "30d"\n')
     config = config.model_copy(update={"retention_file": rules})
     caplog.set_level(logging.DEBUG, "tuskpoint_server.commands.serve")
-    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(config) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         await client.save("retained", {"n": 1})
         await client.set_retention("retained", timedelta(days=30))
         await client.save("ruled", {"n": 1}, agent_id="ruled")
     shifted.ahead_s = ahead_s
-    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(config) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         info = await client.info()
         # Saved while the clock is wrong: neither too old once it is right, nor forgotten.
         await client.save("meanwhile", {"n": 1}, agent_id="ruled")

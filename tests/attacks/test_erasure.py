@@ -354,7 +354,7 @@ def test_a_collection_that_was_interrupted_is_finished_by_the_next(
         for place_of_crash in ("rewritten", "forgotten"):
             with monkeypatch.context() as crash:
                 if place_of_crash == "rewritten":
-                    crash.setattr(collect_command, "unneeded", broken)
+                    crash.setattr(collect_command, "find_unneeded", broken)
                 else:
                     crash.setattr(DirectoryStore, "remove", broken)
                 assert collect(server.data_dir, place, crash) == process.EXIT_DEFECT

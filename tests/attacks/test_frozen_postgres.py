@@ -151,7 +151,7 @@ async def _serving(folder: Path, tmp_path: Path) -> AsyncIterator[tuple[Server, 
         flush_interval=3600,
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield server, channel

@@ -83,7 +83,7 @@ async def attacked(
         flush_interval=3600,
     )
     async with AsyncExitStack() as opened:
-        server = await opened.enter_async_context(serve.running(config))
+        server = await opened.enter_async_context(serve.running_server(config))
         target = f"127.0.0.1:{server.port}"
         channel = await opened.enter_async_context(grpc.aio.insecure_channel(target))
         elsewhere = httpx.AsyncHTTPTransport(local_address=NEIGHBOUR)

@@ -17,7 +17,7 @@ from tuskpoint.v1 import checkpoint_service_pb2, handoff_service_pb2
 from tuskpoint_server.api import handoffs
 from tuskpoint_server.api.messages import json_text, validation
 from tuskpoint_server.api.messages.json_text import JsonText
-from tuskpoint_server.api.middleware.pipeline import parsed as parsed_request
+from tuskpoint_server.api.middleware.pipeline import parse_message as parsed_request
 from tuskpoint_server.auth.oidc import InvalidAnswerError, OidcIssuers, usable_keys
 from tuskpoint_server.auth.tokens import parse_tokens
 from tuskpoint_server.commands.retention_file import parse_rules
@@ -61,7 +61,7 @@ def _value(kind: str, data: bytes) -> None:
     half = Value(kind, data[: len(data) // 2])
     excerpts.new_part(value, half)
     excerpts.new_part(half, value)
-    excerpts.joined([value, half])
+    excerpts.join_values([value, half])
     body_of([("a", value), ("current_plan", value)], frozenset({"b"}), 200)
 
 
@@ -83,7 +83,7 @@ def item(data: bytes) -> None:
         same(items.decode(items.encode(times, items.value_in(data))), times)
         items.texts_of(value, ["$", "a.b[*]", "[0]", "b[*].c"])
         for wanted in seeds.item_filters():
-            admits = items.filtering(state.parse_object(wanted, "filter_json"))
+            admits = items.filter_condition(state.parse_object(wanted, "filter_json"))
             assert admits is None or admits(data) in (True, False)
 
 
@@ -97,7 +97,7 @@ def _held_item(metadata: bytes) -> bool:
 def item_filter(data: bytes) -> None:
     """The filter of a search in a store."""
     wanted = parsed(lambda: state.parse_object(data, "filter_json"), *_OF_ITEMS)
-    admits = parsed(lambda: items.filtering(wanted or {}), *_OF_ITEMS)
+    admits = parsed(lambda: items.filter_condition(wanted or {}), *_OF_ITEMS)
     for item in seeds.items() if admits else ():
         assert admits is not None
         assert admits(item) in (True, False)

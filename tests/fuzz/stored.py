@@ -101,7 +101,7 @@ def delta_base(data: bytes) -> None:
 def sealed_header(data: bytes) -> None:
     """A sealed member, opened with a key and without one."""
     for location in (seeds.SEALED_PLACE, replace(seeds.SEALED_PLACE, key=b"")):
-        parsed(partial(sealing.opened, data, location), MALFORMED, Reason.KEY_MISSING)
+        parsed(partial(sealing.open_member, data, location), MALFORMED, Reason.KEY_MISSING)
     parsed(lambda: sealing.wrapped_key(data, NAME), MALFORMED)
 
 
@@ -120,7 +120,7 @@ def record(data: bytes) -> None:
     line = parsed(lambda: records.read_line(text, NAME), MALFORMED)
     if line is not None:
         same(records.read_line(line.stored, NAME), line)
-        manifests.live([line, line])
+        manifests.live_facts([line, line])
 
 
 @target(seeds.runs)

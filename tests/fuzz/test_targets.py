@@ -20,7 +20,7 @@ from tests.fuzz.mutations import Form, mutated
 from tests.fuzz.target import parsed
 from tests.fuzz.targets import TARGETS
 from tuskpoint_server.archive.formats.runs import decode_run
-from tuskpoint_server.core.errors import Reason, malformed
+from tuskpoint_server.core.errors import Reason, malformed_bytes
 from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.core.model import Channel
 from tuskpoint_server.core.state import encode_state
@@ -106,13 +106,15 @@ def test_inputs_that_once_failed(name: str, data: bytes) -> None:
 
 def test_an_undocumented_exception_is_a_failure() -> None:
     def refuse() -> None:
-        raise malformed("blob", "a text")
+        raise malformed_bytes("blob", "a text")
 
     assert parsed(refuse, Reason.BLOB_MALFORMED) is None
     with pytest.raises(Exception, match="a text"):
         parsed(refuse, Reason.KEY_MISSING, ValueError)
     with pytest.raises(UnicodeEncodeError):  # nobody can be told this
-        parsed(lambda: (_ for _ in ()).throw(malformed("blob", "\ud800")), Reason.BLOB_MALFORMED)
+        parsed(
+            lambda: (_ for _ in ()).throw(malformed_bytes("blob", "\ud800")), Reason.BLOB_MALFORMED
+        )
 
 
 @pytest.mark.parametrize("form", Form)

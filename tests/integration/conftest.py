@@ -63,7 +63,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
     """A server in this process."""
-    async with serve.running(config) as running:
+    async with serve.running_server(config) as running:
         yield running
 
 

@@ -19,7 +19,7 @@ from tuskpoint_server.archive.archive_settings import ArchiveSettings
 from tuskpoint_server.archive.evict.eviction import evict_family
 from tuskpoint_server.archive.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.archive.formats.manifests import Manifest, fold
-from tuskpoint_server.archive.formats.sealing import opened as opened_with
+from tuskpoint_server.archive.formats.sealing import open_member as opened_with
 from tuskpoint_server.archive.read.read import Places, Segments
 from tuskpoint_server.archive.rows import status
 from tuskpoint_server.blobs.api import BlobStore

@@ -31,7 +31,7 @@ from tuskpoint_server.journal.removal.garbage_collection import FreedValues, rem
 from tuskpoint_server.journal.sql.schema import checkpoints, contents, threads
 from tuskpoint_server.journal.sql.statements import Statement
 from tuskpoint_server.journal.values import contents as values
-from tuskpoint_server.journal.values.contents import referred
+from tuskpoint_server.journal.values.contents import referred_digests
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class Home:
                 checkpoints.c.thread == row.number, in_range
             )
         ).all():
-            needed |= referred(state, delta_base)
+            needed |= referred_digests(state, delta_base)
         stored_values = values.read(connection, row.family, needed)
         held = {digest: value for digest, value in stored_values.items() if value is not EVICTED}
         self._sequence += 1

@@ -115,15 +115,15 @@ def deletion_is_not_recorded(patch: Patch) -> None:
 
 def older_record_wins(patch: Patch) -> None:
     """Of two records about the same checkpoint, the first that is read counts."""
-    live = manifests.live
-    patch.setattr(manifests, "live", lambda facts: live(list(facts)[::-1]))
+    live = manifests.live_facts
+    patch.setattr(manifests, "live_facts", lambda facts: live(list(facts)[::-1]))
     rank = property(lambda self: (0, 0))
     patch.setattr(records.CheckpointRecord, "rank", rank)
 
 
 def removal_does_not_override(patch: Patch) -> None:
     """Folding does not heed removals."""
-    patch.setattr(manifests, "_unremoved", lambda newest: list(newest.values()))
+    patch.setattr(manifests, "_unremoved_facts", lambda newest: list(newest.values()))
 
 
 def early_writes_keep_their_number(patch: Patch) -> None:

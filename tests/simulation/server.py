@@ -180,7 +180,7 @@ class Server:
         """Remove the blobs that it does not need; it must be stopped. Returns how many."""
         store: Any = PlainStore(self.vault)
         database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
-        garbage = await unneeded.unneeded(database, store, self.keys, of_others=of_others)
+        garbage = await unneeded.find_unneeded(database, store, self.keys, of_others=of_others)
         removed = await unneeded.remove(database, store, garbage)
         await database.close()
         return len(removed)

@@ -93,7 +93,7 @@ async def test_writes_whose_checkpoint_is_above_a_rebuilt_catalog_are_kept(stage
     await stage.server.rows.set_label(TENANT, key("01"), "later")
     await rebuild(stage)
     database = stage.server.database
-    blobs = (await database.query(lifetimes.every))[TENANT]
+    blobs = (await database.query(lifetimes.all_blobs))[TENANT]
     result = await survey(database, stage.server.store, TENANT, blobs)
     dead = [member.kind for blob in result.blobs for member in blob.dead]
     assert Kind.SEGMENT not in dead

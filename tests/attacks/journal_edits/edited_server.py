@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Services)
 async def serving(kind: type[S], config: Config, **changed: object) -> AsyncIterator[S]:
     """Run a server and connect to its services."""
     async with (
-        serve.running(config.model_copy(update=changed)) as server,
+        serve.running_server(config.model_copy(update=changed)) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
     ):
         yield kind(opened)

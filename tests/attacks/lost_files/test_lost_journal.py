@@ -57,7 +57,7 @@ async def test_nothing_is_acknowledged_after_the_journal_is_lost(
         flush_interval=3600,
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         stub = CheckpointServiceStub(channel)
@@ -86,7 +86,7 @@ async def test_a_server_without_calls_notices_that_its_journal_is_lost(
 ) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path / "data", flush_interval=3600)
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())

@@ -24,7 +24,7 @@ async def test_a_server_starts_and_writes_the_pointer_once_it_can(tmp_path: Path
     )
     request = pb.GetCheckpointRequest(ref=ref(FIRST))
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         await CheckpointServiceStub(channel).SaveCheckpoint(save_request(durability=2))
@@ -33,7 +33,7 @@ async def test_a_server_starts_and_writes_the_pointer_once_it_can(tmp_path: Path
     config.pointer.parent.rmdir()
     config.pointer.parent.write_text("not a directory", encoding="utf-8")
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         service = AdminServiceStub(channel)

@@ -14,7 +14,7 @@ from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.archive.formats.catalogs import read_threads
 from tuskpoint_server.archive.formats.records import EndRecord, MemberRecord
 from tuskpoint_server.archive.formats.runs import members_of
-from tuskpoint_server.archive.formats.sealing import is_sealed, opened, wrapped_key
+from tuskpoint_server.archive.formats.sealing import is_sealed, open_member, wrapped_key
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import BlobLocation
 
@@ -52,7 +52,7 @@ async def known_keys(home: House) -> set[bytes]:
 
 def opens(data: bytes, location: BlobLocation, data_key: bytes) -> bool:
     try:
-        return bool(opened(data, replace(location, key=data_key)))
+        return bool(open_member(data, replace(location, key=data_key)))
     except Refusal:
         return False
 

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import sqlite
 
 from tests.kit.journal import Journal
 from tuskpoint_server.core.model import CheckpointQuery
-from tuskpoint_server.journal.values.load import ListPosition, _listing
+from tuskpoint_server.journal.values.load import ListPosition, _listing_statement
 from tuskpoint_server.journal.values.segment_refs import ROW
 
 pytestmark = pytest.mark.sqlite
@@ -21,7 +21,7 @@ async def test_the_checkpoints_of_a_thread_are_found_by_the_thread(
     journal: Journal, after: ListPosition | None, checkpoint_ns: str | None, *, replayed: bool
 ) -> None:
     query = CheckpointQuery(thread_id="t", checkpoint_ns=checkpoint_ns, replayed=replayed)
-    statement = _listing("default", query, after, ROW, 101)
+    statement = _listing_statement("default", query, after, ROW, 101)
 
     def steps(connection: Connection) -> list[str]:
         literal = statement.compile(

@@ -17,7 +17,7 @@ from tests.kit.archives import House
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
-from tuskpoint_server.core.items import Item, ItemChange, Namespace, filtering, thread_of
+from tuskpoint_server.core.items import Item, ItemChange, Namespace, filter_condition, thread_of
 from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.features.items import item_statements
 from tuskpoint_server.journal.sql.schema import memories
@@ -113,7 +113,7 @@ async def test_pages_follow_the_last_put_and_end_with_large_values(
     assert ([item.key for item in page.items], page.cut) == (["5", "4", "3"], True)
     page = await journal.items.latest(TENANT, A, None, 3, 2)
     assert ([item.key for item in page.items], page.cut) == (["2", "1"], False)
-    admits = filtering({"n": {"$lte": 4, "$ne": 2}})
+    admits = filter_condition({"n": {"$lte": 4, "$ne": 2}})
     page = await journal.items.latest(TENANT, A, admits, 1, 2)
     assert ([item.key for item in page.items], page.cut) == (["3", "1"], False)
     items, answered = await journal.items.get(TENANT, [(A, key) for key in "543210"])
@@ -228,7 +228,7 @@ async def test_filters(journal: Journal, wanted: dict[str, object], admitted: st
     texts = ["1", "1.0", "true", '"1"', "null", "[1]", '{"b":{"c":1}}']
     changes = [put(text, b'{"a":%b}' % text.encode()) for text in texts]
     await journal.items.put(TENANT, [*changes, put("{}", b"{}")])
-    page = await journal.items.latest(TENANT, A, filtering(wanted), 0, 100)
+    page = await journal.items.latest(TENANT, A, filter_condition(wanted), 0, 100)
     assert {item.key for item in page.items} == set(admitted.split())
 
 

@@ -42,7 +42,7 @@ from tuskpoint_server.journal.sql.schema import (
     vectors,
 )
 from tuskpoint_server.journal.sql.sealing import SealedColumn
-from tuskpoint_server.journal.sql.statements import Statement, inserting
+from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
 # Ordered differently by other rules than that of code points.
 _WORDS = (
@@ -109,7 +109,7 @@ def fill(backend: Backend) -> None:
     prepare(backend, None)
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
         for table in metadata.sorted_tables:
-            Statement(inserting(table)).run_many(connection, odd_rows(table, chance))
+            Statement(insert_rows(table)).run_many(connection, odd_rows(table, chance))
         documents = [(n, n % 3, chance.choice(_WORDS), f"{n} words") for n in range(1, _ROWS)]
         full_text.add(connection, documents)
 
@@ -134,7 +134,7 @@ def change(backend: Backend, work: Callable[[Connection], object]) -> None:
 
 def content(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
     """Return all rows that a copy has to have."""
-    every = rows.every()
+    every = rows.all_rows()
     rows_by_table = read(
         backend,
         lambda connection: {

@@ -13,7 +13,7 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.features.removal import sweep as sweeping
 from tuskpoint_server.features.removal.removal_rows import RemovalRows, SweepCounts
 from tuskpoint_server.journal.sql.schema import changes, requests
-from tuskpoint_server.journal.sql.statements import Statement, inserting
+from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
 
 async def swept(removal: RemovalRows) -> int:
@@ -76,7 +76,7 @@ async def test_answers_expire(
 
     async def answer(request_id: str) -> None:
         await journal.database.transact(
-            lambda batch: Statement(inserting(requests)).run(
+            lambda batch: Statement(insert_rows(requests)).run(
                 batch.connection,
                 tenant=TENANT,
                 request_id=request_id,

@@ -88,7 +88,7 @@ async def test_present_evicted_and_unknown_values_are_distinguished(home: Home) 
     await home.evict()
     family = await home.family()
     known = [digest(grown(number)) for number in range(4)]
-    present = await home.database.query(lambda c: values.present(c, family, known))
+    present = await home.database.query(lambda c: values.present_digests(c, family, known))
     assert present == {known[0], known[2]}
     contents = await home.database.query(lambda c: values.read(c, family, known))
     assert contents == {known[0]: value(grown(0)), known[1]: EVICTED, known[2]: value(grown(2))}

@@ -18,7 +18,7 @@ from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (
     FreedValues,
-    due,
+    due_families,
     remove,
     remove_due,
     remove_unneeded,
@@ -108,15 +108,15 @@ async def test_many_pages_are_read_and_many_batches_removed(
 async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
     for number in range(8):
         await home.save(f"{number}", {"x": b"%d" % number}, parent=f"{number - 1}")
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
     await home.remove("0")
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
     await home.remove("1")
-    assert await home.database.query(due) == [await home.family()]
+    assert await home.database.query(due_families) == [await home.family()]
     assert await remove_due(home.database) == FreedValues(2, 0, 2)
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
     await home.remove("2")
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
     assert await remove_due(home.database) == FreedValues()
 
 
@@ -138,10 +138,10 @@ async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home)
         batch.store(log)
 
     await home.database.transact(raise_removed)
-    assert await home.database.query(due) == [await home.family()]
+    assert await home.database.query(due_families) == [await home.family()]
     await remove_due(home.database)
     assert await home.database.query(count) == (added - added // 4 - 1, 0)
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
 
 
 async def test_a_family_without_a_living_thread_goes_unmarked(
@@ -152,11 +152,11 @@ async def test_a_family_without_a_living_thread_goes_unmarked(
         await home.save(f"{number}", {"x": b"%d" % number})
     await home.save("a", {"x": b"kept"}, thread="other")
     await home.delete("t")
-    assert await home.database.query(due) == [await home.family()]
+    assert await home.database.query(due_families) == [await home.family()]
     assert await remove_due(home.database) == FreedValues(5, 0, 5)
     assert await home.rows() == []
     assert await home.data("a", "other") == {"x": b"kept"}
-    assert await home.database.query(due) == []
+    assert await home.database.query(due_families) == []
 
 
 async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> None:
@@ -166,7 +166,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
     await home.delete("t")
     await home.save("~~", {"x": b"2"})
     assert await home.family() != left
-    assert await home.database.query(due) == [left]
+    assert await home.database.query(due_families) == [left]
     assert await remove_unneeded(home.database, left) == FreedValues(1, 0, 1)
     assert await home.data("~~") == {"x": b"2"}
     assert await home.data("a", "other") == {"x": b"1"}
@@ -211,5 +211,5 @@ async def test_a_crash_forgets_the_pass(home: Home) -> None:
     with pytest.raises(OSError, match="gone"):
         await during(home, mark, *BEGUN, nothing, fail)
     home.database.between = None
-    assert await home.database.query(due) == [await home.family()]
+    assert await home.database.query(due_families) == [await home.family()]
     assert await home.remove_unneeded() == FreedValues(1, 0, 1)

@@ -170,7 +170,7 @@ async def stored_again(home: Home) -> None:
     def find(connection: Connection) -> restore_values.AffectedCheckpoint:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        checkpoints, _ = restore_values.affected(connection, user, home.segments)
+        checkpoints, _ = restore_values.find_affected(connection, user, home.segments)
         [checkpoint] = [checkpoint for checkpoint in checkpoints if checkpoint.place == ("", "a")]
         return checkpoint
 

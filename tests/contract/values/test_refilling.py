@@ -44,7 +44,7 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
     def find(connection: Connection) -> tuple[ThreadRow, list[restore_values.AffectedCheckpoint]]:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        checkpoints, _ = restore_values.affected(connection, user, home.segments)
+        checkpoints, _ = restore_values.find_affected(connection, user, home.segments)
         return user, [checkpoint for checkpoint in checkpoints if checkpoint.place == ("", "a")]
 
     for replaced in (False, True):

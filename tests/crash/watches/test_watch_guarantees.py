@@ -50,7 +50,7 @@ async def test_many_writers_and_watchers_that_come_and_go(tmp_path: Path) -> Non
         journal_bytes=0,
         eviction_grace=0,
     )
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         agents = Agents(f"127.0.0.1:{server.port}")
         await run(agents, THREADS, SEED, lambda: agents.acknowledged(6 * CHANGES))
         await server.drain(10)

@@ -176,7 +176,7 @@ async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
         flush_interval=3600,
         **settings,
     )
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         target = f"127.0.0.1:{server.port}"
         options = [("grpc.max_receive_message_length", 8 * 1024 * 1024)]
         async with grpc.aio.insecure_channel(target, options=options) as channel:

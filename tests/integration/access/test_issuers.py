@@ -237,7 +237,7 @@ async def test_an_issuer_that_is_down_at_the_start_is_asked_again(
     provider: Provider, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.is_down = True
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         target = f"127.0.0.1:{server.port}"
         async with AsyncClient(target, token=provider.token()) as client:
             saving = asyncio.ensure_future(client.save("thread", {"x": 1}))
@@ -251,7 +251,7 @@ async def test_a_description_of_another_issuer_is_not_believed(
     provider: Provider, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.named = "https://elsewhere.example"
-    async with serve.running(config):
+    async with serve.running_server(config):
         await until(lambda: "its description is of another issuer" in caplog.text)
     assert provider.reads == 0
 

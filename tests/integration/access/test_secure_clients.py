@@ -114,7 +114,7 @@ async def test_a_watch_outlives_the_token_that_it_began_with(
         tls_key=made.key,
         tokens=known,
     )
-    async with serve.running(config) as running:
+    async with serve.running_server(config) as running:
         target = f"localhost:{running.port}"
         seen = await asyncio.to_thread(seen_over_a_rotation, target, made.ca, known, held)
     assert [event.checkpoint.state for event in seen if event.checkpoint] == [{"n": 1}, {"n": 2}]

@@ -99,7 +99,7 @@ async def info(channel: grpc.aio.Channel, metadata: Metadata = ()) -> Any:
 async def test_a_client_that_trusts_the_authority_connects(
     settings: dict[str, Any], made: Certificates, strange: Certificates
 ) -> None:
-    async with serve.running(Config(**settings)) as server:
+    async with serve.running_server(Config(**settings)) as server:
         for host in ("localhost", "127.0.0.1"):
             async with channel_to(server, made.ca, host=host) as channel:
                 assert (await info(channel)).version
@@ -113,7 +113,7 @@ async def test_a_client_that_trusts_the_authority_connects(
 
 
 async def test_versions_below_1_2_are_refused(settings: dict[str, Any], made: Certificates) -> None:
-    async with serve.running(Config(**settings)) as server:
+    async with serve.running_server(Config(**settings)) as server:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             assert await asyncio.to_thread(shake_hands, server.port, made.ca, version)
         assert not await asyncio.to_thread(
@@ -140,7 +140,7 @@ def shake_hands(port: int, ca: Path, version: ssl.TLSVersion) -> bool:
 async def test_with_a_client_ca_no_client_connects_without_a_certificate(
     settings: dict[str, Any], made: Certificates, strange: Certificates
 ) -> None:
-    async with serve.running(Config(**settings, tls_client_ca=made.ca)) as server:
+    async with serve.running_server(Config(**settings, tls_client_ca=made.ca)) as server:
         async with channel_to(server, made.ca, made) as channel:
             await CheckpointServiceStub(channel).SaveCheckpoint(save_request())
         for client in (None, strange):
@@ -154,7 +154,7 @@ async def test_with_a_client_ca_and_tokens_both_are_needed(
 ) -> None:
     tokens = write_tokens(tmp_path / "tokens.toml")
     config = Config(**settings, tls_client_ca=made.ca, tokens=tmp_path / "tokens.toml")
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         async with channel_to(server, made.ca, made) as channel:
             assert (await info(channel, bearer(tokens["reader"]))).version
             assert (await refused(info(channel))).reason == "CREDENTIAL_INVALID"
@@ -172,7 +172,7 @@ async def test_a_certificate_replaces_a_token(
     entry = f"[[certificate]]\nname = 'agent'\nsubject = '{subject}'\ntenant = 'acme'\n"
     file.write_text(file.read_text() + entry + "scopes = ['read']\n")
     async with (
-        serve.running(Config(**settings, tls_client_ca=made.ca, tokens=file)) as server,
+        serve.running_server(Config(**settings, tls_client_ca=made.ca, tokens=file)) as server,
         channel_to(server, made.ca, made) as channel,
     ):
         saves, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
@@ -229,7 +229,7 @@ async def test_every_name_of_a_certificate_may_be_the_subject(
     file.write_text(entry + "scopes = ['read']\n")
     pem = {"tls_cert": client.cert, "tls_key": client.key, "tls_client_ca": client.ca}
     async with (
-        serve.running(Config(**{**settings, **pem}, tokens=file)) as server,
+        serve.running_server(Config(**{**settings, **pem}, tokens=file)) as server,
         channel_to(server, client.ca, client) as channel,
     ):
         assert (await info(channel)).version
@@ -252,7 +252,7 @@ async def test_a_new_certificate_is_shown_without_a_restart(
     monkeypatch.setattr(Tls, "replace", replace_and_note)
     current = write_certificates(tmp_path / "tls")
     settings |= {"tls_cert": current.cert, "tls_key": current.key, "tls_client_ca": current.ca}
-    async with serve.running(Config(**settings)) as server:
+    async with serve.running_server(Config(**settings)) as server:
         old_ca = tmp_path / "old-ca.pem"
         old_ca.write_bytes(current.ca.read_bytes())
         async with channel_to(server, old_ca, current) as before:
@@ -276,7 +276,7 @@ async def test_a_certificate_that_has_become_unusable_leaves_the_old_one_in_forc
     )
     current = write_certificates(tmp_path / "tls")
     settings |= {"tls_cert": current.cert, "tls_key": current.key}
-    async with serve.running(Config(**settings)) as server:
+    async with serve.running_server(Config(**settings)) as server:
         current.key.write_bytes(current.client_key.read_bytes())
         problem = await reported.get()
         assert "--tls-key" in problem
@@ -294,7 +294,7 @@ async def test_a_server_does_not_start_with_files_that_it_cannot_use(
         if content is not None:
             settings[setting].write_bytes(content)
         with pytest.raises(process.StartError) as failed:
-            async with serve.running(Config(**settings)):
+            async with serve.running_server(Config(**settings)):
                 pass
         assert failed.value.code == process.EXIT_CONFIG
         assert f"--{setting.replace('_', '-')} {tmp_path / 'file'}" in str(failed.value)

@@ -57,7 +57,7 @@ async def counts(reader: AsyncClient) -> Counts:
 async def test_changes_are_recorded_and_reads_and_payloads_are_not(
     config: Config, tokens: dict[str, str], tmp_path: Path
 ) -> None:
-    async with serve.running(config) as server, client(server, tokens["writer"]) as writer:
+    async with serve.running_server(config) as server, client(server, tokens["writer"]) as writer:
         for number in range(6):
             await writer.save(f"t{number % 2}", {"x": "secret text"})
         await writer.load("t0")
@@ -72,7 +72,7 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
         async with client(server, tokens["stranger"]) as stranger:
             await stranger.save("theirs", {"x": 1})
     # A stopping server writes the last entries.
-    async with serve.running(config) as server, client(server, tokens["writer"]) as writer:
+    async with serve.running_server(config) as server, client(server, tokens["writer"]) as writer:
         await writer.flush()
         calls = await counts(writer)
         assert calls - Counter({("writer", "Flush", "", "OK"): 1}) == Counter(
@@ -107,7 +107,10 @@ async def recovered(
     anew, order = recover.parse(flags, "1")
     await recover.recover(anew, order)
     anew = anew.model_copy(update={"listen": config.listen})
-    async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as reader:
+    async with (
+        serve.running_server(anew) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as reader,
+    ):
         entries = [entry async for entry in reader.trail()]
     assert [entry.batch_id for entry in entries[: len(certified)]] == [
         entry.batch_id for entry in certified
@@ -117,7 +120,10 @@ async def recovered(
 
 async def test_reads_are_recorded_if_all_calls_are(config: Config, tokens: dict[str, str]) -> None:
     everything = config.model_copy(update={"trail": "all"})
-    async with serve.running(everything) as server, client(server, tokens["writer"]) as writer:
+    async with (
+        serve.running_server(everything) as server,
+        client(server, tokens["writer"]) as writer,
+    ):
         await writer.save("t", {"x": 1})
         await writer.load("t")
         expected = ("writer", "LoadCheckpoint", "t", "OK"), ("writer", "GetCheckpoint", "t", "OK")
@@ -128,9 +134,9 @@ async def test_reads_are_recorded_if_all_calls_are(config: Config, tokens: dict[
 
 async def test_nothing_is_recorded_where_nobody_is_asked_for_credentials(config: Config) -> None:
     anonymous = config.model_copy(update={"tokens": None})
-    async with serve.running(anonymous) as server, client(server, None) as caller:
+    async with serve.running_server(anonymous) as server, client(server, None) as caller:
         await caller.save("t", {"x": 1})
-    async with serve.running(anonymous) as server, client(server, None) as caller:
+    async with serve.running_server(anonymous) as server, client(server, None) as caller:
         assert [entry async for entry in caller.trail()] == []
 
 
@@ -160,5 +166,5 @@ def test_a_changed_or_missing_batch_is_found(wrong: int) -> None:
 
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         yield server

@@ -144,7 +144,7 @@ class LoopServer:
         logging.getLogger("tuskpoint_server").addHandler(handler)
         self.handler = handler
         self.runner = asyncio.Runner()
-        self.context = serve.running(config)
+        self.context = serve.running_server(config)
         server = self.runner.run(self.context.__aenter__())
         self.runner.run(self._connect(server.port))
 

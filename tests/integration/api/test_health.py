@@ -30,7 +30,7 @@ def watch(channel: grpc.aio.Channel, service: str = "") -> Any:
 
 async def test_a_watcher_that_does_not_read_delays_nobody(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
-    async with asyncio.timeout(20), serve.running(config) as server:
+    async with asyncio.timeout(20), serve.running_server(config) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(DEAF_WATCH)
         await http2.until_answered(reader)
@@ -48,7 +48,7 @@ async def test_a_watcher_that_does_not_read_delays_nobody(tmp_path: Path) -> Non
 async def test_every_service_is_healthy_and_others_are_not_known(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check

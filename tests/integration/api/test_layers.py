@@ -29,7 +29,7 @@ from tests.integration.api.shapes import (
 )
 from tests.kit.messages import refused
 from tuskpoint_server.api.middleware.authentication import Authentication
-from tuskpoint_server.api.middleware.pipeline import Call, endless
+from tuskpoint_server.api.middleware.pipeline import Call, mark_endless
 from tuskpoint_server.api.middleware.telemetry import Telemetry
 from tuskpoint_server.core.credentials import Credentials, Grant, Scope, token_digest
 
@@ -210,7 +210,7 @@ async def test_a_drain_ends_calls_that_would_never_end() -> None:
     entered = asyncio.Event()
 
     class Endless:
-        @endless
+        @mark_endless
         async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
             yield Text(value="first")
             entered.set()
@@ -244,7 +244,7 @@ async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
             return getattr(self._context, name)
 
     class Endless:
-        @endless
+        @mark_endless
         async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
             call.context = Slow(call)
             while True:

@@ -147,7 +147,7 @@ async def check_server(stored: Stored, data_dir: Path) -> None:
     """A server on the recovered directory serves what was certified, and goes on."""
     config = Config(listen="127.0.0.1:0", data_dir=data_dir, blob_dir=stored.blobs)
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         checkpoints, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
@@ -223,7 +223,7 @@ async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_p
         listen="127.0.0.1:0", data_dir=tmp_path / "new", blob_dir=stored.blobs, tokens=file
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         threads = ThreadServiceStub(channel)
@@ -406,7 +406,7 @@ async def test_a_recovery_that_was_killed_can_be_run_again(
     program = Forked(serve.main, arguments, environment, tmp_path / "recover.log")
     assert await asyncio.to_thread(program.wait, END_SECONDS) == -signal.SIGKILL
     with pytest.raises(process.StartError, match="was not filled to the end"):
-        async with serve.running(Config(data_dir=data_dir, blob_dir=stored.blobs)):
+        async with serve.running_server(Config(data_dir=data_dir, blob_dir=stored.blobs)):
             pass
     done = await recovered(*stored.arguments(data_dir))
     assert (done.threads, done.checkpoints) == (3, 30)

@@ -134,7 +134,7 @@ async def test_server_reports_when_blobs_expire(tmp_path: Path, emulator: Walrus
     )
     begin = datetime.now(UTC)
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         await client.save("t", {"n": 1})

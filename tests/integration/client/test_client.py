@@ -206,7 +206,7 @@ async def test_the_blocking_client_does_the_same(target: str) -> None:
 
 
 async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         target = f"127.0.0.1:{server.port}"
         client = AsyncClient(target)
         first = await client.save("t", {"a": 1})
@@ -214,7 +214,7 @@ async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
     loading = asyncio.create_task(
         blocking(target, lambda blocking_client: blocking_client.load("t", first))
     )
-    async with serve.running(config.model_copy(update={"listen": target})), client:
+    async with serve.running_server(config.model_copy(update={"listen": target})), client:
         second = await saving
         assert (await loading).state == {"a": 1}
         assert [record.checkpoint_id async for record in client.list("t")] == [second, first]

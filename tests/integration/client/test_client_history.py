@@ -125,7 +125,9 @@ async def test_a_cursor_of_another_journal_names_where_to_begin(
 ) -> None:
     await save_some(face, 2)
     (_, event) = await face.take("watch", 2, "t")
-    async with serve.running(config.model_copy(update={"data_dir": tmp_path / "other"})) as server:
+    async with serve.running_server(
+        config.model_copy(update={"data_dir": tmp_path / "other"})
+    ) as server:
         there = Face(face.kind, f"127.0.0.1:{server.port}")
         first = await there.call("save", "t", {"n": 0})
         with pytest.raises(CursorCompacted) as caught:

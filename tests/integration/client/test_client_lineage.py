@@ -167,7 +167,7 @@ async def test_a_handoff_is_adopted_by_another_server(
     descriptor = await face.call("handoff", "t", to_agent="writer")
     assert (descriptor.to_agent, descriptor.summary) == ("writer", "Planned.")
     elsewhere = config.model_copy(update={"data_dir": tmp_path / "elsewhere"})
-    async with serve.running(elsewhere) as server:
+    async with serve.running_server(elsewhere) as server:
         there = Face(face.kind, f"127.0.0.1:{server.port}")
         reported: list[AdoptProgress] = []
         adopted = await there.call(

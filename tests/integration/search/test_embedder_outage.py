@@ -37,7 +37,10 @@ def settings(config: Config, endpoint: Endpoint) -> Config:
 
 @asynccontextmanager
 async def started(settings: Config) -> AsyncIterator[AsyncClient]:
-    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(settings) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         yield client
 
 

@@ -35,7 +35,7 @@ async def test_an_endpoint_that_comes_back_embeds_earlier_saves(
         vectors, endpoint.vectors = endpoint.vectors, _broken
         settings = with_embedder(config, embedder_url=endpoint.url)
         async with (
-            serve.running(settings) as server,
+            serve.running_server(settings) as server,
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             bread = await client.save("t", {}, summary="bread")
@@ -59,7 +59,7 @@ async def test_an_endpoint_that_comes_back_embeds_earlier_saves(
 async def test_the_local_model_finds_by_meaning(config: Config) -> None:
     (config.data_dir / MODELS).symlink_to(CACHE)
     async with (
-        serve.running(with_embedder(config, embedder="local")) as server,
+        serve.running_server(with_embedder(config, embedder="local")) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         bread = await client.save("t", {}, summary="The sourdough did not rise.")
@@ -89,7 +89,7 @@ async def test_an_embedder_that_cannot_be_had_is_reported_at_the_start(
         lambda name, *package: None if name == "fastembed" else find(name, *package),
     )
     with pytest.raises(StartError, match="cannot be used") as raised:
-        async with serve.running(with_embedder(config, **settings)):
+        async with serve.running_server(with_embedder(config, **settings)):
             pytest.fail("it started")
     assert problem in str(raised.value)
     assert raised.value.code == EXIT_CONFIG

@@ -37,7 +37,10 @@ def said(items: FoundItems) -> list[tuple[str, float | None]]:
 
 
 async def test_the_nearest_come_first_and_those_without_text_last(settings: Config) -> None:
-    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(settings) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         await client.put_items(
             [
                 ItemChange(FOOD, "hidden", {"text": "bread", "n": 1}, index=False),
@@ -68,7 +71,10 @@ async def test_the_nearest_come_first_and_those_without_text_last(settings: Conf
 
 
 async def test_of_several_paths_the_nearest_counts(settings: Config) -> None:
-    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(settings) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         both, boat = {"notes": ["boat", "bread"]}, {"notes": ["boat"]}
         paths = ["notes[*]"]
         await client.put_items([ItemChange(FOOD, "both", both, index=paths)])
@@ -83,7 +89,10 @@ async def test_of_several_paths_the_nearest_counts(settings: Config) -> None:
 async def test_without_an_answer_of_the_embedder_the_last_put_come_first(
     settings: Config, endpoint: Endpoint
 ) -> None:
-    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(settings) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         await client.put_items([ItemChange(FOOD, "bread", {"text": "bread"})])
         assert said(await client.search_items((), query="a loaf")) == [("bread", 0.8)]
         await client.put_items([ItemChange(FOOD, "boat", {"text": "boat"})])
@@ -97,7 +106,10 @@ async def test_without_an_answer_of_the_embedder_the_last_put_come_first(
 
 
 async def test_recovered_items_are_embedded_again(settings: Config, tmp_path: Path) -> None:
-    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(settings) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         await client.put_items([ItemChange(FOOD, "bread", {"text": "bread"})])
         await client.flush()
     there = {"data_dir": tmp_path / "new", "blob_dir": settings.blob_directory}
@@ -106,7 +118,10 @@ async def test_recovered_items_are_embedded_again(settings: Config, tmp_path: Pa
         anew, recover.Order(Kind.CATALOG, settings.pointer.read_text())
     )
     assert (recovered.threads, recovered.checkpoints) == (0, 1)
-    async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(anew) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         assert said(await client.search_items((), query="a loaf")) == [("bread", 0.8)]
 
 

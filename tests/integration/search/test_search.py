@@ -291,7 +291,7 @@ async def test_checkpoints_saved_without_an_index_are_indexed_once_there_is_one(
     config: Config,
 ) -> None:
     async with (
-        serve.running(config.model_copy(update={"search": False})) as server,
+        serve.running_server(config.model_copy(update={"search": False})) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as grpc_channel,
     ):
         await save(CheckpointServiceStub(grpc_channel), 1, "written while it was off")
@@ -299,7 +299,7 @@ async def test_checkpoints_saved_without_an_index_are_indexed_once_there_is_one(
         answer = await refused(stub.SearchCheckpoints(pb.SearchCheckpointsRequest(text="written")))
         assert answer.reason == "SEARCH_UNAVAILABLE"
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as grpc_channel,
     ):
         assert await find(SearchServiceStub(grpc_channel), text="written") == [STEP.format(1)]

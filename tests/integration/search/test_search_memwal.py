@@ -118,7 +118,7 @@ async def house(
         }
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as connection,
     ):
         yield House(
@@ -371,7 +371,7 @@ async def test_credentials_without_an_index_are_reported(
             "memwal_account_id": relayer.credentials.account_id,
         }
     )
-    async with serve.running(config):
+    async with serve.running_server(config):
         pass
     reported = [
         record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING

@@ -74,7 +74,7 @@ async def test_watch_reports_it(server: Server) -> None:
 
 def test_blocking_client_sets_it_too(config: Config) -> None:
     async def run() -> None:
-        async with serve.running(config) as server:
+        async with serve.running_server(config) as server:
             await asyncio.to_thread(use, f"127.0.0.1:{server.port}")
 
     def use(address: str) -> None:
@@ -218,7 +218,7 @@ async def test_recovered_server_does_not_find_unsearchable_threads(
         }
     )
     async with (
-        serve.running(anew) as again,
+        serve.running_server(anew) as again,
         AsyncClient(f"127.0.0.1:{again.port}") as client,
     ):
         assert not (await client.thread("off")).searchable

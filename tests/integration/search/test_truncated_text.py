@@ -80,7 +80,7 @@ async def test_an_identifier_that_is_in_no_indexed_text_warns_in_a_search_by_mea
     async with serving(lambda text: [1.0, float(len(text))]) as endpoint:
         settings = config.model_copy(update={"embedder": "openai", "embedder_url": endpoint.url})
         async with (
-            serve.running(settings) as server,
+            serve.running_server(settings) as server,
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             await save_both(client)

@@ -26,7 +26,7 @@ async def test_a_server_in_plaintext_is_checked_on_loopback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = Config(listen="0.0.0.0:0", data_dir=tmp_path, insecure_plaintext=True)
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         arguments = ("--listen", f"0.0.0.0:{server.port}", "--insecure-plaintext")
         assert await checked(*arguments) == 0
         server._health.set(serving=False)
@@ -55,7 +55,7 @@ async def test_a_certificate_need_not_name_loopback(
     if client_ca:
         settings["tls_client_ca"] = made.ca
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path / "data", **settings)
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in settings.items()]
         assert await checked("--listen", f"127.0.0.1:{server.port}", *flags) == 0
 

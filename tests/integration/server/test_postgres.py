@@ -43,7 +43,7 @@ def config_of(url: str, directory: Path, **changed: Any) -> Config:
 async def serving(config: Config) -> AsyncIterator[grpc.aio.Channel]:
     """Run a server, and connect to it."""
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield channel
@@ -126,11 +126,11 @@ async def test_a_server_with_settings_of_its_own_is_refused_while_another_one_se
 ) -> None:
     settings: dict[str, Any] = {"blob_dir": tmp_path / "blobs", "search_exclude": ("a",)}
     other = settings | {setting: tmp_path / "other" if setting == "blob_dir" else ()}
-    async with serve.running(config_of(url, tmp_path / "first", **settings)):
+    async with serve.running_server(config_of(url, tmp_path / "first", **settings)):
         with pytest.raises(process.ConfigError, match=f"^{named} is .* all of them need the same$"):
-            async with serve.running(config_of(url, tmp_path / "second", **other)):
+            async with serve.running_server(config_of(url, tmp_path / "second", **other)):
                 pass
-    async with serve.running(config_of(url, tmp_path / "second", **other)):
+    async with serve.running_server(config_of(url, tmp_path / "second", **other)):
         pass
 
 

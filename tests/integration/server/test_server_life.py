@@ -86,7 +86,7 @@ async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -
     address = f"127.0.0.1:{server.port}"
     config = Config(listen=address, data_dir=tmp_path / "other")
     with pytest.raises(process.StartError, match=f"cannot listen on {address}") as refused_start:
-        async with serve.running(config):
+        async with serve.running_server(config):
             pass
     assert refused_start.value.code == process.EXIT_ADDRESS
 
@@ -168,7 +168,7 @@ async def test_reflection_is_off_until_switched_on(server: Server, tmp_path: Pat
         await listed_services(server)
     assert off.value.code() is grpc.StatusCode.UNIMPLEMENTED
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path / "other", reflection=True)
-    async with serve.running(config) as reflecting:
+    async with serve.running_server(config) as reflecting:
         assert "tuskpoint.v1.CheckpointService" in await listed_services(reflecting)
 
 

@@ -28,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def both(settings: Config) -> AsyncIterator[Server]:
     """A server on two ports: for gRPC and for HTTP."""
-    async with serve.running(settings) as running:
+    async with serve.running_server(settings) as running:
         yield running
 
 

@@ -77,7 +77,7 @@ async def running(
         flush_interval=3600,
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         http_client(server.http_url) as http,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):

@@ -23,7 +23,7 @@ from tests.integration.web.web_kit import (
     from_json,
 )
 from tests.kit.messages import ReportedError, reported
-from tuskpoint_server.api.middleware.pipeline import Call, CallPipeline, endless
+from tuskpoint_server.api.middleware.pipeline import Call, CallPipeline, mark_endless
 from tuskpoint_server.api.web import listener
 
 CODES = {"abort": grpc.StatusCode.NOT_FOUND, "exception": grpc.StatusCode.INTERNAL}
@@ -196,7 +196,7 @@ async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
     class Endless:
         UnaryUnary = waiting.UnaryUnary
 
-        @endless
+        @mark_endless
         async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
             yield Text(value="first")
             entered.set()
@@ -247,7 +247,7 @@ async def test_a_defect_of_the_listener_itself_is_hidden(
     def fail(*_: object) -> None:
         raise ValueError("the agent's state")
 
-    monkeypatch.setattr("tuskpoint_server.api.web.connect.unfit", fail)
+    monkeypatch.setattr("tuskpoint_server.api.web.connect.refuse_unfit", fail)
     async with (
         serving(Behavior("ok"), pipeline_of()) as port,
         begun(port, "UnaryUnary", JSON) as (reader, _),

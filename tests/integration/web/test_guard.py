@@ -42,7 +42,7 @@ async def with_tokens(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     )
     headers = {"authorization": f"Bearer {tokens['reader']}"}
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         http_client(server.http_url, headers=headers) as client,
     ):
         yield client

@@ -74,7 +74,7 @@ async def status(url: str, context: ssl.SSLContext, token: str = "") -> int:
 
 
 async def test_tls_is_that_of_grpc(secure: dict[str, Any], made: Certificates) -> None:
-    async with serve.running(Config(**secure)) as server:
+    async with serve.running_server(Config(**secure)) as server:
         url = server.http_url
         assert url.startswith("https://127.0.0.1:")
         assert await status(url, trust(made.ca)) == 200
@@ -98,7 +98,7 @@ async def test_with_a_client_ca_a_certificate_is_needed_and_identifies_nobody(
     entry = "[[certificate]]\nname = 'agent'\nsubject = 'agent.example'\ntenant = 'acme'\n"
     file.write_text(file.read_text() + entry + "scopes = ['read']\n")
     config = Config(**secure, tls_client_ca=made.ca, tokens=file)
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         assert await status(server.http_url, trust(made.ca, made), tokens["reader"]) == 200
         assert await status(server.http_url, trust(made.ca, made)) == 401
         for client in (None, strange):
@@ -123,7 +123,7 @@ async def test_a_new_certificate_is_shown_and_a_new_client_ca_counts_without_a_r
     monkeypatch.setattr(Tls, "replace", replace_and_note)
     current = write_certificates(tmp_path / "tls")
     pem = {"tls_cert": current.cert, "tls_key": current.key, "tls_client_ca": current.ca}
-    async with serve.running(Config(**(secure | pem))) as server:
+    async with serve.running_server(Config(**(secure | pem))) as server:
         old = trust(current.ca, current)
         old.maximum_version = version
         async with http_client(server.http_url, verify=old) as before:
@@ -146,16 +146,16 @@ async def test_without_a_folder_for_temporary_files_grpc_is_served_and_http_says
 
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     with pytest.raises(process.ConfigError, match="--http-listen cannot load the TLS files"):
-        async with serve.running(Config(**secure)):
+        async with serve.running_server(Config(**secure)):
             pass
-    async with serve.running(Config(**(secure | {"http_listen": ""}))) as server:
+    async with serve.running_server(Config(**(secure | {"http_listen": ""}))) as server:
         assert server.port
 
 
 async def test_an_ipv6_host_is_printed_as_browsers_take_it(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", http_listen="[::1]:0", data_dir=tmp_path)
     try:
-        async with serve.running(config) as server, http_client(server.http_url) as http:
+        async with serve.running_server(config) as server, http_client(server.http_url) as http:
             assert server.http_url.startswith("http://[::1]:")
             headers = {"content-type": "application/json", "origin": server.http_url}
             answer = await http.post(INFO, content=b"{}", headers=headers)
@@ -166,11 +166,11 @@ async def test_an_ipv6_host_is_printed_as_browsers_take_it(tmp_path: Path) -> No
 
 async def test_a_taken_address_is_reported_in_one_line(tmp_path: Path) -> None:
     first = Config(listen="127.0.0.1:0", http_listen="127.0.0.1:0", data_dir=tmp_path / "first")
-    async with serve.running(first) as server:
+    async with serve.running_server(first) as server:
         address = server.http_url.removeprefix("http://")
         second = Config(listen="127.0.0.1:0", http_listen=address, data_dir=tmp_path / "second")
         with pytest.raises(process.StartError) as refused:
-            async with serve.running(second):
+            async with serve.running_server(second):
                 pass
     assert refused.value.code == process.EXIT_ADDRESS
     assert str(refused.value) == (

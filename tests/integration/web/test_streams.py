@@ -52,7 +52,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 async def test_an_exchange_answers_while_the_request_goes_on(config: Config, wire: Wire) -> None:
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         host, _, port = server.http_url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
 
@@ -90,7 +90,7 @@ async def test_readers_that_stand_still_are_ended_once_others_wait_for_memory(
     monkeypatch.setattr(memories, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(memories, "WHOLE", 16 * MIB)
     load = pb.LoadCheckpointRequest(ref=ref(thread_id="large"))
-    async with serve.running(config) as server, http_client(server.http_url) as http:
+    async with serve.running_server(config) as server, http_client(server.http_url) as http:
         memory, running = server.pipeline.memory, server.pipeline._authentication.running
         memory.max_bytes = 64 * MIB
         async with AsyncClient(f"127.0.0.1:{server.port}") as client:
@@ -142,7 +142,7 @@ async def test_a_watch_does_not_outlive_its_token(
     file = tmp_path / "tokens.toml"
     tokens = write_tokens(file)
     config = config.model_copy(update={"tokens": file})
-    async with serve.running(config) as server, http_client(server.http_url) as http:
+    async with serve.running_server(config) as server, http_client(server.http_url) as http:
         caller = HttpCaller(http, wire, tokens["writer"])
         await caller.call("/tuskpoint.v1.CheckpointService/SaveCheckpoint", [save_request()])
         request = history.WatchThreadRequest(thread_id="thread")

@@ -48,7 +48,7 @@ class Lives:
         if config.pointer.exists():
             order = recover.Order(Kind.CATALOG, config.pointer.read_text())
             await recover.recover(config, order)
-        async with serve.running(config) as server:
+        async with serve.running_server(config) as server:
             address = f"127.0.0.1:{server.port}"
             async with TuskPointSaver(address) as saver:
                 yield saver

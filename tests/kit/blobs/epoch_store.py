@@ -12,7 +12,7 @@ from tuskpoint_server.blobs.api import (
     Progress,
     PutReceipt,
     StoreLimits,
-    verified,
+    verify_bytes,
 )
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation, StoredBlob
@@ -126,7 +126,7 @@ class EpochStore:
         member = self._quilt(location.blob_id).members.get(location.sha256)
         if member is None:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
-        return verified(member.data, location)
+        return verify_bytes(member.data, location)
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]

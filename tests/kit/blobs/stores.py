@@ -15,7 +15,7 @@ from tuskpoint_server.blobs.api import (
     Progress,
     PutReceipt,
     StoreLimits,
-    verified,
+    verify_bytes,
 )
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation, StoredBlob
@@ -104,7 +104,7 @@ class MemoryStore:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
         if progress is not None:
             progress(len(member.data))
-        return verified(member.data, location)
+        return verify_bytes(member.data, location)
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]

@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import (
 )
 from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.core.threads import is_reserved
-from tuskpoint_server.journal.values.contents import referred
+from tuskpoint_server.journal.values.contents import referred_digests
 
 LOST_BLOBS = {Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED}
 _DOWN = {Reason.BLOB_UNAVAILABLE, Reason.JOURNAL_UNAVAILABLE}
@@ -103,7 +103,9 @@ def _needing(server: Server, edit: Edit) -> dict[str, set[Place]]:
     for [name] in ask("SELECT thread_id FROM threads WHERE family = ?", family):
         rows = server.shadow.threads[name].rows if name in server.shadow.threads else {}
         places = {
-            place for place, row in rows.items() if not digests.isdisjoint(referred(row[2], row[7]))
+            place
+            for place, row in rows.items()
+            if not digests.isdisjoint(referred_digests(row[2], row[7]))
         }
         if places:
             places_by_thread[name] = places
@@ -283,6 +285,6 @@ def _is_evicted(server: Server, key: CheckpointKey) -> bool:
         " AND checkpoint_id = ?",
         *(thread.number, *place),
     )
-    return bool(writes[0][0]) or not referred(row[2], row[7]).isdisjoint(
+    return bool(writes[0][0]) or not referred_digests(row[2], row[7]).isdisjoint(
         digest for [digest] in gone
     )

@@ -74,7 +74,7 @@ def a_start_ignores_the_pointer(patch: Patch) -> None:
     async def nothing(*arguments: Any, **named: Any) -> tuple[list[Any], list[str]]:
         return [], []
 
-    patch.setattr(compare_start, "newer", nothing)
+    patch.setattr(compare_start, "find_newer_catalogs", nothing)
 
 
 def a_start_ignores_the_store(patch: Patch) -> None:
@@ -83,7 +83,7 @@ def a_start_ignores_the_store(patch: Patch) -> None:
     async def nothing(*arguments: Any) -> dict[str, str]:
         return {}
 
-    patch.setattr(compare_start, "missing", nothing)
+    patch.setattr(compare_start, "find_missing_catalogs", nothing)
 
 
 def an_older_journal_keeps_its_generation(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from tuskpoint_server.blobs.api import (
     PutReceipt,
     StoreLimits,
     blob_name,
-    verified,
+    verify_bytes,
 )
 from tuskpoint_server.blobs.packed import StoredFile
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -117,7 +117,7 @@ class Vault:
         member = self.pack(location.blob_id).get(location.sha256)
         if member is None:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
-        return verified(member.data, location)
+        return verify_bytes(member.data, location)
 
 
 class PlainStore:
@@ -266,7 +266,7 @@ class FaultyStore(PlainStore):
         if not self._intact and self._rng.random() < self.faults.corrupts:
             self._intact = INTACT_READS
             data = data[: len(data) // 2]
-        return verified(data, location)
+        return verify_bytes(data, location)
 
     async def _travel(self, fault: float) -> None:
         """Take time, and perhaps fail."""

@@ -31,7 +31,7 @@ from tuskpoint_server.journal.database.writer import (
     CommittedChanges,
     QueuedChange,
     Writer,
-    unavailable,
+    journal_unavailable,
 )
 from tuskpoint_server.journal.sql.backend import Numbers
 from tuskpoint_server.journal.sql.journal_metadata import new_facts
@@ -190,7 +190,7 @@ class _InlineWriter(Writer):
 
     def _failed(self, changes: list[QueuedChange]) -> CommittedChanges:
         for change in changes:
-            change.error = unavailable("simulated")
+            change.error = journal_unavailable("simulated")
         return CommittedChanges()
 
     def _connect(self) -> Connection:
@@ -264,7 +264,7 @@ class MemoryDatabase(Database):
         """Let nobody use it who is left of a server that is gone."""
         self.life.check()
         if self._closed:
-            raise unavailable("it is closed")
+            raise journal_unavailable("it is closed")
 
     def query_inline(self, work: Callable[[Connection], T]) -> T:
         self.check_open()

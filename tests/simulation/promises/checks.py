@@ -18,7 +18,7 @@ from tuskpoint_server.archive.formats.catalogs import Catalog
 from tuskpoint_server.archive.formats.catalogs import read_threads as read_records
 from tuskpoint_server.archive.formats.manifests import Manifest, fold
 from tuskpoint_server.archive.formats.stored_json import Kind
-from tuskpoint_server.archive.read.read import DAMAGE, Segments, placed
+from tuskpoint_server.archive.read.read import DAMAGE, Segments, recorded_places
 from tuskpoint_server.archive.rows import status
 from tuskpoint_server.archive.rows.status import NewestCatalog
 from tuskpoint_server.core.errors import Refusal
@@ -303,7 +303,10 @@ async def _values_are_there(
         for place in sorted(thread.rows)
     ]
     database = MemoryDatabase(filled, lambda: 0, random.Random(0))
-    rows, reader = CheckpointRows(database), Segments(PlainStore(server.vault), 0, placed(database))
+    rows, reader = (
+        CheckpointRows(database),
+        Segments(PlainStore(server.vault), 0, recorded_places(database)),
+    )
     for key in rng.sample(every, min(4, len(every))):
         checkpoint = await rows.load(TENANT, key, View.FULL)
         assert checkpoint is not None

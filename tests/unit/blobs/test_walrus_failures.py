@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.blobs.walrus_stores import Time
-from tuskpoint_server.blobs.api import printable
+from tuskpoint_server.blobs.api import printable_line
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
@@ -167,7 +167,7 @@ def test_doubt_is_reported_for_puts_only() -> None:
     ],
 )
 def test_foreign_error_text_is_one_short_line_without_secrets(text: str, line: str) -> None:
-    assert printable(text) == line
+    assert printable_line(text) == line
 
 
 class Run:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint.v1 import errors_pb2
-from tuskpoint_server.api.middleware.errors import cut, incident, to_call_error, to_status
+from tuskpoint_server.api.middleware.errors import cut_text, incident, to_call_error, to_status
 from tuskpoint_server.core.errors import (
     Reason,
     Refusal,
@@ -142,7 +142,7 @@ def test_a_status_fits_into_trailers(text: str, names: list[str]) -> None:
 
 @given(st.text(), st.integers(3, 40))
 def test_cut_text_keeps_its_beginning(text: str, maximum: int) -> None:
-    short = cut(text, maximum)
+    short = cut_text(text, maximum)
     assert len(short.encode()) <= maximum
     assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.lineage import Descriptor
-from tuskpoint_server.keys.signing import Signer, check, signed
+from tuskpoint_server.keys.signing import Signer, check, signed_bytes
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands. é")
@@ -34,7 +34,7 @@ def test_a_signature_is_of_the_first_key_and_always_the_same() -> None:
 
 
 def test_what_is_signed_is_what_the_contract_says() -> None:
-    said = signed(Descriptor("a:b", "a", "b", "c", "d", "", "é"))
+    said = signed_bytes(Descriptor("a:b", "a", "b", "c", "d", "", "é"))
     assert said == (
         b"tuskpoint handoff v1\n\0\0\0\1a\0\0\0\1b\0\0\0\1c\0\0\0\1d\0\0\0\0\0\0\0\2\xc3\xa9"
     )

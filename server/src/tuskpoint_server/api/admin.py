@@ -14,7 +14,7 @@ from ..features.cursors import page_size
 from ..features.trail.trail import Trail
 from ..journal.clock import ClockJump
 from ..search.search import SearchStatus
-from .messages.convert import filled, location, timestamp
+from .messages.convert import fill_fields, location, timestamp
 from .middleware.pipeline import Call, Fields
 from .middleware.policy import POLICY
 
@@ -47,7 +47,7 @@ class AdminServicer:
             recipients=self._admin.recipients_of(call.tenant),
             clock_jump=_clock_jump(self._admin.clock_jump),
         )
-        return filled(message, self._admin)
+        return fill_fields(message, self._admin)
 
     async def GetArchiveStatus(
         self, request: admin_pb.GetArchiveStatusRequest, call: Call
@@ -55,7 +55,7 @@ class AdminServicer:
         status, journal_bytes, search = await self._admin.status(call.tenant)
         message = admin_pb.GetArchiveStatusResponse(
             first_gaps=[
-                filled(admin_pb.Gap(segment_sha256=gap.segment or b""), gap)
+                fill_fields(admin_pb.Gap(segment_sha256=gap.segment or b""), gap)
                 for gap in status.first_gaps
             ],
             journal_bytes=journal_bytes,
@@ -64,7 +64,7 @@ class AdminServicer:
             catalog=location(status.catalog) if status.catalog is not None else None,
             search=_search_status(search) if search is not None else None,
         )
-        message = filled(message, status)
+        message = fill_fields(message, status)
         if Scope.ADMIN not in call.scopes:  # these are of all tenants together
             message.journal_bytes = message.spool_bytes = message.cache_bytes = 0
         return message
@@ -86,7 +86,7 @@ class AdminServicer:
             length += len(batch.content)
             if length > _PAGE_BYTES and answer.batches:
                 break
-            filled(answer.batches.add(), batch)
+            fill_fields(answer.batches.add(), batch)
         return answer
 
 
@@ -106,6 +106,6 @@ def _search_status(recall: SearchStatus) -> admin_pb.SearchStatus:
         truncated_checkpoints=index.truncated,
     )
     if recall.memwal is not None and recall.memories is not None:
-        filled(message.memwal, recall.memwal, recall.memories)
+        fill_fields(message.memwal, recall.memwal, recall.memories)
         message.memwal.SetInParent()
-    return filled(message, index)
+    return fill_fields(message, index)

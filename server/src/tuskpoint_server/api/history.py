@@ -14,9 +14,9 @@ from ..core.threads import EventKind
 from ..features.checkpoints.completing import content_bytes
 from ..features.history.history import Delivery, History
 from .messages.chunks import Cutter
-from .messages.convert import checkpoint_frames, checkpoint_header, filled, ref, timestamp
+from .messages.convert import checkpoint_frames, checkpoint_header, fill_fields, ref, timestamp
 from .messages.validation import Check, Checks
-from .middleware.pipeline import Call, Frames, endless
+from .middleware.pipeline import Call, Frames, mark_endless
 
 PROGRESS_SECONDS = 15.0  # longest silence of a watch that names no interval
 
@@ -55,7 +55,7 @@ class HistoryServicer:
                 for frame in checkpoint_frames(loaded):
                     yield frame
 
-    @endless
+    @mark_endless
     async def WatchThread(self, request: history_pb.WatchThreadRequest, call: Call) -> Frames:
         view, kinds = View(request.view), [EventKind(kind) for kind in request.kinds]
         progress_s = PROGRESS_SECONDS
@@ -86,7 +86,7 @@ def _event(delivery: Delivery, cutter: Cutter) -> history_pb.ThreadEvent:
         deleted_checkpoints=event.deleted,
         time=timestamp(event.created_us),
     )
-    filled(message, event)
+    fill_fields(message, event)
     if delivery.checkpoint is not None:
         message.checkpoint.CopyFrom(checkpoint_header(delivery.checkpoint, cutter))
     elif event.key.checkpoint_id:

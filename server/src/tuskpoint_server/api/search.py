@@ -20,7 +20,7 @@ from ..core.search import (
 )
 from ..core.state import parse_object
 from ..features.searching import Search
-from .messages.convert import damaged_warning, filled, ref
+from .messages.convert import damaged_warning, fill_fields, ref
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call
 
@@ -82,10 +82,10 @@ class SearchServicer:
         )
         answer = await self._search.search(call.tenant, query)
         message = search_pb.SearchCheckpointsResponse(unindexed_checkpoints=answer.unindexed)
-        filled(message, answer)
+        fill_fields(message, answer)
         for result in answer.results:
             result_message = message.results.add(ref=ref(result.key), metadata_json=result.metadata)
-            filled(result_message, result)
+            fill_fields(result_message, result)
         if answer.fell_back:
             text = f"searched in mode {answer.mode.name.lower()}: {answer.fell_back}"
             message.warnings.add(kind=errors_pb2.WARNING_KIND_SEARCH_FELL_BACK, message=text)

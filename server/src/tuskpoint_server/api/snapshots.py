@@ -13,7 +13,7 @@ from ..core.state import parse_object
 from ..features.lineage.snapshot_rows import SnapshotDraft, SnapshotQuery
 from ..features.lineage.snapshot_state import Snapshot
 from ..features.lineage.snapshots import Snapshots
-from .messages.convert import filled, ref, timestamp
+from .messages.convert import fill_fields, ref, timestamp
 from .messages.validation import Check, Checks, limit_exceeded
 from .middleware.pipeline import Call, Fields
 
@@ -87,4 +87,4 @@ def _snapshot(snapshot: Snapshot) -> snap_pb.Snapshot:
     message = snap_pb.Snapshot(
         metadata_json=snapshot.metadata, members=members, create_time=create_time
     )
-    return filled(message, snapshot)
+    return fill_fields(message, snapshot)

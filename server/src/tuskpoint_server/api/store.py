@@ -14,7 +14,7 @@ from ..core import items
 from ..core.limits import KIB, LIMITS
 from ..core.state import parse_object
 from ..features.items.items import ItemQuery, Pattern, Store
-from .messages.convert import BACKLOG_WARNING, damaged_warning, filled
+from .messages.convert import BACKLOG_WARNING, damaged_warning, fill_fields
 from .messages.validation import Check, Checks, limit_exceeded
 from .middleware.pipeline import Call, Fields
 
@@ -28,7 +28,9 @@ def _namespace(checks: Checks, field: str, labels: Sequence[str]) -> None:
     checks.at_most(field, size, _NAMESPACE, " bytes, each label counted with one byte more")
 
 
-def _named(checks: Checks, field: str, item: store_pb.ItemChange | store_pb.ItemKey) -> None:
+def _check_item_name(
+    checks: Checks, field: str, item: store_pb.ItemChange | store_pb.ItemKey
+) -> None:
     if not item.namespace:
         checks.fail(f"{field}.namespace", "must not be empty")
     _namespace(checks, f"{field}.namespace", item.namespace)
@@ -46,7 +48,7 @@ def _put_items(checks: Checks, request: store_pb.PutItemsRequest) -> None:
         return
     for number, change in enumerate(request.changes):
         field = f"changes[{number}]"
-        _named(checks, field, change)
+        _check_item_name(checks, field, change)
         size = len(change.value_json)
         if size > LIMITS.max_item_value:
             maximum = LIMITS.max_item_value
@@ -66,7 +68,7 @@ def _put_items(checks: Checks, request: store_pb.PutItemsRequest) -> None:
 def _get_items(checks: Checks, request: store_pb.GetItemsRequest) -> None:
     if _batch(checks, "keys", len(request.keys)):
         for number, key in enumerate(request.keys):
-            _named(checks, f"keys[{number}]", key)
+            _check_item_name(checks, f"keys[{number}]", key)
 
 
 def _search_items(checks: Checks, request: store_pb.SearchItemsRequest) -> None:
@@ -109,7 +111,7 @@ class StoreServicer:
     async def SearchItems(self, request: store_pb.SearchItemsRequest, call: Call) -> Fields:
         query = ItemQuery(
             tuple(request.namespace_prefix),
-            items.filtering(parse_object(request.filter_json, "filter_json")),
+            items.filter_condition(parse_object(request.filter_json, "filter_json")),
             request.query if request.query.strip() else "",
             request.offset,
             request.limit or LIMITS.default_items,
@@ -139,10 +141,10 @@ class StoreServicer:
 
 
 def _changes(request: store_pb.PutItemsRequest) -> list[items.ItemChange]:
-    return list(_parsed(request.changes))
+    return list(_parse_changes(request.changes))
 
 
-def _parsed(changes: Iterable[store_pb.ItemChange]) -> Iterable[items.ItemChange]:
+def _parse_changes(changes: Iterable[store_pb.ItemChange]) -> Iterable[items.ItemChange]:
     for number, change in enumerate(changes):
         item_key = (tuple(change.namespace), change.key)
         if not change.value_json:
@@ -157,4 +159,4 @@ def _parsed(changes: Iterable[store_pb.ItemChange]) -> Iterable[items.ItemChange
 def _item(item: items.Item) -> store_pb.Item:
     """Return the message for an item."""
     message = store_pb.Item(namespace=item.namespace, key=item.key, value_json=item.value)
-    return filled(message, item.times)
+    return fill_fields(message, item.times)

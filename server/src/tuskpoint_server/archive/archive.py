@@ -30,7 +30,7 @@ from .flush.waiting import FlushOutcome
 from .formats.manifests import Manifest, encode_manifest, fold
 from .formats.records import MemberRecord
 from .formats.stored_json import Kind
-from .read.read import Segments, placed, records_of
+from .read.read import Segments, recorded_places, records_of
 from .read.standalone import GONE, StandaloneStore
 from .renew.epochs import EpochClock
 from .renew.lifetime import Lifetime
@@ -126,8 +126,8 @@ class Archive:
         self.standalone = StandaloneStore(
             store, partial(self._parts.runner.store, standalone=True), keys
         )
-        self._segments = Segments(blobs, places=placed(database))
-        self._origin_segments = Segments(store, 0, placed(database))
+        self._segments = Segments(blobs, places=recorded_places(database))
+        self._origin_segments = Segments(store, 0, recorded_places(database))
         self.mender = Mender(database, self._segments, self._parts.instruments)
         self.scrubber = partial(Scrubber, database, self.mender, self._parts.instruments)
         self._flushers: dict[str, TenantFlusher] = {}
@@ -285,7 +285,7 @@ class Archive:
 
     async def _unfinished(self) -> list[plan.StoredPack]:
         """Return the packs on their way; the files of all others are removed."""
-        packs = await self._database.query(plan.unfinished)
+        packs = await self._database.query(plan.unfinished_packs)
         await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in packs})
         return packs
 
@@ -346,7 +346,7 @@ class Archive:
 
         `None` if nothing of the thread is stored.
         """
-        places = placed(self._database, tenant)
+        places = recorded_places(self._database, tenant)
 
         async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
             return await self._blobs.get_many(await places(locations))
@@ -374,7 +374,8 @@ class Archive:
         """
         members = [record.location for record in found.records if isinstance(record, MemberRecord)]
         locations = {
-            location.sha256: location for location in await placed(self._database, tenant)(members)
+            location.sha256: location
+            for location in await recorded_places(self._database, tenant)(members)
         }
         records = tuple(
             replace(record, location=locations[record.sha256])
@@ -439,7 +440,7 @@ class Archive:
                 billed_bytes=billed_bytes,
                 cost=cost,
                 gaps=gaps.count(connection, tenant),
-                first_gaps=gaps.first(connection, tenant, _GAPS_SHOWN),
+                first_gaps=gaps.first_found(connection, tenant, _GAPS_SHOWN),
                 failing_renewals=failing,
                 scrubbed_us=scrub.ended_us or None,
                 damaged_threads=scrub.of_tenant(tenant),

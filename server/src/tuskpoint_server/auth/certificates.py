@@ -34,7 +34,7 @@ def read_tls(cert: Path, key: Path, client_ca: Path | None) -> ServerCertificate
         check_private(key)
     except ValueError as error:
         raise ConfigError(f"--tls-key {key} cannot be used: {error}") from None
-    if _public_key(key, secret) != _shown(cert, certificate):
+    if _public_key(key, secret) != _servable_key(cert, certificate):
         raise ConfigError(f"--tls-key {key} is not the key of the first certificate in {cert}")
     roots = None
     if client_ca is not None:
@@ -68,7 +68,7 @@ def _public_key(path: Path, content: bytes) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _shown(path: Path, certificate: x509.Certificate) -> bytes:
+def _servable_key(path: Path, certificate: x509.Certificate) -> bytes:
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):

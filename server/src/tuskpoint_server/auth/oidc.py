@@ -119,9 +119,9 @@ class OidcIssuers:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError:
-            raise _invalid("it has expired; ask for another") from None
+            raise _invalid_token("it has expired; ask for another") from None
         except jwt.InvalidAudienceError:
-            raise _invalid("it is for another audience") from None
+            raise _invalid_token("it is for another audience") from None
         except _NO_TOKEN:
             return None
         if len(self._known) >= _MAX_KNOWN:
@@ -143,7 +143,7 @@ class OidcIssuers:
             status=Status.UNAVAILABLE,
             retry_after_s=1.0,
             advice="the keys of its issuer are not known yet "
-            f"({_printable(key_id)[:40]}); try again",
+            f"({_printable_text(key_id)[:40]}); try again",
         )
 
     async def follow(self) -> None:
@@ -191,7 +191,7 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
     """Return what a token grants by its claims."""
     tenant = claims.get(issuer.tenant_claim) if issuer.tenant_claim else issuer.tenant
     if not isinstance(tenant, str) or not is_tenant(tenant):
-        raise _invalid(f"its claim '{issuer.tenant_claim}' names no tenant")
+        raise _invalid_token(f"its claim '{issuer.tenant_claim}' names no tenant")
     scopes = issuer.scopes
     if issuer.scope_claim:
         claim = claims.get(issuer.scope_claim, ())
@@ -199,21 +199,21 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
         words = words if isinstance(words, list) else []
         scopes = frozenset(scope for scope in Scope if scope in words)
         if not scopes:
-            raise _invalid(f"its claim '{issuer.scope_claim}' names no scope")
-    name = _printable(str(claims.get("sub", "")))[:_MAX_NAME]
+            raise _invalid_token(f"its claim '{issuer.scope_claim}' names no scope")
+    name = _printable_text(str(claims.get("sub", "")))[:_MAX_NAME]
     try:
         expires = datetime.fromtimestamp(claims["exp"] + LEEWAY_SECONDS, UTC)
     except (OverflowError, TypeError, ValueError, OSError):
-        raise _invalid("its expiry is no time") from None
+        raise _invalid_token("its expiry is no time") from None
     return Grant(name, tenant, scopes, expires)
 
 
-def _printable(text: str) -> str:
+def _printable_text(text: str) -> str:
     """Return a text of a token without what no message can hold, such as half a surrogate pair."""
     return "".join(character for character in text if character.isprintable())
 
 
-def _invalid(advice: str) -> Refusal:
+def _invalid_token(advice: str) -> Refusal:
     return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)
 
 

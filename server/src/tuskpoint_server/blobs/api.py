@@ -163,7 +163,7 @@ def member_hash(identifier: str) -> bytes | None:
     return sha256 if len(sha256) == DIGEST_BYTES and sha256.hex() == identifier else None
 
 
-def verified(data: bytes, location: BlobLocation) -> bytes:
+def verify_bytes(data: bytes, location: BlobLocation) -> bytes:
     """Return the bytes if they have the SHA-256 of the location: the one place that compares."""
     actual = blob_digest(data)
     if actual != location.sha256:
@@ -178,7 +178,7 @@ def hash_mismatch(blob_id: str, expected: bytes, actual: bytes) -> Refusal:
     )
 
 
-def printable(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return another program's text as one short line, tokens hidden; hashes are shown."""
     return foreign_text(text, _TOKEN)
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from ..core.errors import Reason, Refusal, malformed
+from ..core.errors import Reason, Refusal, malformed_bytes
 from ..core.limits import LIMITS, MAX_MEMBER_READ, MIB
 from ..core.model import BlobLocation
 from .api import (
@@ -32,7 +32,7 @@ from .api import (
     hash_mismatch,
     member_hash,
     unique_members,
-    verified,
+    verify_bytes,
 )
 from .packs import MAGIC, NotAPackError, find, pack_bytes, pack_pieces, read_index, read_rows
 
@@ -257,7 +257,7 @@ class PackStore(ABC):
             for span, number in spans:
                 data = _read_span(blob, *span, report)
                 try:
-                    contents[number] = verified(data, locations[number])
+                    contents[number] = verify_bytes(data, locations[number])
                 except Refusal:
                     if packed:
                         read_index(blob.read, blob.size)
@@ -288,7 +288,7 @@ class PackStore(ABC):
                     yield blob
                 except NotAPackError as error:
                     check_whole(blob)
-                    raise malformed(blob_id, str(error)) from None
+                    raise malformed_bytes(blob_id, str(error)) from None
         except FileNotFoundError:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
 
@@ -312,7 +312,7 @@ def without_layout() -> UnknownLayoutError:
 def check_whole(blob: Blob) -> None:
     """Refuse a blob with another hash than its ID spells."""
     if blob.size > _LONGEST_BYTES:
-        raise malformed(blob.blob_id, "it is longer than anything that is stored")
+        raise malformed_bytes(blob.blob_id, "it is longer than anything that is stored")
     blob.expect([(0, blob.size)])
     hasher = hashlib.sha256()
     offset = 0
@@ -334,7 +334,7 @@ def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
         check_whole(blob)
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
     if span[1] > MAX_MEMBER_READ:
-        raise malformed(
+        raise malformed_bytes(
             blob.blob_id,
             f"it has {span[1]} bytes, and {MAX_MEMBER_READ} are the most that are read",
         )

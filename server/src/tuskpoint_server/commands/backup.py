@@ -13,7 +13,7 @@ from ..config.settings import Config
 from ..core import process
 from ..journal.moving.restoring import back_up
 from ..journal.sql.journal_metadata import backend_of
-from .journals import existing, failing, report_damaged, summary_text
+from .journals import end_on_failure, existing_place, report_damaged, summary_text
 from .stopped import say
 
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str], version: str) -> int:
         raise process.ConfigError(
             f"journal {config.journal_name} is in PostgreSQL; back it up with pg_dump"
         )
-    backend = backend_of(existing(journal))
-    with failing("no backup is made", backend), process.usable("backup", file):
+    backend = backend_of(existing_place(journal))
+    with end_on_failure("no backup is made", backend), process.require_usable("backup", file):
         summary = back_up(journal, file)
     say(f"{journal} is backed up in {file}: {summary_text(summary)}{_left_out(config)}")
     return report_damaged(summary.damaged)

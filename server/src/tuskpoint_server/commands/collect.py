@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..archive.archive import Archive
 from ..archive.renew.rewriting import IsOwn, PackRewriter
-from ..archive.renew.unneeded import is_own, remove, unneeded
+from ..archive.renew.unneeded import find_unneeded, is_own, remove
 from ..archive.rows import status
 from ..blobs.cache import CachedStore, origin
 from ..blobs.packed import PackStore, StoredFile
@@ -90,12 +90,12 @@ async def _collect(
 
         try:
             if dry_run:
-                packs = await _rewriting(database, store, is_ours)
-                unneeded_blobs = await unneeded(database, store, keys, of_others=of_others)
+                packs = await _rewrite_packs(database, store, is_ours)
+                unneeded_blobs = await find_unneeded(database, store, keys, of_others=of_others)
                 return (*unneeded_blobs.removable, *packs), unneeded_blobs.others
             async with _archive(config, database, store, keys) as archive:
-                await _rewriting(database, store, is_ours, archive)
-            unneeded_blobs = await unneeded(database, store, keys, of_others=of_others)
+                await _rewrite_packs(database, store, is_ours, archive)
+            unneeded_blobs = await find_unneeded(database, store, keys, of_others=of_others)
             files = await remove(database, store, unneeded_blobs)
             if isinstance(blobs, CachedStore):
                 await blobs.clear()
@@ -121,7 +121,7 @@ async def _archive(
         await archive.stop()
 
 
-async def _rewriting(
+async def _rewrite_packs(
     database: Database, store: PackStore, is_ours: IsOwn, archive: Archive | None = None
 ) -> list[StoredFile]:
     """Rewrite the packs of all tenants that are due; without an archive only return them."""

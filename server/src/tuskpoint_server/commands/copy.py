@@ -20,7 +20,7 @@ from ..journal.moving.copying import JournalCopy, copy
 from ..journal.sql.backend import Backend
 from ..journal.sql.journal_metadata import ROW_KEY, replace_key, row_key_of
 from ..keys.local import LocalKeys, read_keys
-from .journals import Place, existing, failing, open_backend, report_damaged
+from .journals import Place, end_on_failure, existing_place, open_backend, report_damaged
 from .stopped import progress, say
 
 _JOURNAL = "journal.db"
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str], version: str) -> int:
 
 def _copy(source: Place, target: Place) -> JournalCopy:
     with ExitStack() as stack:
-        for place in (existing(source), target):
+        for place in (existing_place(source), target):
             if isinstance(place, Path):
                 stack.callback(process.DataDirLock(place.parent).release)
         backends = open_backend(source), open_backend(target)
-        with failing("the copy is not complete", *backends):
+        with end_on_failure("the copy is not complete", *backends):
             tell = progress()
             result = copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
             if isinstance(source, Path):

@@ -24,7 +24,7 @@ _P = TypeVar("_P", bound=Place)
 _LINES = 100  # about single values
 
 
-def existing(place: _P) -> _P:
+def existing_place(place: _P) -> _P:
     """Return a journal's place; end the command if there is no file."""
     if isinstance(place, Path) and not place.exists():
         raise process.StartError(process.EXIT_JOURNAL, f"there is no {place}")
@@ -43,7 +43,7 @@ def open_backend(place: Place) -> Backend:
 
 
 @contextmanager
-def failing(nothing: str, *backends: Backend) -> Iterator[None]:
+def end_on_failure(nothing: str, *backends: Backend) -> Iterator[None]:
     """End the command with one line, which begins with `nothing`, if a journal cannot be used."""
     try:
         yield

@@ -13,7 +13,7 @@ from ..core.process import ConfigError
 from ..journal.sql.journal_metadata import wrapped_keys
 from ..keys import key_file
 from ..keys.local import ID_BYTES, key_id, parse_keys
-from .journals import existing, failing, open_backend
+from .journals import end_on_failure, existing_place, open_backend
 
 _JOURNAL = "Give --data-dir or --journal of the server that uses the file; it may run."
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         return _with_journal(order.command, rest, version)
     order = parser.parse_args(arguments)
     path: Path = order.file.resolve()  # what a link leads to
-    with _usable(path):
+    with _require_usable(path):
         if order.command == "identity":
             answer = key_file.add_identity(path)
         else:
@@ -66,7 +66,7 @@ def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
     flags = vars(parser.parse_args(arguments))
     path: Path = flags.pop("file").resolve()
     config = from_flags(flags)
-    with _usable(path):
+    with _require_usable(path):
         names = list(map(key_id, parse_keys(key_file.read(path))))
         work(path, names, _uses(config))
     return 0
@@ -74,9 +74,9 @@ def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
 
 def _uses(config: Config) -> dict[str, bytes]:
     """Return the names of the keys that a journal needs, by what they open."""
-    backend = open_backend(existing(config.journal_place))
+    backend = open_backend(existing_place(config.journal_place))
     try:
-        with failing(f"journal {config.journal_name} cannot be read", backend):
+        with end_on_failure(f"journal {config.journal_name} cannot be read", backend):
             keys = wrapped_keys(backend)
     finally:
         backend.engine.dispose()
@@ -113,7 +113,7 @@ _WITH_JOURNAL: dict[str, tuple[str, Callable[[Path, Sequence[bytes], dict[str, b
 
 
 @contextmanager
-def _usable(path: Path) -> Iterator[None]:
+def _require_usable(path: Path) -> Iterator[None]:
     """End the command with one line if a file of keys cannot be used."""
     try:
         yield

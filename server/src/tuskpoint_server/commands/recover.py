@@ -82,7 +82,7 @@ async def recover(config: Config, order: Order) -> RecoveryCounts:
         async with stopped_server(config, "nothing is recovered", undo=undo) as opened:
             blobs = origin(opened)
             location = await find(blobs, reference, order.kind)
-            with process.usable("data directory", config.data_dir):
+            with process.require_usable("data directory", config.data_dir):
                 recovered = await _fill(config, blobs, location, order)
             if order.kind is Kind.CATALOG:
                 point(config, order.tenant, location.blob_id)
@@ -183,13 +183,13 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         default=False,
         help="Leave out what is missing or damaged, list it, and end with code 9.",
     )
-    flags = vars(parser.parse_args(_joined(arguments)))
+    flags = vars(parser.parse_args(_join_blob_ids(arguments)))
     kind = Kind.CATALOG if Kind.CATALOG in flags else Kind.MANIFEST
     order = Order(kind, flags.pop(kind), flags.pop("tenant"), flags.pop("skip_damaged"))
     return from_flags(flags), order
 
 
-def _joined(arguments: Sequence[str]) -> list[str]:
+def _join_blob_ids(arguments: Sequence[str]) -> list[str]:
     """Join to its flag a blob ID that begins with a dash: alone it would pass for a flag."""
     words: list[str] = []
     for argument in arguments:

@@ -13,7 +13,7 @@ from ..config.command_line import from_flags, settings_parser
 from ..core import process
 from ..journal.moving.restoring import begin_anew, restore
 from ..journal.sql.journal_metadata import backend_of
-from .journals import existing, failing, open_backend, summary_text
+from .journals import end_on_failure, existing_place, open_backend, summary_text
 from .stopped import point, say, unpoint
 
 
@@ -47,11 +47,14 @@ def main(arguments: Sequence[str], version: str) -> int:
         stack.callback(process.DataDirLock(config.data_dir).release)
         nothing = f"{file or config.journal_name} is not restored"
         if isinstance(journal, Path) and file is not None:
-            with failing(nothing, backend_of(journal)), process.usable("journal", journal):
-                summary = restore(existing(file), journal)
+            with (
+                end_on_failure(nothing, backend_of(journal)),
+                process.require_usable("journal", journal),
+            ):
+                summary = restore(existing_place(file), journal)
         else:
-            backend = open_backend(existing(journal))
-            with failing(nothing, backend):
+            backend = open_backend(existing_place(journal))
+            with end_on_failure(nothing, backend):
                 summary = begin_anew(backend)
     for tenant, blob_id in summary.catalogs.items():
         point(config, tenant, blob_id)

@@ -130,7 +130,7 @@ async def serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with running(config) as server:
+    async with running_server(config) as server:
         host, _ = configuration.split_address(config.listen)
         address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
         print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
@@ -144,7 +144,7 @@ async def serve(config: Config) -> None:
 
 
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[rpc.Server]:
+async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
     """Run a server inside the context; drain it before leaving."""
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
         raise process.ConfigError(
@@ -216,15 +216,18 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             stack.push_async_callback(_cancel, rules_task)
         duties: list[Duty] = [
             archive.keeping,
-            partial(_doing, evictor.run),
+            partial(_background_work, evictor.run),
             partial(
-                _doing, partial(_sweep, clock, removal_rows, removal, retention, items, engine)
+                _background_work,
+                partial(_sweep, clock, removal_rows, removal, retention, items, engine),
             ),
         ]
         if engine is not None:
             duties.append(engine.keeping)
         if config.scrub_bytes_per_second:
-            duties.append(partial(_doing, archive.scrubber(config.scrub_bytes_per_second).run))
+            duties.append(
+                partial(_background_work, archive.scrubber(config.scrub_bytes_per_second).run)
+            )
         leader = await start_leader(lease, duties)
         stack.push_async_callback(leader.stop)
         stack.push_async_callback(trail.flush)
@@ -326,7 +329,9 @@ def _address_error(flag: str, address: str, error: OSError) -> process.StartErro
 
 
 @asynccontextmanager
-async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIterator[None]:
+async def _background_work(
+    work: Callable[[], Coroutine[object, object, None]],
+) -> AsyncIterator[None]:
     """Do work that has no end inside the context."""
     task = asyncio.create_task(work())
     try:

@@ -18,7 +18,7 @@ from ..archive.rows import status
 from ..blobs.api import BlobStore
 from ..blobs.cache import origin
 from ..config.blob_stores import open_blobs, or_accept
-from ..config.composition import open_journal, starting, store_changed
+from ..config.composition import end_on_refusal, open_journal, store_changed
 from ..config.settings import Config
 from ..core import process
 from ..features.recovery import compare_start
@@ -50,7 +50,7 @@ async def open_stores(
         blobs = _open_blobs(config, remains)
         stack.push_async_callback(blobs.close)
         if remains.damaged:
-            with starting():
+            with end_on_refusal():
                 for tenant in remains.damaged:
                     await repair_catalog(journal, origin(blobs), keys, tenant)
             remains = await _read_left(config, journal)
@@ -64,7 +64,7 @@ async def open_stores(
 async def _read_left(config: Config, journal: Database) -> EarlierCatalogs:
     """Return what earlier runs left, before anything is written."""
     try:
-        with starting(), process.usable("catalog pointer", config.pointer):
+        with end_on_refusal(), process.require_usable("catalog pointer", config.pointer):
             return await compare_start.read_earlier_catalogs(Pointer(config.pointer), journal)
     except UnicodeDecodeError:
         raise process.ConfigError(
@@ -76,8 +76,8 @@ async def _check_kind(config: Config, journal: Database) -> None:
     """Refuse another kind of store than the journal's before anything is looked for in it."""
     kind = config.bucket.partition("://")[0] or "directory"
     kind = "walrus" if config.walrus_aggregator_url else kind
-    with starting():
-        home = await journal.query(status.home)
+    with end_on_refusal():
+        home = await journal.query(status.store_kind)
     if home not in (None, kind):
         raise store_changed(config, StoreChangedError(home, kind)) from None
 
@@ -102,12 +102,16 @@ async def _compare(
     then; returns whether it was.
     """
     store = origin(blobs)
-    with starting():
-        missing_catalogs = await compare_start.missing(remains, store, time.time_ns() // 1000)
-        newer_catalogs, unclear_tenants = await compare_start.newer(
+    with end_on_refusal():
+        missing_catalogs = await compare_start.find_missing_catalogs(
+            remains, store, time.time_ns() // 1000
+        )
+        newer_catalogs, unclear_tenants = await compare_start.find_newer_catalogs(
             remains, store, keys, is_shared=journal.is_shared
         )
-        abandoned_catalogs = await compare_start.again(remains, store, keys, journal.generation)
+        abandoned_catalogs = await compare_start.find_returned_catalogs(
+            remains, store, keys, journal.generation
+        )
     _refuse_missing(config, store, missing_catalogs)
     _refuse_older(
         config,
@@ -138,7 +142,7 @@ async def _compare(
         if tenant not in remains.named:
             _log.error("tenant %s: %s", tenant, problem)
             continue
-        with process.usable("catalog pointer", config.pointer):
+        with process.require_usable("catalog pointer", config.pointer):
             path = pointer.set_aside(tenant)
         catalog_id = remains.named[tenant]
         _log.error(
@@ -155,7 +159,7 @@ def _refuse_missing(config: Config, store: BlobStore, catalogs: Mapping[str, str
     raise process.StartError(
         process.EXIT_ARCHIVE,
         f"blob store {'Walrus' if config.walrus_aggregator_url else place} lacks "
-        f"{_listed(blob_ids, catalogs)}, so it has lost blobs or is not that of journal "
+        f"{_list_catalogs(blob_ids, catalogs)}, so it has lost blobs or is not that of journal "
         f"{config.journal_name}: bring the blobs back, or name the right store"
         + or_accept("missing-blobs", blob_ids),
     )
@@ -173,13 +177,14 @@ def _refuse_older(config: Config, catalogs: Sequence[UnreachedCatalog], *, besid
     tenants = {blob_id: catalog.tenant for blob_id, catalog in refused.items()}
     raise process.StartError(
         process.EXIT_JOURNAL,
-        f"{beside}the catalog pointer {config.pointer} names {_listed([*refused], tenants)}, and "
-        f"{first.why}: {config.journal_name} is older, or the journal of another server; bring "
+        f"{beside}the catalog pointer {config.pointer} names "
+        f"{_list_catalogs([*refused], tenants)}, and {first.why}: "
+        f"{config.journal_name} is older, or the journal of another server; bring "
         "the right one back, or recover from that catalog" + or_accept("older-journal", [*refused]),
     )
 
 
-def _listed(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
+def _list_catalogs(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
     """Return catalogs for a line."""
     return ", ".join(f"catalog {blob_id} of tenant {tenants[blob_id]}" for blob_id in blob_ids)
 

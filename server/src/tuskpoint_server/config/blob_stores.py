@@ -49,7 +49,7 @@ def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
     if not config.cache_bytes:
         return store
     path = config.data_dir / "cache"
-    with process.usable("cache directory", path):
+    with process.require_usable("cache directory", path):
         return CachedStore(store, path, config.cache_bytes)
 
 
@@ -61,7 +61,7 @@ def or_accept(what: str, blob_ids: Sequence[str]) -> str:
 
 def _directory(config: Config, begin: bool) -> BlobStore:
     try:
-        with process.usable("blob directory", config.blob_directory):
+        with process.require_usable("blob directory", config.blob_directory):
             return DirectoryStore(config.blob_directory, begin=begin)
     except UnknownLayoutError as error:
         raise process.StartError(

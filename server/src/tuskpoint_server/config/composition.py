@@ -293,7 +293,7 @@ async def start_archive(
         look_interval_s=LOOK_SECONDS.get(blobs.backend, 60.0),
     )
     try:
-        with starting(), process.usable("spool directory", path):
+        with end_on_refusal(), process.require_usable("spool directory", path):
             archive = Archive(
                 journal,
                 lease,
@@ -323,7 +323,7 @@ async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease
     own_keys = () if config.signing_key is not None else (OWN_KEY,)
     settings = {**config.common, SIGNERS: " ".join((*own_keys, *signer.public))}
     lease = Lease(journal, config.lease_seconds, settings=settings)
-    with starting():
+    with end_on_refusal():
         await lease.agree()
     return lease
 
@@ -331,13 +331,13 @@ async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease
 async def start_leader(lease: Lease, duties: Sequence[Duty]) -> Leader:
     """Begin with the duties of the leader, if no other server has them."""
     leader = Leader(lease, duties)
-    with starting():
+    with end_on_refusal():
         await leader.start()
     return leader
 
 
 @contextmanager
-def starting() -> Iterator[None]:
+def end_on_refusal() -> Iterator[None]:
     """End the start in one line if the journal refuses it, or the other servers' settings do."""
     try:
         yield

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from tuskpoint.v1 import segment_pb2
 
-from .errors import malformed
+from .errors import malformed_bytes
 from .limits import LIMITS
 from .model import Version
 from .state import decode_version, fill_version
@@ -81,12 +81,12 @@ def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
     try:
         message = segment_pb2.DeltaBase.FromString(data)
     except DecodeError:
-        raise malformed(name, "a delta_base is no DeltaBase") from None
+        raise malformed_bytes(name, "a delta_base is no DeltaBase") from None
     if len(message.channels) > LIMITS.max_channels:
-        raise malformed(name, f"a delta_base has more than {LIMITS.max_channels} channels")
+        raise malformed_bytes(name, f"a delta_base has more than {LIMITS.max_channels} channels")
     channels = tuple(_delta_channel(channel, name) for channel in message.channels)
     if len({channel.name for channel in channels}) < len(channels):
-        raise malformed(name, "a delta_base has a channel twice")
+        raise malformed_bytes(name, "a delta_base has a channel twice")
     return channels
 
 
@@ -96,13 +96,13 @@ def _delta_channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel
         version = None
         if message.seed.HasField("version"):
             if message.seed.version.WhichOneof("kind") is None:
-                raise malformed(name, f"channel {message.name} has a version without a kind")
+                raise malformed_bytes(name, f"channel {message.name} has a version without a kind")
             version = decode_version(message.seed.version)
         seed = DeltaSeed(version, *_SEED(message.seed))
     writes = tuple(DeltaWrite(*_WRITE(write)) for write in message.writes)
     channel = DeltaChannel(message.name, seed, writes, message.ancestor_checkpoint_id)
     if seed is not None and channel.ancestor_id:
-        raise malformed(name, f"channel {message.name} of a delta_base begins twice")
+        raise malformed_bytes(name, f"channel {message.name} of a delta_base begins twice")
     if any(len(digest) != DIGEST_BYTES for digest in channel.digests):
-        raise malformed(name, f"a delta_base names no value for channel {message.name}")
+        raise malformed_bytes(name, f"a delta_base names no value for channel {message.name}")
     return channel

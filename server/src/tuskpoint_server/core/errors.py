@@ -280,7 +280,7 @@ def values_missing(channels: Sequence[str]) -> Refusal:
     )
 
 
-def malformed(name: str, problem: str) -> Refusal:
+def malformed_bytes(name: str, problem: str) -> Refusal:
     """Return the refusal of stored bytes that cannot be understood; `name` is their blob ID."""
     return Refusal(Reason.BLOB_MALFORMED, blob_id=name, problem=problem)
 

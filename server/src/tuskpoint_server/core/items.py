@@ -172,7 +172,7 @@ def _inner(value: object) -> Iterator[object]:
         yield from (child for child in children if isinstance(child, dict | list))
 
 
-def filtering(wanted: Mapping[str, object]) -> Admits | None:
+def filter_condition(wanted: Mapping[str, object]) -> Admits | None:
     """Return the condition of a filter (`store_service.proto` describes it); `None`: none.
 
     Raises:
@@ -189,7 +189,7 @@ def filtering(wanted: Mapping[str, object]) -> Admits | None:
     return admits
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
     def ordered(first: object, second: object) -> bool:
         kinds = {type(first), type(second)}
         return (kinds == {str} or kinds <= {int, float}) and compare(first, second)
@@ -200,10 +200,10 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], 
 _OPERATORS: dict[str, Callable[[object, object], bool]] = {
     "$eq": equal_typed,
     "$ne": lambda first, second: not equal_typed(first, second),
-    "$gt": _ordered(operator.gt),
-    "$gte": _ordered(operator.ge),
-    "$lt": _ordered(operator.lt),
-    "$lte": _ordered(operator.le),
+    "$gt": _comparison(operator.gt),
+    "$gte": _comparison(operator.ge),
+    "$lt": _comparison(operator.lt),
+    "$lte": _comparison(operator.le),
 }
 
 
@@ -256,7 +256,7 @@ def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ..
     parts = (
         part
         for path in paths or ("$",)
-        for part in _at(value, [] if path == "$" else _STEP.findall(path))
+        for part in _values_at(value, [] if path == "$" else _STEP.findall(path))
     )
     used = islice(parts, LIMITS.max_item_paths)
     return tuple(dict.fromkeys(text for part in used if (text := _text(part))))
@@ -275,17 +275,17 @@ def _text(part: object) -> str:
     return cut.decode(errors="ignore").strip()
 
 
-def _at(value: object, steps: Sequence[tuple[str, str]]) -> Iterator[object]:
+def _values_at(value: object, steps: Sequence[tuple[str, str]]) -> Iterator[object]:
     if not steps:
         yield value
         return
     (name, place), rest = steps[0], steps[1:]
     if name and isinstance(value, dict) and name in value:
-        yield from _at(value[name], rest)
+        yield from _values_at(value[name], rest)
     elif place and isinstance(value, list):
         for number in range(len(value)) if place == "*" else [int(place)]:
             if -len(value) <= number < len(value):
-                yield from _at(value[number], rest)
+                yield from _values_at(value[number], rest)
 
 
 def _lines(value: object, name: str = "") -> Iterator[str]:

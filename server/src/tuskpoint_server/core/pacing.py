@@ -16,7 +16,7 @@ async def pause(seconds: float | None, ended: asyncio.Event) -> None:
         return
 
 
-def doubled(first_s: float, longest_s: float, failures: int) -> float:
+def doubled_pause(first_s: float, longest_s: float, failures: int) -> float:
     """Return a pause that is twice as long after each failure in a row, up to a bound."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
 
@@ -33,7 +33,7 @@ class Backoff:
     def failed(self) -> float:
         """Count a failure; return how long to wait, shortened at random by up to a half."""
         self.failures += 1
-        bound = doubled(self._first_s, self._longest_s, self.failures)
+        bound = doubled_pause(self._first_s, self._longest_s, self.failures)
         return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def succeeded(self) -> None:

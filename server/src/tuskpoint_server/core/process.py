@@ -102,7 +102,7 @@ class DataDirLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        with usable("data directory", directory):
+        with require_usable("data directory", directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = directory.stat()
             if status.st_uid == os.geteuid() and status.st_mode & 0o077:
@@ -119,7 +119,7 @@ class DataDirLock:
                 f"data directory {directory} is in use by {holder}: stop it, or choose another "
                 "--data-dir",
             ) from None
-        with usable("data directory", directory):  # in place: a full disk has no other
+        with require_usable("data directory", directory):  # in place: a full disk has no other
             size = os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
             os.ftruncate(self._file, size)
 
@@ -129,7 +129,7 @@ class DataDirLock:
 
 
 @contextmanager
-def usable(what: str, path: Path) -> Iterator[None]:
+def require_usable(what: str, path: Path) -> Iterator[None]:
     """Turn an `OSError` into a `StartError` that names the path."""
     try:
         yield

@@ -147,7 +147,7 @@ class Words:
     def required(self) -> Words:
         """Return the same with each identifier as a phrase: texts without it are not meant."""
         parts = (_phrase(identifier) for identifier in self.identifiers)
-        return Words(self.words, _distinct((*self.phrases, *parts)))
+        return Words(self.words, _distinct_words((*self.phrases, *parts)))
 
 
 def analyse(text: str) -> Words:
@@ -170,11 +170,11 @@ def analyse(text: str) -> Words:
         else:
             words.extend(_JOINED.split(token))
     result = Words(
-        _distinct(word for word in words if word not in STOPWORDS),
-        _distinct(phrases),
-        _distinct(identifiers),
+        _distinct_words(word for word in words if word not in STOPWORDS),
+        _distinct_words(phrases),
+        _distinct_words(identifiers),
     )
-    return Words(words=_distinct(words)) if result.empty else result
+    return Words(words=_distinct_words(words)) if result.empty else result
 
 
 def _tokens(text: str) -> list[str]:
@@ -199,7 +199,7 @@ def _is_identifier(token: str) -> bool:
     return digits >= MANY_DIGITS or (digits > 0 and any(char.isalpha() for char in token))
 
 
-def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+def _distinct_words(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the first `MAX_WORDS` strings that hold more than marks, each once."""
     return tuple(dict.fromkeys(text for text in texts if any(map(str.isalnum, text))))[:MAX_WORDS]
 

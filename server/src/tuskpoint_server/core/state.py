@@ -176,26 +176,28 @@ def history_damages(histories: Sequence[DeltaHistory]) -> list[Damage]:
     return [holder.value.damage for holder in holders if isinstance(holder.value, DamagedValue)]
 
 
-def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
+def supply_values(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
     """Return a checkpoint with its evicted values put back."""
     state = checkpoint.state
     if state is not None:
-        state = State(state.frame, tuple(_whole(channel, values) for channel in state.channels))
-    writes = tuple(_whole(write, values) for write in checkpoint.writes)
+        state = State(
+            state.frame, tuple(_with_value(channel, values) for channel in state.channels)
+        )
+    writes = tuple(_with_value(write, values) for write in checkpoint.writes)
     return replace(checkpoint, state=state, writes=writes, sources=())
 
 
-def supplied_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> DeltaHistory:
+def supply_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> DeltaHistory:
     """Return a history with its evicted values put back."""
-    seed = None if history.seed is None else _whole(history.seed, values)
-    writes = tuple(_whole(write, values) for write in history.writes)
+    seed = None if history.seed is None else _with_value(history.seed, values)
+    writes = tuple(_with_value(write, values) for write in history.writes)
     return DeltaHistory(history.channel, seed, writes)
 
 
-_Held = TypeVar("_Held", Channel, Write)
+_HolderT = TypeVar("_HolderT", Channel, Write)
 
 
-def _whole(holder: _Held, values: Mapping[bytes, Value]) -> _Held:
+def _with_value(holder: _HolderT, values: Mapping[bytes, Value]) -> _HolderT:
     return (
         replace(holder, value=values[holder.digest or b""]) if holder.value is EVICTED else holder
     )

@@ -12,7 +12,7 @@ import threading
 from enum import IntEnum
 from typing import NamedTuple
 
-from .errors import malformed
+from .errors import malformed_bytes
 from .model import Value
 
 if sys.version_info >= (3, 14):
@@ -25,7 +25,7 @@ PREFIX_BYTES = 16  # of a digest, by which a segment names a value of another se
 _JOINED_BYTES = 4096
 
 
-def digesting(kind: str) -> hashlib._Hash:
+def begin_digest(kind: str) -> hashlib._Hash:
     """Begin the digest of a value of this type, as `tuskpoint.v1.Channel.digest` defines it.
 
     The type holds no zero byte, so two different values never digest the same input.
@@ -37,7 +37,7 @@ def digest_of(kind: str, data: bytes) -> bytes:
     """Return the digest of a value of this type with these bytes."""
     if len(data) < _JOINED_BYTES:  # one call takes less time than to copy the bytes
         return hashlib.sha256(b"%b\0%b" % (kind.encode(), data)).digest()
-    digest = digesting(kind)
+    digest = begin_digest(kind)
     digest.update(data)
     return digest.digest()
 
@@ -215,9 +215,9 @@ def content_size(frame: bytes | memoryview, name: str, max_bytes: int) -> int:
     try:
         size = _declared_size(frame)
     except DamagedValueError as error:
-        raise malformed(name, f"it is not zstd as it is stored: {error}") from None
+        raise malformed_bytes(name, f"it is not zstd as it is stored: {error}") from None
     if size > max_bytes:
-        raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
+        raise malformed_bytes(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
     return size
 
 
@@ -227,14 +227,14 @@ def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
     try:
         return _decompress(frame, size, zstd.ZstdDecompressor())
     except DamagedValueError as error:
-        raise malformed(name, f"it is not zstd as it is stored: {error}") from None
+        raise malformed_bytes(name, f"it is not zstd as it is stored: {error}") from None
 
 
 def frame_size(data: bytes, name: str) -> int:
     """Return how many stored bytes the first frame in some bytes has."""
     if len(data) < _EMPTY_FRAME_BYTES:
-        raise malformed(name, "it is too short for a zstd frame")
+        raise malformed_bytes(name, "it is too short for a zstd frame")
     try:
         return zstd.get_frame_size(data)
     except zstd.ZstdError:
-        raise malformed(name, "it does not begin with a whole zstd frame") from None
+        raise malformed_bytes(name, "it does not begin with a whole zstd frame") from None

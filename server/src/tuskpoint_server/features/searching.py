@@ -34,7 +34,9 @@ class Search:
         """Find checkpoints."""
         engine = self._engine
         if engine is None:
-            raise _unavailable("this server does not index checkpoints: it runs with --no-search")
+            raise _mode_unavailable(
+                "this server does not index checkpoints: it runs with --no-search"
+            )
         start = time.monotonic()
         request = _SearchRun(engine, tenant, query, analyse("" if query.vector else query.text))
         if query.vector:
@@ -45,7 +47,7 @@ class Search:
             answer = await request.in_mode(query.mode)
         else:
             problem = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
-            raise _unavailable(problem + _LACKING[query.mode])
+            raise _mode_unavailable(problem + _LACKING[query.mode])
         if engine.finding.is_sealed:
             answer = replace(answer, sealed=True)
         elif request.may_miss(answer):
@@ -140,14 +142,14 @@ class _SearchRun:
             return await self._near(await self.engine.embed(query.text), unindexed)
         except EmbedderError as error:
             retry_s = error.retry_after_s or RETRY_S
-            raise _unavailable(f"the embedder does not answer: {error}", retry_s) from error
+            raise _mode_unavailable(f"the embedder does not answer: {error}", retry_s) from error
         except RelayerError as error:
             failing = "is not used" if error.trouble is RelayerTrouble.DENIED else "does not answer"
             problem = f"MemWal {failing}: {error}"
             if error.trouble in (RelayerTrouble.DENIED, RelayerTrouble.REFUSED):
-                raise _unavailable(problem) from error
+                raise _mode_unavailable(problem) from error
             retry = RETRY_S if error.retry_after_s is None else error.retry_after_s
-            raise _unavailable(problem, retry) from error
+            raise _mode_unavailable(problem, retry) from error
 
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
         query, nearest = self.query, self.engine.nearest
@@ -182,7 +184,7 @@ class _SearchRun:
         return SearchAnswer(tuple(results), SearchMode.LEXICAL, "bm25", unindexed=unindexed)
 
 
-def _unavailable(problem: str, retry_after_s: float | None = None) -> Refusal:
+def _mode_unavailable(problem: str, retry_after_s: float | None = None) -> Refusal:
     """Return the refusal of a mode; without a time, only an operator can mend it."""
     if retry_after_s is None:
         return Refusal(Reason.SEARCH_UNAVAILABLE, problem=problem)

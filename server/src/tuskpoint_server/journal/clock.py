@@ -29,14 +29,14 @@ from .database.database import Database
 from .database.unit_of_work import UnitOfWork
 from .sql.journal_metadata import CLOCK
 from .sql.schema import journal_info
-from .sql.statements import Statement, putting
+from .sql.statements import Statement, put_rows
 
 _log = logging.getLogger(__name__)
 
 _BOOT_ID, _UPTIME = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/uptime")
 _PROCESS = uuid.uuid4().hex
 _READ = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("of_name")))
-_WRITE = Statement(putting(journal_info, ("name",)))
+_WRITE = Statement(put_rows(journal_info, ("name",)))
 _DATABASE_US = Statement(
     select(cast(extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger))
 )

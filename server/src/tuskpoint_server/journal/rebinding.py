@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select, tuple_, update
 
 from ..core.threads import EventKind
-from .database.binding import EMPTY_SUM, added
+from .database.binding import EMPTY_SUM, add_hashes
 from .database.database import Connection, Database
 from .database.thread_rows import (
     KNOWN,
@@ -38,7 +38,7 @@ from .removal import deletion
 from .sql.journal_metadata import BOUND, read_finished, set_bound
 from .sql.schema import changes, checkpoints, threads, writes
 from .sql.schema import contents as values
-from .sql.statements import Statement, of_thread, updating
+from .sql.statements import Statement, of_thread, update_rows
 from .values import contents
 from .values.lost_rows import lost_rows
 
@@ -71,8 +71,8 @@ _CHANGES = Statement(
     .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
 )
-_SET_CHECKPOINT = updating(checkpoints, "number", ("mac",))
-_SET_WRITE = updating(writes, "number", ("mac",))
+_SET_CHECKPOINT = update_rows(checkpoints, "number", ("mac",))
+_SET_WRITE = update_rows(writes, "number", ("mac",))
 _SET_CHANGE = Statement(
     update(changes)
     .where(of_thread(changes), changes.c.seq == bindparam("of_seq"))
@@ -162,16 +162,16 @@ async def _compare(database: Database) -> int:
         for family, digest in rows:
             by_family.setdefault(family, []).append(digest)
         for family, digests in by_family.items():
-            damaged += await database.query(partial(_damaged, family=family, digests=digests))
+            damaged += await database.query(partial(_count_damaged, family=family, digests=digests))
         compared += len(rows)
         if time.monotonic() > reported + _REPORT_S:
             reported = time.monotonic()
             _log.info("compared %d of %d values with their digests", compared, count)
 
 
-def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:
+def _count_damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:
     count = 0
-    for digest, damage in contents.damaged(connection, family, digests):
+    for digest, damage in contents.find_damaged(connection, family, digests):
         _log.error("value %s of the journal is damaged: %s", digest.hex(), damage.problem)
         count += 1
     return count
@@ -279,7 +279,7 @@ def _bind_thread(batch: UnitOfWork, tenant: str, number: int) -> tuple[int, int]
         for row, checkpoint_ns, checkpoint_id, *columns in rows:
             checkpoint = CachedCheckpoint(*columns)
             mac = checkpoint.bind(binder, tenant, number, (checkpoint_ns, checkpoint_id))
-            total = added(total, binder.member(mac))
+            total = add_hashes(total, binder.member(mac))
             if mac != checkpoint.mac:
                 new.append((mac, row))
         _SET_CHECKPOINT.run_rows(connection, ("mac", "of_number"), new)
@@ -289,7 +289,7 @@ def _bind_thread(batch: UnitOfWork, tenant: str, number: int) -> tuple[int, int]
         new = []
         for row, checkpoint_ns, checkpoint_id, before, *columns in rows:
             mac = StoredWrite(*columns).mac(binder, number, (checkpoint_ns, checkpoint_id))
-            total = added(total, binder.member(mac))
+            total = add_hashes(total, binder.member(mac))
             if mac != before:
                 new.append((mac, row))
         _SET_WRITE.run_rows(connection, ("mac", "of_number"), new)

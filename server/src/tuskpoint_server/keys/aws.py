@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..core.errors import foreign_text
-from .service import ServiceKeys, missing, unavailable, wrong
+from .service import ServiceKeys, missing_key, service_unavailable, wrong_key
 
 NAME = "AWS KMS"
 TIMEOUT_S = 10.0
@@ -60,9 +60,9 @@ class AwsKeys(ServiceKeys):
             code = error.response.get("Error", {}).get("Code", "")
             problem = foreign_text(str(error), _SECRETS)
             if verb == "unwrap" and code == "InvalidCiphertextException":
-                raise wrong(tenant, problem) from None
+                raise wrong_key(tenant, problem) from None
             if verb == "unwrap" and code in _MISSING:
-                raise missing(tenant, problem) from None
-            raise unavailable(NAME, problem) from None
+                raise missing_key(tenant, problem) from None
+            raise service_unavailable(NAME, problem) from None
         except BotoCoreError as error:
-            raise unavailable(NAME, foreign_text(str(error), _SECRETS)) from None
+            raise service_unavailable(NAME, foreign_text(str(error), _SECRETS)) from None

@@ -14,7 +14,7 @@ import signal
 import subprocess
 
 from ..core.errors import Refusal, foreign_text
-from .service import ServiceKeys, unavailable
+from .service import ServiceKeys, service_unavailable
 
 NAME = "command"
 TIMEOUT_S = 20.0
@@ -40,13 +40,13 @@ class CommandKeys(ServiceKeys):
         code, out, stderr = self._wait(verb, tenant, data)
         if code:
             last = foreign_text(stderr.strip().rpartition("\n")[2], _NOTHING)
-            raise _unavailable(f"'{verb}' ended with code {code}: {last}")
+            raise _command_unavailable(f"'{verb}' ended with code {code}: {last}")
         try:
             answer = base64.b64decode(out.strip(), validate=True)
         except ValueError:
             answer = b""
         if not answer or len(out) > _MAX_OUTPUT:
-            raise _unavailable(f"'{verb}' printed something that is not base64")
+            raise _command_unavailable(f"'{verb}' printed something that is not base64")
         return answer
 
     def _wait(self, verb: str, tenant: str, data: bytes) -> tuple[int, bytes, str]:
@@ -62,15 +62,15 @@ class CommandKeys(ServiceKeys):
                 start_new_session=True,
             )
         except OSError as error:
-            raise _unavailable(f"it cannot be run: {error.strerror or error}") from None
+            raise _command_unavailable(f"it cannot be run: {error.strerror or error}") from None
         with process:
             try:
                 out, stderr = process.communicate(base64.b64encode(data) + b"\n", TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
-                raise _unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
+                raise _command_unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
         return process.returncode, out, stderr.decode(errors="replace")
 
 
-def _unavailable(problem: str) -> Refusal:
-    return unavailable(NAME, problem)
+def _command_unavailable(problem: str) -> Refusal:
+    return service_unavailable(NAME, problem)

@@ -16,7 +16,7 @@ from typing import Any
 from ..core.credentials import DEFAULT_TENANT
 from ..core.errors import Reason, Refusal, invalid_field
 from .local import check_private
-from .service import wrong
+from .service import wrong_key
 
 _PURPOSE = b"tuskpoint identity of tenant "
 _SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - what every identity begins with
@@ -105,7 +105,7 @@ class Identities:
             advice = f"ask the sender to hand off to {recipients[0]}"
             raise Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem) from None
         if not _KEY.fullmatch(content):
-            raise wrong(tenant, "the sealed_key of the descriptor holds no key of a bundle")
+            raise wrong_key(tenant, "the sealed_key of the descriptor holds no key of a bundle")
         return bytes.fromhex(content.decode("ascii"))
 
     def _of_tenant(self, tenant: str) -> list[Any]:
@@ -115,7 +115,7 @@ class Identities:
 
         secrets = self._secrets
         if tenant != DEFAULT_TENANT:
-            secrets = tuple(_derived(secret, tenant) for secret in secrets)
+            secrets = tuple(_derive_identity(secret, tenant) for secret in secrets)
         return [x25519.Identity.from_str(secret) for secret in secrets]
 
 
@@ -143,7 +143,7 @@ def sealing_to(recipient: str) -> Seal:
     return seal
 
 
-def _derived(secret: str, tenant: str) -> str:
+def _derive_identity(secret: str, tenant: str) -> str:
     """Return the identity of a tenant."""
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF

@@ -18,7 +18,7 @@ from .local import KEY_BYTES, key_id, parse_keys
 def make(path: Path) -> bytes:
     """Make a file with one key; return the key's name. Raises `OSError`, also if it is there."""
     name, line = _new_key()
-    part = _written(path, line)
+    part = _write_beside(path, line)
     try:
         os.link(part, path)
     finally:
@@ -31,7 +31,7 @@ def rotate(path: Path) -> bytes:
     """Put a new key first; return its name. Raises `OSError` or `ValueError`."""
     name, line = _new_key()
     old_lines = read(path)
-    _written(path, line + old_lines).replace(path)
+    _write_beside(path, line + old_lines).replace(path)
     sync(path.parent)
     return name
 
@@ -39,7 +39,9 @@ def rotate(path: Path) -> bytes:
 def drop(path: Path) -> None:
     """Remove every key but the first. Raises `OSError` or `ValueError`."""
     first, *_ = parse_keys(read(path))
-    _written(path, f"{base64.b64encode(first).decode()} # {key_id(first).hex()}\n").replace(path)
+    _write_beside(path, f"{base64.b64encode(first).decode()} # {key_id(first).hex()}\n").replace(
+        path
+    )
     sync(path.parent)
 
 
@@ -54,7 +56,7 @@ def add_identity(path: Path) -> str:
         old_lines = path.read_text(encoding="ascii")
         parse_identities(old_lines)
         lines += old_lines
-    _written(path, lines).replace(path)
+    _write_beside(path, lines).replace(path)
     sync(path.parent)
     return public
 
@@ -73,7 +75,7 @@ def _new_key() -> tuple[bytes, str]:
     return name, f"{base64.b64encode(key).decode()} # {name.hex()}, {_today()}\n"
 
 
-def _written(path: Path, text: str) -> Path:
+def _write_beside(path: Path, text: str) -> Path:
     """Write a new file beside a path, durably and for its owner only; return it."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -48,16 +48,16 @@ class ServiceKeys(ABC):
         return True
 
 
-def unavailable(provider: str, problem: str) -> Refusal:
+def service_unavailable(provider: str, problem: str) -> Refusal:
     """Return the refusal where a service does not answer, or refuses."""
     return Refusal(Reason.KEY_PROVIDER_UNAVAILABLE, provider=provider, problem=problem)
 
 
-def wrong(tenant: str, problem: str) -> Refusal:
+def wrong_key(tenant: str, problem: str) -> Refusal:
     """Return the refusal of something that was changed, or wrapped for another tenant."""
     return Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem)
 
 
-def missing(tenant: str, problem: str) -> Refusal:
+def missing_key(tenant: str, problem: str) -> Refusal:
     """Return the refusal where a service has not the key that wrapped something."""
     return Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)

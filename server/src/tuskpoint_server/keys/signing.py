@@ -41,7 +41,7 @@ class Signer:
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
         """Return a descriptor with the signature."""
-        signature = self._first.sign(signed(descriptor))
+        signature = self._first.sign(signed_bytes(descriptor))
         return replace(descriptor, signer=self.public[0], signature=signature.hex())
 
     def receipt(self, content: bytes) -> tuple[str, str]:
@@ -60,15 +60,15 @@ def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
         try:
             _check_order(bytes.fromhex(signer))
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
-            public.verify(bytes.fromhex(descriptor.signature), signed(descriptor))
+            public.verify(bytes.fromhex(descriptor.signature), signed_bytes(descriptor))
         except (InvalidSignature, ValueError):
             problem = f"its signature is not that of {signer} over these fields"
             advice = "do not trust it, and ask for the unchanged descriptor"
-            raise _refused(signer, problem, advice) from None
+            raise _signing_refusal(signer, problem, advice) from None
     if required and signer not in required:
         problem = f"it is signed by {signer}" if signer else "it is not signed"
         advice = "accept it only if you know that signer, and then require it"
-        raise _refused(signer, f"{problem}, and another signer is required", advice)
+        raise _signing_refusal(signer, f"{problem}, and another signer is required", advice)
 
 
 def _check_order(public: bytes) -> None:
@@ -77,11 +77,11 @@ def _check_order(public: bytes) -> None:
         raise ValueError("a public key of small order")
 
 
-def _refused(signer: str, problem: str, advice: str) -> Refusal:
+def _signing_refusal(signer: str, problem: str, advice: str) -> Refusal:
     return Refusal(Reason.SIGNATURE_REFUSED, advice=advice, signer=signer, problem=problem)
 
 
-def signed(descriptor: Descriptor) -> bytes:
+def signed_bytes(descriptor: Descriptor) -> bytes:
     """Return the bytes that are signed: everything but how the bundle is opened."""
     texts = (
         descriptor.thread_id,

@@ -18,7 +18,7 @@ from hvac.exceptions import InvalidRequest, VaultError  # type: ignore[import-un
 from requests.exceptions import RequestException
 
 from ..core.errors import foreign_text
-from .service import ServiceKeys, missing, unavailable, wrong
+from .service import ServiceKeys, missing_key, service_unavailable, wrong_key
 
 NAME = "Vault"
 TIMEOUT_S = 10.0
@@ -72,15 +72,15 @@ class VaultKeys(ServiceKeys):
         except InvalidRequest as error:
             problem = foreign_text(str(error), _SECRETS)
             if verb == "wrap":
-                raise unavailable(NAME, problem) from None
+                raise service_unavailable(NAME, problem) from None
             if any(word in problem for word in _GONE):
-                raise missing(tenant, problem) from None
-            raise wrong(tenant, problem) from None
+                raise missing_key(tenant, problem) from None
+            raise wrong_key(tenant, problem) from None
         except (VaultError, RequestException) as error:
             message = foreign_text(str(error), _SECRETS) or type(error).__name__
-            raise unavailable(NAME, message) from None
+            raise service_unavailable(NAME, message) from None
         except (KeyError, TypeError, ValueError):
-            raise unavailable(NAME, "it answered something that is no answer") from None
+            raise service_unavailable(NAME, "it answered something that is no answer") from None
 
     def is_current(self, wrapped: bytes) -> bool:
         """Return whether the version that wrapped it is the one that wrapped last."""

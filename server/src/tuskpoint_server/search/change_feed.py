@@ -222,7 +222,7 @@ def stretch(
         "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items()),
     }
     logs = list(map(_Log._make, _LOGS.run(connection, **parameters, max_rows=limit).fetchall()))
-    changed, next_row = _some(_CHANGES.run(connection, **parameters), limit)
+    changed, next_row = _read_rows(_CHANGES.run(connection, **parameters), limit)
     by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)
@@ -241,7 +241,7 @@ def stretch(
             if log.indexable and log.number == cut:
                 through = rows[-1][1] if rows else log.indexed_seq
             advances.append(log.advance(through))
-            read += _changed(connection, log, rows)
+            read += _changed_checkpoints(connection, log, rows)
         if log.number == cut:
             break
     if walked is not None:
@@ -249,7 +249,7 @@ def stretch(
         if walked.indexable:
             ns, last = walk.after or ("", "")
             cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
-            rows, next_checkpoint = _some(cursor, max(limit - len(changed), limit // 4, 1))
+            rows, next_checkpoint = _read_rows(cursor, max(limit - len(changed), limit // 4, 1))
             read += map(walked.read, rows)
         # `next_checkpoint` is set only if rows were read.
         after = (rows[-1][1], rows[-1][2]) if next_checkpoint is not None else None
@@ -258,11 +258,13 @@ def stretch(
             walked.advance(walk.through if next_checkpoint is None else walked.indexed_seq)
         )
     complete = len(logs) < limit and not cut and walked is None
-    due = with_values(connection, _sound(connection, read))
+    due = with_values(connection, _leave_out_damaged(connection, read))
     return Stretch(tuple(due), tuple(advances), complete, walk)
 
 
-def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[ReadCheckpoint]:
+def _changed_checkpoints(
+    connection: Connection, log: _Log, rows: Sequence[SqlRow]
+) -> list[ReadCheckpoint]:
     by_number = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
@@ -270,7 +272,9 @@ def _changed(connection: Connection, log: _Log, rows: Sequence[SqlRow]) -> list[
     return list(map(log.read, by_number.values()))
 
 
-def _sound(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[ReadCheckpoint]:
+def _leave_out_damaged(
+    connection: Connection, read: Sequence[ReadCheckpoint]
+) -> list[ReadCheckpoint]:
     """Leave out checkpoints whose row was changed, and parents whose row was."""
     numbers = {checkpoint.due.number for checkpoint in read}
     numbers |= {checkpoint.parent for checkpoint in read if checkpoint.parent is not None}
@@ -285,7 +289,7 @@ def _sound(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[ReadC
     ]
 
 
-def _some(cursor: Answer, limit: int) -> tuple[list[SqlRow], SqlRow | None]:
+def _read_rows(cursor: Answer, limit: int) -> tuple[list[SqlRow], SqlRow | None]:
     """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
     rows: list[SqlRow] = []
     size = 0
@@ -303,7 +307,7 @@ def backlog(connection: Connection) -> list[IndexBacklog]:
     return [IndexBacklog(*row) for row in _BACKLOG.run(connection).fetchall()]
 
 
-def reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
+def has_reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
     """Return whether the index has threads, by number, up to these changes."""
     indexed: dict[int, int] = dict(_INDEXED.run_listed(connection, wanted))
     return all(indexed.get(thread, seq) >= seq for thread, seq in wanted.items())

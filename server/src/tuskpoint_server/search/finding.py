@@ -202,7 +202,7 @@ class FindRows:
                 parameters = {"of_tenant": tenant, "of_thread": scope.thread_id}
                 thread = connection.execute(_THREAD, parameters).scalar() or 0
             lookup = _BY_DOCUMENT.where(_INDEXED)
-            with full_text.ranked(connection, words, thread) as matches:
+            with full_text.rank_documents(connection, words, thread) as matches:
 
                 def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
                     for number, score in matches:
@@ -338,7 +338,7 @@ def _find(
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
         few = (limit - len(results)) * looked_at > MANY * len(results)
         if table is not None and len(results) < limit and looked_at >= LOOKED_AT_FIRST and few:
-            rows = connection.execute(_passing(connection, table, tenant, scope))
+            rows = connection.execute(_select_in_scope(connection, table, tenant, scope))
             passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
             stream, size, table = candidates(passing), FIRST_PAGE, None
     return [*results.values(), *damaged.values()]
@@ -355,7 +355,7 @@ def _in_scope(
     return [FINDABLE, *(spelled(column) == value for column, value in pairs)]
 
 
-def _passing(
+def _select_in_scope(
     connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
 ) -> sa.Select[int, bytes]:
     """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
@@ -374,11 +374,11 @@ def _passing(
         for term in terms
         if term is None or isinstance(term, bool | str)
     ]
-    tested = [_has(connection, literal) for literal in spelled if b"\\" not in literal]
-    return passing.where(sa.or_(_has(connection, b"\\"), sa.and_(True, *tested)))
+    tested = [_metadata_has(connection, literal) for literal in spelled if b"\\" not in literal]
+    return passing.where(sa.or_(_metadata_has(connection, b"\\"), sa.and_(True, *tested)))
 
 
-def _has(connection: sa.Connection, part: bytes) -> ColumnElement[bool]:
+def _metadata_has(connection: sa.Connection, part: bytes) -> ColumnElement[bool]:
     """Match checkpoints whose metadata has some bytes in it."""
     if connection.dialect.name == "postgresql":
         return sa.func.position(sa.literal(part).op("IN")(C.metadata)) > 0

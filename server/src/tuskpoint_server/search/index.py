@@ -25,7 +25,7 @@ from ..journal.database.waiting_changes import first_above
 from ..journal.sql import full_text
 from ..journal.sql.full_text import TEXT
 from ..journal.sql.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
-from ..journal.sql.statements import EMPTY, LISTED, SqlRow, Statement, inserting, putting
+from ..journal.sql.statements import EMPTY, LISTED, SqlRow, Statement, insert_rows, put_rows
 from ..journal.values import vectors as vector_rows
 from . import change_feed
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
@@ -68,10 +68,10 @@ _BY_CALLER = Statement(
     .where(_copy.number.in_(LISTED))
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
-_PUT = Statement(putting(documents, ("number",)))
+_PUT = Statement(put_rows(documents, ("number",)))
 _DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
 _REMEMBER = Statement(
-    inserting(
+    insert_rows(
         memories, [column.name for column in memories.columns if column.name != "number"]
     ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
 )
@@ -226,7 +226,7 @@ class IndexRows:
 
     async def reached(self, wanted: Mapping[int, int]) -> bool:
         """Return whether the index has threads, by number, up to these changes."""
-        return await self._database.query(partial(change_feed.reached, wanted=wanted))
+        return await self._database.query(partial(change_feed.has_reached, wanted=wanted))
 
     def forget(self) -> None:
         """Forget the walk and the damaged threads: another server keeps the index."""
@@ -246,7 +246,7 @@ class IndexRows:
             owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
             seqs: dict[int, int] = dict([row for row in owed if row not in but][:limit])
             rows = sorted(_STILL_OWED.run_listed(connection, seqs))
-            return [UnembeddedDocument(row[0], seqs[row[0]], _embedded(row)) for row in rows]
+            return [UnembeddedDocument(row[0], seqs[row[0]], _embedded_text(row)) for row in rows]
 
         return await self._database.query(work)
 
@@ -422,7 +422,7 @@ def _drop_lost(
 
 def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Drop vectors, and owe others to what they were made of; return how many."""
-    owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded(row)]
+    owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded_text(row)]
     _set_owed(connection, owed, owed=True)
     return _DROP_VECTOR.count_many(connection, [{"of_number": number} for number in numbers])
 
@@ -431,7 +431,7 @@ def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) 
     _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])
 
 
-def _embedded(row: SqlRow) -> str:
+def _embedded_text(row: SqlRow) -> str:
     """Return what is embedded of a document, by a row that begins with `_SAID`."""
     return embedded_text(row[1], row[2], planned=bool(row[3]))
 
@@ -445,7 +445,7 @@ def _embed(
     sizes: set[tuple[str, int]] = set()
     for row in _STILL_OWED.run_listed(connection, by_number):
         embedded, vector = by_number[row[0]]
-        if embedded != _embedded(row):
+        if embedded != _embedded_text(row):
             continue
         settled.append(row[0])
         tenant, *place, has = row[4:]

@@ -127,7 +127,7 @@ class MemoryRows:
         """Return memories that were sent and are to be asked for now, the longest due first."""
         now_us = self._database.now_us()
         return await self._database.query(
-            lambda connection: _due(connection, _DUE, MemoryState.SENT, now_us, limit)
+            lambda connection: _due_memories(connection, _DUE, MemoryState.SENT, now_us, limit)
         )
 
     async def next_due_us(self, state: MemoryState) -> int | None:
@@ -171,14 +171,14 @@ def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list
     connection, waiting = batch.connection, MemoryState.WAITING
     due_memories: list[Memory] = []
     if unsure_first:
-        due_memories = _due(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
-    due_memories = due_memories or _due(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
+        due_memories = _due_memories(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
+    due_memories = due_memories or _due_memories(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
     outgoing: list[Memory] = []
     dead_numbers: list[int] = []
     for memory in due_memories:
         if outgoing and (memory.unsure or memory.tenant != outgoing[0].tenant):
             continue
-        if not _lives(connection, memory):
+        if not _is_live(connection, memory):
             dead_numbers.append(memory.number)
             continue
         outgoing.append(memory)
@@ -190,7 +190,7 @@ def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list
     return bool(due_memories), outgoing
 
 
-def _due(
+def _due_memories(
     connection: Connection, statement: Statement, state: MemoryState, now_us: int, limit: int
 ) -> list[Memory]:
     rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit).fetchall()
@@ -200,7 +200,7 @@ def _due(
     ]
 
 
-def _lives(connection: Connection, memory: Memory) -> bool:
+def _is_live(connection: Connection, memory: Memory) -> bool:
     pointer = memory.pointer
     rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
     numbers = [number for number, summary in rows if memory_text(summary, pointer) == memory.text]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..core.json_view.escapes import Json, escapes_of
-from ..core.json_view.excerpts import shares, shortened
+from ..core.json_view.excerpts import shares, shorten
 from ..core.json_view.views import ViewRoom, dump
 from ..core.limits import MIB
 from ..core.model import Value
@@ -110,7 +110,7 @@ def _questions(view: Json) -> Iterator[str]:
         return
     if isinstance(view, dict) and view.keys() <= _OF_INTERRUPT:
         view = view.get("value")
-    if _says(view):
+    if _has_text(view):
         yield view if isinstance(view, str) else dump(view).decode()
 
 
@@ -125,8 +125,8 @@ def _of_state(
             return SearchableBody(text, planned=True, truncated=not whole)
     views = {name: room.show(value).content for name, value in values.items()}
     shown = {name: _searchable(view, excluded) for name, view in views.items()}
-    state = {name: view for name, view in shown.items() if _says(view)}
-    fitted = shortened(state, maximum) if state else b""
+    state = {name: view for name, view in shown.items() if _has_text(view)}
+    fitted = shorten(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
     hidden = [view.get("$problem") for view in views.values() if isinstance(view, dict)]
     return SearchableBody(
@@ -146,9 +146,9 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
     if isinstance(view, str):
         return _cut(view, maximum)
     shown = _searchable(view, excluded)
-    if not _says(shown):
+    if not _has_text(shown):
         return "", True
-    text = shortened(shown, maximum)
+    text = shorten(shown, maximum)
     return text.decode(), text == dump(shown)
 
 
@@ -157,16 +157,16 @@ def _cut(text: str, maximum: int) -> tuple[str, bool]:
     text = text.replace("\0", " ")
     if len(text) > maximum:
         text = text.rstrip()  # it would take the room of words
-    part = _encodable(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
+    part = _encodable_text(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
     return (part, len(part) == len(text)) if part.strip() else ("", not text.strip())
 
 
-def _encodable(text: str) -> str:
+def _encodable_text(text: str) -> str:
     """Return a text with a question mark for each half of a surrogate pair."""
     return text.encode(errors="replace").decode()
 
 
-def _says(shown: Json) -> bool:
+def _has_text(shown: Json) -> bool:
     """Return whether a view has any text to search for; 0 and `false` count."""
     return shown is not None and shown not in ("", [], {})
 
@@ -176,7 +176,7 @@ def _searchable(view: Json, excluded: frozenset[str]) -> Json:
     if isinstance(view, str):
         return " ".join(_words(view))
     if isinstance(view, list):
-        return [shown for item in view if _says(shown := _searchable(item, excluded))]
+        return [shown for item in view if _has_text(shown := _searchable(item, excluded))]
     if isinstance(view, dict):
         return _searchable_object(view, excluded)
     return view
@@ -185,7 +185,7 @@ def _searchable(view: Json, excluded: frozenset[str]) -> Json:
 def _words(text: str) -> list[str]:
     """Return the words of a text: JSON would write a line break between two as a letter."""
     if not text.isascii():
-        text = _encodable(text)
+        text = _encodable_text(text)
     if _CONTROL.search(text):
         text = _CONTROL.sub(" ", text)
     words = text.split()
@@ -213,6 +213,6 @@ def _searchable_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
         if key in escapes or name in excluded:
             continue
         shown = _searchable(item, excluded)
-        if _says(shown):
+        if _has_text(shown):
             members[name] = shown
     return members

@@ -22,7 +22,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from ..core.errors import Refusal
 from ..core.items import keeps_items
 from ..core.json_view.escapes import MAX_ENCODED
-from ..core.json_view.excerpts import joined, latest_part, new_part, shares
+from ..core.json_view.excerpts import join_values, latest_part, new_part, shares
 from ..core.limits import KIB
 from ..core.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ..core.search import pointer_of
@@ -156,7 +156,7 @@ def with_values(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[
         for family, family_keys in keys.items()
     }
     return [
-        _due(checkpoint.due, channels, values[checkpoint.family], left_out=left_out)
+        _due_document(checkpoint.due, channels, values[checkpoint.family], left_out=left_out)
         for checkpoint, channels, left_out in entries
     ]
 
@@ -168,8 +168,8 @@ def _channels(
 
     `interrupts`: of the checkpoint, the last first.
     """
-    parent_channels = _stored(checkpoint.before) if checkpoint.before is not None else {}
-    stored = _stored(checkpoint.state)
+    parent_channels = _stored_digests(checkpoint.before) if checkpoint.before is not None else {}
+    stored = _stored_digests(checkpoint.state)
     channels = []
     for name, (digest, size) in stored.items():
         before, before_size = parent_channels.get(name, (b"", 0))
@@ -177,7 +177,7 @@ def _channels(
             readable = before if before_size <= MAX_READ_BYTES else b""
             channels.append(_Channel(name, size, digest, readable))
     names = [name for name in json.loads(checkpoint.delta_channels) if name not in stored]
-    channels += _rebuilt(connection, checkpoint, names)
+    channels += _rebuilt_channels(connection, checkpoint, names)
     if interrupts:
         ends = list(accumulate(write.write.size for write in interrupts))
         # A single long one is read, too: its latest part is taken.
@@ -215,7 +215,7 @@ def _interrupts(
     return by_checkpoint
 
 
-def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
+def _stored_digests(state: bytes) -> dict[str, tuple[bytes, int]]:
     return {
         channel.name: (channel.digest, channel.size_bytes)
         for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
@@ -223,7 +223,7 @@ def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _rebuilt(
+def _rebuilt_channels(
     connection: Connection, checkpoint: ReadCheckpoint, names: Sequence[str]
 ) -> Iterator[_Channel]:
     """Yield delta channels that are not stored: what was written at the parent is new."""
@@ -260,14 +260,14 @@ def _values(
     return values
 
 
-def _due(
+def _due_document(
     document: Document,
     channels: Sequence[_Channel],
     values: Mapping[ValueKey, Value],
     *,
     left_out: bool,
 ) -> Document:
-    news = [(channel.name, *_new(channel, values)) for channel in channels]
+    news = [(channel.name, *_new_content(channel, values)) for channel in channels]
     lacking = {name for name, _, whole in news if not whole}
     new_values = [(name, value) for name, value, _ in news if value is not None]
     sizes = [len(value.data) for _, value in new_values]
@@ -283,7 +283,7 @@ def _due(
     )
 
 
-def _new(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | None, bool]:
+def _new_content(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | None, bool]:
     """Return what is new of a channel, if it is here, and whether that is all of it."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:
@@ -295,7 +295,7 @@ def _new(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | N
             seed = latest_part(value, room) if value is not EVICTED else None
             whole = seed is value
             parts += [seed] if seed is not None else []
-        joint, all_joined = joined(parts[::-1])
+        joint, all_joined = join_values(parts[::-1])
         return joint, whole and all_joined
     if value is EVICTED:
         return None, False

@@ -72,7 +72,7 @@ class Block(NamedTuple):
         stored = np.frombuffer(b"".join(row.vector for row in fitting), _STORED)
         vectors = stored.reshape(len(fitting), size // _STORED.itemsize).astype(np.float32)
         squares: Floats = np.empty(len(fitting), np.float64)
-        for at, wide in _widened(vectors):
+        for at, wide in _widen(vectors):
             squares[at] = np.vecdot(wide, wide)
         return cls(np.array([row.number for row in fitting], np.int64), vectors, squares)
 
@@ -92,7 +92,7 @@ class Block(NamedTuple):
     def compare(self, query: Query) -> tuple[Integers, Floats]:
         """Return numbers and distances of the rows."""
         distances: Floats = np.empty(len(self.numbers), np.float64)
-        for at, wide in _widened(self.vectors):
+        for at, wide in _widen(self.vectors):
             distances[at] = query.distances(wide, self.squares[at])
         return self.numbers, distances
 
@@ -104,7 +104,7 @@ def cosines(vector: bytes, rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[
     yield from zip(numbers.tolist(), (1.0 - distances).tolist(), strict=True)
 
 
-def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
+def _widen(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
     step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
     for start in range(0, len(vectors), step):
         at = slice(start, start + step)

@@ -29,7 +29,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.database.writer import unavailable
+from tuskpoint_server.journal.database.writer import journal_unavailable
 
 LARGE = random.Random(7).randbytes(6000)
 
@@ -208,7 +208,7 @@ async def test_a_move_that_was_committed_and_answered_as_failed_is_not_repeated(
 
     async def forgetful(work: Callable[[UnitOfWork], object], size_bytes: int = 0) -> None:
         await transact(work, size_bytes)
-        raise unavailable("the answer was lost")
+        raise journal_unavailable("the answer was lost")
 
     monkeypatch.setattr(database, "transact", forgetful)
     await refused(home.flush(), Reason.JOURNAL_UNAVAILABLE)

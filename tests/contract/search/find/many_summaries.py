@@ -18,7 +18,7 @@ from tuskpoint_server.core.search import pointer_of
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql import full_text
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, threads, vectors
-from tuskpoint_server.journal.sql.statements import Statement, inserting
+from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
 PER_THREAD = 100
 AT_ONCE = 10_000
@@ -29,7 +29,7 @@ DEEDS = ("drafted", "checked", "sent", "rejected", "approved")
 THINGS = ("invoice", "letter", "report", "budget", "contract", "summary", "plan", "offer")
 
 _STORE = {
-    table: Statement(inserting(table)) for table in (threads, checkpoints, documents, vectors)
+    table: Statement(insert_rows(table)) for table in (threads, checkpoints, documents, vectors)
 }
 
 

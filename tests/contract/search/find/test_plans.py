@@ -151,7 +151,7 @@ async def test_those_that_pass_are_read_thread_by_thread(
     journal: Journal, table: Table, scope: SearchScope, by: str
 ) -> None:
     def work(connection: Connection) -> list[str]:
-        passing = finding._passing(connection, table, TENANT, scope)
+        passing = finding._select_in_scope(connection, table, TENANT, scope)
         compiled = passing.compile(dialect=connection.dialect)
         values = tuple(compiled.params[name] for name in compiled.positiontup or ())
         return plan_of(connection, str(compiled), values)

@@ -227,7 +227,7 @@ async def test_each_frame_needs_the_scope_of_its_unary_twin(
     guarded: Config, tokens: dict[str, str]
 ) -> None:
     async with (
-        serve.running(guarded) as server,
+        serve.running_server(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["reader"])) as stream,
     ):
@@ -248,7 +248,7 @@ async def test_a_session_belongs_to_the_credential_that_opened_it(
 ) -> None:
     session = new_session()
     async with (
-        serve.running(guarded) as server,
+        serve.running_server(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["writer"])) as writer,
         opened(channel_, metadata=bearer(tokens["stranger"])) as stranger,
@@ -268,7 +268,7 @@ async def test_a_revoked_credential_ends_the_stream_after_its_commits(
     never_certified: asyncio.Event,
 ) -> None:
     async with (
-        serve.running(guarded) as server,
+        serve.running_server(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["writer"])) as stream,
     ):

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: Path) -> None:
-    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with (
+        serve.running_server(config) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
         await client.save("t", {"x": 1})
         gone, kept = (("a",), "gone"), (("a", "b/c"), "kept")
         await client.put_items([ItemChange(*gone, {"x": 1}), ItemChange(*kept, {"x": 2}, ttl_s=60)])

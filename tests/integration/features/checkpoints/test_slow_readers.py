@@ -53,7 +53,7 @@ async def test_they_are_ended_once_others_wait_for_memory(
     monkeypatch.setattr(memories, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(memories, "_LOOK_SECONDS", 0.05)
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path, memory_bytes=512 * MIB)
-    async with serve.running(config) as server:
+    async with serve.running_server(config) as server:
         target, memory = f"127.0.0.1:{server.port}", server.pipeline.memory
         async with AsyncClient(target) as client:
             await client.save("small", {"n": 1})

@@ -21,7 +21,7 @@ WATCHES = 1000
 
 async def test_they_hold_no_memory_and_hear_of_the_next_save(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
-    async with serve.running(config) as server, AsyncExitStack() as stack:
+    async with serve.running_server(config) as server, AsyncExitStack() as stack:
         target = f"127.0.0.1:{server.port}"
         client = await stack.enter_async_context(AsyncClient(target))
         await client.save("t", {"n": 1})

@@ -23,7 +23,7 @@ async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
         listen="127.0.0.1:0", data_dir=data_dir, journal=journal_of(data_dir), **settings
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         grpc.aio.insecure_channel(
             f"127.0.0.1:{server.port}",
             options=[("grpc.max_receive_message_length", 8 * 1024 * 1024)],

@@ -30,7 +30,7 @@ from tests.kit.databases import journal_of
 from tests.kit.messages import SECOND, refused
 from tuskpoint import AsyncClient, PreconditionFailed
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
-from tuskpoint_server.archive.formats.sealing import opened
+from tuskpoint_server.archive.formats.sealing import open_member
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
@@ -190,7 +190,7 @@ async def test_with_a_sealed_key_nothing_unsealed_is_adopted(giver: Side, taker:
     descriptor = await giver.hand_off(recipient=public)
     with_key = await giver.hand_off(include_key=True)
     data = blob_file(giver, descriptor.blob_id).read_bytes()
-    plain = opened(data, BlobLocation(b"", 0, "", key=bytes.fromhex(with_key.key)))
+    plain = open_member(data, BlobLocation(b"", 0, "", key=bytes.fromhex(with_key.key)))
     named = naming(giver, descriptor, plain)
     assert (await taker.adopt(changed(named, sealed_key="")))[-1].adoption.verified
     reported = await taker.refuses(named, "another")
@@ -268,7 +268,7 @@ async def test_tenants_of_one_server_do_not_open_what_is_sealed_to_another(
         identity=tmp_path / "identity",
     )
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}", token=tokens["sender"]) as sender,
         AsyncClient(f"127.0.0.1:{server.port}", token=tokens["receiver"]) as receiver,
     ):

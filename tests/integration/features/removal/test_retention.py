@@ -39,7 +39,7 @@ async def test_thread_has_its_retention(server: Server) -> None:
 
 def test_blocking_client_sets_it_too(config: Config) -> None:
     async def run() -> None:
-        async with serve.running(config) as server:
+        async with serve.running_server(config) as server:
             address = f"127.0.0.1:{server.port}"
             await asyncio.to_thread(use, address)
 
@@ -86,7 +86,7 @@ async def test_threads_past_their_retention_are_deleted(
     assert serve.RETENTION_SECONDS <= 25, "the documentation says within half a minute"
     monkeypatch.setattr(serve, "RETENTION_SECONDS", 0.02)
     async with (
-        serve.running(config) as server,
+        serve.running_server(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         for thread_id in ("kept", "short", "long"):
@@ -111,7 +111,7 @@ async def test_the_rules_of_the_file_are_applied_and_read_again(
     file.write_text('[[retention]]\ntenant = "*"\nthread = "one"\nkeep_last = 2\n')
     with_rules = config.model_copy(update={"retention_file": file})
     async with (
-        serve.running(with_rules) as server,
+        serve.running_server(with_rules) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         for thread_id in ("one", "two"):

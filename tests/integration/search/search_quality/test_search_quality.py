@@ -190,7 +190,7 @@ async def searched_by_an_endpoint(
             "embedder_model": "minilm",
         }
         async with (
-            serve.running(config.model_copy(update=settings)) as server,
+            serve.running_server(config.model_copy(update=settings)) as server,
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             ids = await save_all(client, with_vectors=False)

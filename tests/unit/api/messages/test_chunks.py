@@ -16,7 +16,7 @@ from tuskpoint_server.api.messages.chunks import (
     INLINE_VALUE,
     Cutter,
     ReceivedValue,
-    whole,
+    uncut_values,
 )
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.limits import LIMITS
@@ -87,7 +87,7 @@ def test_a_value_cut_into_chunks_is_put_together_again(
 
 def test_a_unary_answer_has_everything_inline() -> None:
     channel = value_pb2.Channel()
-    whole().place(channel, Value("t", bytes(INLINE_BUDGET + 1)))
+    uncut_values().place(channel, Value("t", bytes(INLINE_BUDGET + 1)))
     assert channel.HasField("value")
 
 

@@ -13,7 +13,12 @@ from tests.kit.drafts import as_loaded
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.messages import convert, saves
-from tuskpoint_server.api.messages.chunks import Cutter, ReceivedValue, announced, whole
+from tuskpoint_server.api.messages.chunks import (
+    Cutter,
+    ReceivedValue,
+    announced_values,
+    uncut_values,
+)
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import (
     BlobLocation,
@@ -139,7 +144,9 @@ def test_a_saved_state_is_loaded_as_it_was(
         assert draft.channels[name].digest == value_digest(value)
     encoded = b"".join(channel.encoded for channel in draft.channels.values())
     stored = decode_state(draft.frame + encoded, held)
-    message = convert.checkpoint(Checkpoint(entry(), stored, as_loaded(*draft.writes)), whole())
+    message = convert.checkpoint(
+        Checkpoint(entry(), stored, as_loaded(*draft.writes)), uncut_values()
+    )
 
     for sent_channel, got in zip(state.channels, message.state.channels, strict=True):
         assert got.WhichOneof("content") == sent_channel.WhichOneof("content")
@@ -241,7 +248,7 @@ def test_received_values_take_their_places_in_order() -> None:
         ),
         writes=[value_pb2.PendingWrite(task_id="t", channel="w", large=large)],
     )
-    assert len(announced(request)) == 3
+    assert len(announced_values(request)) == 3
     received = [
         ReceivedValue("t", data, value_digest(Value("t", data))) for data in (b"1", b"2", b"3")
     ]

@@ -16,7 +16,7 @@ from tuskpoint_server.archive.formats.manifests import (
     decode_manifest,
     encode_manifest,
     fold,
-    live,
+    live_facts,
 )
 from tuskpoint_server.archive.formats.records import CheckpointRecord, MemberRecord, Record
 from tuskpoint_server.core.model import BlobLocation
@@ -90,7 +90,7 @@ def test_records_merged_in_any_way_fold_to_the_same(log: Log, data: st.DataObjec
     while len(runs) > 1:
         first = data.draw(st.integers(0, len(runs) - 2))
         last = data.draw(st.integers(first + 1, len(runs) - 1))
-        merged = live(joined(runs[first : last + 1]))
+        merged = live_facts(joined(runs[first : last + 1]))
         if first == 0:
             merged = [record for record in merged if not record.passing]
         runs[first : last + 1] = [merged]

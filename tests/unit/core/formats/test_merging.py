@@ -20,7 +20,7 @@ from tuskpoint_server.archive.formats.catalogs import (
     encode_catalog,
     read_thread,
     read_threads,
-    relocated,
+    relocate_members,
     without_threads,
 )
 from tuskpoint_server.archive.formats.manifests import fold
@@ -249,7 +249,7 @@ async def test_runs_whose_members_were_moved_say_the_same(share: float) -> None:
 
     members.puts += 1
     put = RunPut(1, 999, members.store)
-    moved, replaced = await relocated(tenant.runs, places, fetch, put)
+    moved, replaced = await relocate_members(tenant.runs, places, fetch, put)
     catalog = encode_catalog(replace(tenant.catalog, runs=moved))
     moved = decode_catalog(catalog, f"put {members.puts}").runs
     kept = {

@@ -33,7 +33,7 @@ from tuskpoint_server.archive.formats.runs import (
     read_pages,
     store_records,
 )
-from tuskpoint_server.archive.formats.stored_json import settled
+from tuskpoint_server.archive.formats.stored_json import settle_location
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import BlobLocation
 
@@ -45,7 +45,7 @@ def position(record: Record) -> Position:
 
 
 def settled_ref(ref: RunRef, holder: str) -> RunRef:
-    return replace(ref, location=settled(ref.location, holder))
+    return replace(ref, location=settle_location(ref.location, holder))
 
 
 def stored_run(*chosen: Record) -> tuple[RunRef, Members]:

@@ -13,7 +13,7 @@ from tuskpoint_server.archive.formats.sealing import (
     KEY_BYTES,
     Root,
     Sealer,
-    opened,
+    open_member,
     seal_root,
     wrapped_key,
 )
@@ -29,14 +29,14 @@ def located(data: bytes, key: bytes) -> BlobLocation:
 
 def refused(data: bytes, key: bytes) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        opened(data, located(data, key))
+        open_member(data, located(data, key))
     return caught.value
 
 
 @given(st.binary(max_size=300))
 def test_what_was_sealed_is_opened(content: bytes) -> None:
     data, key = Sealer(seals=True).seal(content)
-    assert opened(data, located(data, key)) == content
+    assert open_member(data, located(data, key)) == content
     assert len(content) < 8 or content not in data
 
 
@@ -51,7 +51,7 @@ def test_a_root_carries_its_wrapped_key_which_no_one_can_exchange() -> None:
     root = Root(bytes(range(KEY_BYTES)), b"wrapped")
     data = seal_root(CONTENT, root)
     assert wrapped_key(data, "blob") == b"wrapped"
-    assert opened(data, located(data, root.key)) == CONTENT
+    assert open_member(data, located(data, root.key)) == CONTENT
     changed = data.replace(b"wrapped", b"WRAPPED")
     assert refused(changed, root.key).reason is Reason.BLOB_MALFORMED
 
@@ -59,7 +59,7 @@ def test_a_root_carries_its_wrapped_key_which_no_one_can_exchange() -> None:
 def test_nothing_is_sealed_without_a_provider() -> None:
     assert Sealer(seals=False).seal(CONTENT) == (CONTENT, b"")
     assert seal_root(CONTENT, Root()) == CONTENT
-    assert opened(CONTENT, located(CONTENT, b"")) == CONTENT
+    assert open_member(CONTENT, located(CONTENT, b"")) == CONTENT
     assert wrapped_key(CONTENT, "blob") == b""
 
 

@@ -124,7 +124,7 @@ def test_json_that_is_not_parsed_would_not_have_had_room(thing: Any, left: int) 
     value = Value("json", json.dumps(thing).encode())
     shown = show(value, left)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(views, "_exceeds", lambda data, items: False)
+        patch.setattr(views, "_exceeds_items", lambda data, items: False)
         assert dump(show(value, left).content) == dump(shown.content)
 
 

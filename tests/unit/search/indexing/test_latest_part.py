@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
 from tests.unit.core.json_view.kit import VALUES, as_json, extension_bytes, packed, show, stored
-from tuskpoint_server.core.json_view.excerpts import joined, latest_part, shares
+from tuskpoint_server.core.json_view.excerpts import join_values, latest_part, shares
 from tuskpoint_server.core.model import Value
 
 
@@ -115,11 +115,11 @@ def test_no_share_is_more_than_is_wanted_or_there(sizes: list[int], room: int) -
 
 
 def test_values_of_one_type_are_joined() -> None:
-    whole, complete = joined([stored("a"), stored(["b"])])
+    whole, complete = join_values([stored("a"), stored(["b"])])
     assert whole is not None
     assert (show(whole).content, complete) == (["a", ["b"]], True)
-    mixed, complete = joined([stored("a"), as_json("b"), as_json(None)])
+    mixed, complete = join_values([stored("a"), as_json("b"), as_json(None)])
     assert mixed == Value("json", b'["b",null]')
     assert not complete
-    assert joined([]) == (None, True)
-    assert joined([Value("pickle", b"x")]) == (None, False)
+    assert join_values([]) == (None, True)
+    assert join_values([Value("pickle", b"x")]) == (None, False)

@@ -30,7 +30,7 @@ from tuskpoint_server.search.memwal.relayer import (
     Wire,
     failure,
     open_relayer,
-    printable,
+    printable_line,
 )
 from tuskpoint_server.search.pacing import LONGEST_RETRY_AFTER_S
 
@@ -313,7 +313,7 @@ async def test_encoded_answers_are_not_unpacked(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_foreign_error_text_is_shown_in_one_line_without_secrets(text: str, line: str) -> None:
-    assert printable(text) == line
+    assert printable_line(text) == line
 
 
 # --- opening ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.completing import content_bytes
 from ..messages import convert
-from ..messages.chunks import whole
+from ..messages.chunks import uncut_values
 
 SavedT = TypeVar("SavedT", bound=pb.SaveCheckpointResponse | pb.SaveWritesResponse)
 
@@ -47,10 +47,10 @@ async def checkpoint_in_one(
     maximum: int = LIMITS.max_unary,
 ) -> checkpoint_pb2.Checkpoint:
     """Return a checkpoint that fits a message, or refuse one of more than `maximum` bytes."""
-    loaded = await checkpoints.load(tenant, *convert.asked(request), holder)
+    loaded = await checkpoints.load(tenant, *convert.read_load_request(request), holder)
     size = content_bytes(loaded)
     if size <= maximum:
-        message = convert.checkpoint(loaded, whole())
+        message = convert.checkpoint(loaded, uncut_values())
         size = message.ByteSize()
     if size > maximum:
         raise Refusal(Reason.CHECKPOINT_TOO_LARGE, size_bytes=size, maximum=maximum)

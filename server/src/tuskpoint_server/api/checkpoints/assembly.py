@@ -8,7 +8,7 @@ from tuskpoint.v1 import value_pb2
 
 from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import LIMITS
-from ...core.values import digesting
+from ...core.values import begin_digest
 from ..messages.chunks import ReceivedValue
 
 
@@ -71,7 +71,7 @@ class Assembly:
             value = self._announced[len(self.received)]
             self._type, self._offset, self._left = value.type, 0, value.size_bytes
             self._pieces: list[bytes] = []
-            self._digest = digesting(value.type)
+            self._digest = begin_digest(value.type)
             if self._left:
                 return
             self._finish()

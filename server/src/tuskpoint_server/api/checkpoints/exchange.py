@@ -27,11 +27,11 @@ from ...features.call_memory import Holder
 from ...features.checkpoints.checkpoints import Checkpoints
 from ...features.checkpoints.incoming import IncomingCheckpoint
 from ..messages import convert
-from ..messages.chunks import announced
+from ..messages.chunks import announced_values
 from ..messages.validation import check
 from ..middleware.errors import incident, to_call_error
 from ..middleware.naming import threads_named
-from ..middleware.pipeline import Call, CallPipeline, received
+from ..middleware.pipeline import Call, CallPipeline, parse_received
 from ..middleware.policy import POLICY
 from . import frames
 from .answers import checkpoint_in_one, fill_saved
@@ -114,7 +114,7 @@ class Exchange:
         read, usage, is_first = self._call.context.read, self._call.usage, True
         while isinstance(raw := await read(), bytes):  # `grpc.aio.EOF` is the end
             received_at = self._loop.time()
-            request = await received(pb.ExchangeRequest, raw)
+            request = await parse_received(pb.ExchangeRequest, raw)
             usage.take(0, len(raw))
             if request.HasField("hello"):
                 if not is_first:
@@ -222,7 +222,7 @@ class Exchange:
             return
         save = frames.take(request)
         if save is None:
-            assembly = Assembly(frame.id, announced(request))
+            assembly = Assembly(frame.id, announced_values(request))
             if not assembly.is_complete:
                 self._saving = (frame, request, assembly)
                 return
@@ -328,7 +328,7 @@ class Exchange:
             return
         loads = [self._loads.popleft() for _ in range(count)]
         loads = [(frame, request) for frame, request in loads if frame.id in self._frames]
-        queries = [convert.asked(request) for _, request in loads]
+        queries = [convert.read_load_request(request) for _, request in loads]
         checkpoints = self._checkpoints.load_inline(self._call.tenant, queries)
         for (frame, request), checkpoint in zip(loads, checkpoints, strict=True):
             if checkpoint is not None:
@@ -352,7 +352,7 @@ class Exchange:
     async def _load(self, frame: Frame, request: pb.GetCheckpointRequest) -> None:
         holder = Holder(memory=self._call.memory)
         try:
-            query = convert.asked(request)
+            query = convert.read_load_request(request)
             checkpoint = await self._checkpoints.load_batched(self._call.tenant, *query)
             if checkpoint is not None:
                 self._answer_stored(frame, checkpoint)

@@ -17,7 +17,7 @@ from ...features.checkpoints.incoming import IncomingCheckpoint, IncomingWrites
 from ..messages import convert
 from ..messages.saves import take_checkpoint, take_writes
 from ..messages.validation import Check, Checks
-from ..middleware.pipeline import Call, CallPipeline, Fields, Frames, Take, endless
+from ..middleware.pipeline import Call, CallPipeline, Fields, Frames, Take, mark_endless
 from .answers import SavedT, checkpoint_in_one, fill_saved
 from .exchange import Exchange, Sessions
 
@@ -51,7 +51,7 @@ class CheckpointServicer:
         saved = await self._checkpoints.save(call.tenant, checkpoint)
         return await self._reached(saves_pb.SaveCheckpointResponse(), saved, call)
 
-    @endless
+    @mark_endless
     async def Exchange(self, call: Call, pipeline: CallPipeline) -> None:
         await Exchange(self._checkpoints, self._sessions, call, pipeline).run()
 
@@ -76,7 +76,7 @@ class CheckpointServicer:
     async def GetCheckpoint(
         self, request: saves_pb.GetCheckpointRequest, call: Call
     ) -> Fields | saves_pb.GetCheckpointResponse:
-        query = convert.asked(request)
+        query = convert.read_load_request(request)
         (checkpoint,) = self._checkpoints.load_inline(call.tenant, [query])
         checkpoint = checkpoint or await self._checkpoints.load_batched(call.tenant, *query)
         if checkpoint is None:
@@ -87,7 +87,9 @@ class CheckpointServicer:
         return answer
 
     async def LoadCheckpoint(self, request: saves_pb.LoadCheckpointRequest, call: Call) -> Frames:
-        loaded = await self._checkpoints.load(call.tenant, *convert.asked(request), call)
+        loaded = await self._checkpoints.load(
+            call.tenant, *convert.read_load_request(request), call
+        )
         for frame in convert.checkpoint_frames(loaded):
             yield frame
 

@@ -27,7 +27,7 @@ class ReceivedValue(NamedTuple):
     digest: bytes
 
 
-def announced(
+def announced_values(
     request: checkpoint_service_pb2.SaveCheckpointRequest
     | checkpoint_service_pb2.SaveWritesRequest,
 ) -> list[value_pb2.LargeValue]:
@@ -71,6 +71,6 @@ class Cutter:
                 yield {"chunk": chunk}
 
 
-def whole() -> Cutter:
+def uncut_values() -> Cutter:
     """Return a cutter that leaves every value inline, for unary answers."""
     return Cutter(LIMITS.max_value, LIMITS.max_checkpoint)

@@ -22,7 +22,7 @@ from tuskpoint.v1 import (
 from ...core import model
 from ...core.limits import LIMITS
 from ...core.state import RawCheckpoint, fill_state, fill_version, parse_object
-from .chunks import INLINE_BUDGET, Cutter, whole
+from .chunks import INLINE_BUDGET, Cutter, uncut_values
 from .validation import limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -59,7 +59,7 @@ def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
     return model.CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
 
 
-def asked(
+def read_load_request(
     request: checkpoint_service_pb2.GetCheckpointRequest
     | checkpoint_service_pb2.LoadCheckpointRequest,
 ) -> tuple[model.CheckpointKey, model.View, model.Source]:
@@ -92,7 +92,7 @@ def timestamp(microseconds: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
-def filled(message: MessageT, *sources: object) -> MessageT:
+def fill_fields(message: MessageT, *sources: object) -> MessageT:
     """Fill the fields of a message that sources have under the same name.
 
     The source of a time has microseconds: `create_time` is `created_us`, `expire_time` `expire_us`.
@@ -152,7 +152,7 @@ def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> No
     message.MergeFrom(entry(stored.entry))
     message.state.SetInParent()
     fill_state(message.state, stored)
-    cutter = whole()
+    cutter = uncut_values()
     for write in stored.writes:
         _fill_write(message.writes.add(), write, cutter)
 
@@ -212,7 +212,7 @@ def lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
     """Return the message for where a checkpoint comes from; `None` if it has no origin."""
     if stored == model.NO_LINEAGE:
         return None
-    return filled(checkpoint_pb2.Lineage(), stored)
+    return fill_fields(checkpoint_pb2.Lineage(), stored)
 
 
 def history_frames(history: model.DeltaHistory) -> Iterator[Mapping[str, Message]]:

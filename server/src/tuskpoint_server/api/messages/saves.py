@@ -20,7 +20,7 @@ from ...core.lineage import is_generated
 from ...core.search import pack_vector
 from ...core.state import ChannelRef, channel_ref, decode_version, encode_names, parse_metadata
 from ...core.threads import is_reserved
-from ...core.values import DIGEST_BYTES, digesting
+from ...core.values import DIGEST_BYTES, begin_digest
 from ...features.checkpoints.incoming import (
     IncomingCheckpoint,
     IncomingWrite,
@@ -227,7 +227,7 @@ class _Pass:
             value = message.value
             kind, data = value.type, value.data
             self.required.append(kind)
-            digest = digesting(kind)
+            digest = begin_digest(kind)
             digest.update(data)
             return kind, data, digest.digest()
         content = next(self._received, _NOTHING)

@@ -96,15 +96,15 @@ class Authentication:
         """
         if self._credentials is None:
             return EVERYTHING
-        call.presented, token = _presented(call, self._credentials)
+        call.presented, token = _presented_credential(call, self._credentials)
         if isinstance(call.presented, bytes):
             grant = self._grant_of_token(call, self._credentials, call.presented, token)
         elif (certificate_grant := self._find(self._credentials, call.presented)) is not None:
             grant = certificate_grant
         else:
-            raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
+            raise _refusal(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant.expires is not None and self._now() >= grant.expires:
-            raise _refused(call, "expired", "it has expired; ask for another")
+            raise _refusal(call, "expired", "it has expired; ask for another")
         return grant
 
     def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
@@ -136,7 +136,7 @@ class Authentication:
             grant = self._accept(call, token)
         if grant is None:
             self._guesses.unknown(address, digest)
-            raise _refused(call, "unknown")
+            raise _refusal(call, "unknown")
         self._guesses.accepted(address, digest)
         return grant
 
@@ -177,7 +177,7 @@ class Authentication:
                 call.grant = grant
             elif call.ended is None:
                 counts[call.grant.name] += 1
-                call.end(_refused(call, "revoked", "it was revoked while the call ran"))
+                call.end(_refusal(call, "revoked", "it was revoked while the call ran"))
         for name, count in counts.items():
             _log.info("credential '%s' is no longer valid: %d calls were ended", name, count)
         self._end_expired()
@@ -190,7 +190,7 @@ class Authentication:
             if expires is None or call.ended is not None:
                 continue
             if expires <= now:
-                call.end(_refused(call, "expired", "it expired while the call ran"))
+                call.end(_refusal(call, "expired", "it expired while the call ran"))
             elif next_expiry is None or expires < next_expiry:
                 next_expiry = expires
         if self._expiry is not None:
@@ -201,7 +201,7 @@ class Authentication:
             self._expiry = asyncio.get_running_loop().call_later(wait_s, self._end_expired)
 
 
-def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
+def _presented_credential(call: Call, credentials: Credentials) -> tuple[Presented, str]:
     """Return the credential of a call, and its token if it has one."""
     metadata = call.context.invocation_metadata() or ()
     headers = [value for name, value in metadata if name == "authorization"]
@@ -214,13 +214,13 @@ def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
         )
         return tuple(certificate_names), ""
     if len(headers) > 1:
-        raise _refused(call, "malformed", "send metadata 'authorization' once")
+        raise _refusal(call, "malformed", "send metadata 'authorization' once")
     bearer = _BEARER.fullmatch(headers[0]) if isinstance(headers[0], str) else None
     if bearer is None:
-        raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
+        raise _refusal(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
     return token_digest(bearer[1]), bearer[1]
 
 
-def _refused(call: Call, reason: str, advice: str = "") -> Refusal:
+def _refusal(call: Call, reason: str, advice: str = "") -> Refusal:
     call.denied = reason
     return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)

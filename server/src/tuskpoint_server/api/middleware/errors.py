@@ -37,20 +37,20 @@ _log = logging.getLogger(__name__)
 
 def to_status(refusal: Refusal) -> status_pb2.Status:
     """Return the status of a call that a refusal ends."""
-    message = cut(refusal.message, _MESSAGE_BYTES)
+    message = cut_text(refusal.message, _MESSAGE_BYTES)
     status = status_pb2.Status(code=refusal.status.value, message=message)
     info = error_details_pb2.ErrorInfo(reason=refusal.reason.name, domain=ERROR_DOMAIN)
     for name, value in refusal.metadata.items():
-        info.metadata[name] = cut(value, _METADATA_VALUE_BYTES)
+        info.metadata[name] = cut_text(value, _METADATA_VALUE_BYTES)
     status.details.add().Pack(info)
     if refusal.status is Status.INVALID_ARGUMENT and refusal.violations:
         request = error_details_pb2.BadRequest()
-        for field, problem in _fitting(refusal.violations):
+        for field, problem in _fitting_violations(refusal.violations):
             request.field_violations.add(field=field, description=problem)
         status.details.add().Pack(request)
     if refusal.status is Status.FAILED_PRECONDITION:
         failure = error_details_pb2.PreconditionFailure()
-        for subject, problem in _fitting(refusal.violations):
+        for subject, problem in _fitting_violations(refusal.violations):
             failure.violations.add(type="VALUE", subject=subject, description=problem)
         if not refusal.violations:
             failure.violations.add(type=refusal.reason.name, description=message)
@@ -67,12 +67,14 @@ def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
     message = errors_pb2.CallError(
         code=refusal.status.value,
         reason=f"ERROR_REASON_{refusal.reason.name}",
-        message=cut(refusal.message, _FRAME_TEXT_BYTES),
-        metadata={name: cut(text, _FRAME_TEXT_BYTES) for name, text in refusal.metadata.items()},
+        message=cut_text(refusal.message, _FRAME_TEXT_BYTES),
+        metadata={
+            name: cut_text(text, _FRAME_TEXT_BYTES) for name, text in refusal.metadata.items()
+        },
         field_violations=[
             errors_pb2.FieldViolation(
-                field=cut(violation.field, _FRAME_FIELD_BYTES),
-                description=cut(violation.description, _FRAME_FIELD_BYTES),
+                field=cut_text(violation.field, _FRAME_FIELD_BYTES),
+                description=cut_text(violation.description, _FRAME_FIELD_BYTES),
             )
             for violation in refusal.violations
         ],
@@ -100,7 +102,7 @@ def incident(error: BaseException, method: str) -> Refusal:
     return Refusal(Reason.INTERNAL_ERROR, incident=number)
 
 
-def cut(text: str, max_bytes: int) -> str:
+def cut_text(text: str, max_bytes: int) -> str:
     """Return text that takes at most `max_bytes` of UTF-8, ending in "..." if it was longer."""
     raw = text.encode()
     if len(raw) <= max_bytes:
@@ -108,12 +110,12 @@ def cut(text: str, max_bytes: int) -> str:
     return raw[: max_bytes - 3].decode(errors="ignore") + "..."
 
 
-def _fitting(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
+def _fitting_violations(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
     """Yield as many violations as trailers can carry, at least one."""
     room = _VIOLATIONS_BYTES
     for violation in violations:
-        field = cut(violation.field, _METADATA_VALUE_BYTES)
-        description = cut(violation.description, _METADATA_VALUE_BYTES)
+        field = cut_text(violation.field, _METADATA_VALUE_BYTES)
+        description = cut_text(violation.description, _METADATA_VALUE_BYTES)
         yield field, description
         room -= len(field.encode()) + len(description.encode())
         if room <= 0:

@@ -15,12 +15,12 @@ _Read = Callable[[object], Iterable[str]]
 
 def threads_named(request: Message) -> tuple[str, ...]:
     """Return the threads that a request names, each once."""
-    names = (name for read in _reads(request.DESCRIPTOR) for name in read(request))
+    names = (name for read in _name_readers(request.DESCRIPTOR) for name in read(request))
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 @cache
-def _reads(kind: Descriptor) -> tuple[_Read, ...]:
+def _name_readers(kind: Descriptor) -> tuple[_Read, ...]:
     """Return what reads the names of threads in messages of a kind; not those of rules."""
     reads: list[_Read] = []
     for field in kind.fields:
@@ -29,8 +29,8 @@ def _reads(kind: Descriptor) -> tuple[_Read, ...]:
         elif field.name == "thread_ids":
             reads.append(attrgetter(field.name))
         elif field.message_type is not None and not field.is_repeated:
-            inner = _reads(field.message_type)
-            reads += [partial(_inside, field.name, inner)] if inner else []
+            inner = _name_readers(field.message_type)
+            reads += [partial(_names_inside, field.name, inner)] if inner else []
     return tuple(reads)
 
 
@@ -38,6 +38,6 @@ def _name(field: str, message: object) -> Iterable[str]:
     return (getattr(message, field),)
 
 
-def _inside(field: str, reads: tuple[_Read, ...], message: object) -> Iterable[str]:
+def _names_inside(field: str, reads: tuple[_Read, ...], message: object) -> Iterable[str]:
     inner = getattr(message, field)
     return (name for read in reads for name in read(inner))

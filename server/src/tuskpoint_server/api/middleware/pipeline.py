@@ -1,6 +1,6 @@
 """The pipeline of calls: what handles a method, and the handling around each call.
 
-`handled` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
+`method_handlers` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
 for each method that it implements. It takes the parsed request and the `Call`. An answer is a
@@ -150,7 +150,7 @@ class Call(Holder):
             self.task.cancel()
 
 
-def endless(behavior: Behavior) -> Behavior:
+def mark_endless(behavior: Behavior) -> Behavior:
     """Mark the behavior of a method that goes on until one side ends the call.
 
     No cap ends it; a drain does, with `DRAINING`.
@@ -207,7 +207,7 @@ class CallPipeline:
                 raw = await call.context.read()
                 if raw is grpc.aio.EOF:
                     raise invalid_field("request", "is missing")
-            with _counted(call, raw):
+            with _count_call(call, raw):
                 return await run(call, raw if isinstance(raw, bytes) else b"")
         except asyncio.CancelledError:
             if call.ended is None or call.task is None:
@@ -277,7 +277,7 @@ class CallPipeline:
 
 
 @contextmanager
-def _counted(call: Call, raw: object) -> Iterator[None]:
+def _count_call(call: Call, raw: object) -> Iterator[None]:
     """Count a call and its request against the quota of its tenant, or refuse it."""
     usage = call.usage
     usage.admit()
@@ -293,7 +293,7 @@ def _counted(call: Call, raw: object) -> Iterator[None]:
         usage.streams -= 1
 
 
-def handled(
+def method_handlers(
     service: ServiceDescriptor, servicer: object, pipeline: CallPipeline
 ) -> Iterator[tuple[MethodDescriptor, Handle]]:
     """Yield every method of a service, with what answers its calls."""
@@ -301,7 +301,7 @@ def handled(
     takes: Mapping[str, Take] = getattr(servicer, "takes", {})
     for method in service.methods:
         behavior, input_name = getattr(servicer, method.name, None), method.input_type.name
-        take = takes.get(input_name) or partial(_checked, checks.get(input_name))
+        take = takes.get(input_name) or partial(_check_request, checks.get(input_name))
         run = _not_built if behavior is None else _run(method, behavior, take, pipeline)
         is_endless = getattr(behavior, "endless", False)
         yield method, _handle(method, run, pipeline, is_endless=is_endless)
@@ -312,7 +312,7 @@ def service_handler(
 ) -> grpc.GenericRpcHandler:
     """Return gRPC's handler of a service."""
     handlers = {}
-    for method, handle in handled(service, servicer, pipeline):
+    for method, handle in method_handlers(service, servicer, pipeline):
         shape = "stream" if method.server_streaming else "unary"
         # It also parses requests: gRPC answers a malformed one with an error of its own.
         later = getattr(grpc, f"stream_{shape}_rpc_method_handler")
@@ -375,7 +375,7 @@ async def _not_built(call: Call, raw: bytes) -> bytes | None:
     raise Refusal(Reason.NOT_IMPLEMENTED, method=call.method)
 
 
-def _checked(further: Check | None, request: Message) -> Message:
+def _check_request(further: Check | None, request: Message) -> Message:
     check(request, further)
     return request
 
@@ -394,7 +394,7 @@ def _run(
             if call.memory.is_full:
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
             call.keep(len(raw))
-        request: Any = await received(request_class, raw)
+        request: Any = await parse_received(request_class, raw)
         if pipeline.records(call):
             call.named = threads_named(request)
         argument = take(request)
@@ -430,15 +430,15 @@ def _run(
     return streaming if method.server_streaming else unary
 
 
-async def received(request_class: type[MessageT], raw: bytes) -> MessageT:
-    """Return the message that a client sent in either format, or refuse it as `parsed` does."""
+async def parse_received(request_class: type[MessageT], raw: bytes) -> MessageT:
+    """Return the message that a client sent in either format; refuse it as `parse_message` does."""
     if not isinstance(raw, JsonText):
-        return parsed(request_class, raw)
+        return parse_message(request_class, raw)
     _refuse_large(raw)
     return await from_json(request_class, raw)
 
 
-def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
+def parse_message(request_class: type[MessageT], raw: bytes) -> MessageT:
     """Return the message in these bytes, or refuse bytes that are too large or no such message."""
     _refuse_large(raw)
     try:

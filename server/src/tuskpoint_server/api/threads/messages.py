@@ -11,7 +11,7 @@ from ...core.threads import Thread, ThreadDetail, Verdict, VerdictKind, Verifica
 from ...features.checkpoints.threads import ManifestPage
 from ...features.removal.retention import RetentionPreview
 from ...features.removal.rules import RetentionRule
-from ..messages.convert import filled, lineage, location, number, ref, timestamp
+from ..messages.convert import fill_fields, lineage, location, number, ref, timestamp
 
 MAX_HEADS = 1000  # most namespace heads in a `Thread` message
 
@@ -21,7 +21,7 @@ def thread(stored: Thread, *more: object) -> thread_pb2.Thread:
     message = thread_pb2.Thread(head_checkpoint_id=stored.head_id)
     if stored.retention_s:
         message.retention.seconds = stored.retention_s
-    return filled(message, stored, *more)
+    return fill_fields(message, stored, *more)
 
 
 def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
@@ -54,7 +54,7 @@ def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestRespo
         manifest=location(page.stored) if page.stored is not None else None,
         entries=[_manifest_entry(manifest, entry) for _, entry in page.entries],
     )
-    return filled(message, manifest)
+    return fill_fields(message, manifest)
 
 
 def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
@@ -69,7 +69,7 @@ def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.Ma
         writes=[segment(writes.segment) for writes in entry.writes],
         lineage=lineage(record.lineage),
     )
-    filled(message, record)
+    fill_fields(message, record)
     message.seq = max(record.seq, *(writes.seq for writes in entry.writes), 0)
     return message
 
@@ -87,9 +87,9 @@ def retention_rule(message: thread_service_pb2.RetentionRule) -> RetentionRule:
 
 def preview_response(found: RetentionPreview) -> thread_service_pb2.PreviewRetentionResponse:
     """Return the answer with what rules delete."""
-    message = filled(thread_service_pb2.PreviewRetentionResponse(), found)
+    message = fill_fields(thread_service_pb2.PreviewRetentionResponse(), found)
     for rule in found.rules:
-        message_rule = filled(message.rules.add(), rule)
+        message_rule = fill_fields(message.rules.add(), rule)
         for time, seconds in (
             (message_rule.delete_after, rule.delete_after_s),
             (message_rule.keep_for, rule.keep_for_s),
@@ -97,8 +97,8 @@ def preview_response(found: RetentionPreview) -> thread_service_pb2.PreviewReten
             if seconds:
                 time.seconds = seconds
     for effect in found.effects:
-        filled(message.effects.add(), effect)
-    filled(message.total, found)
+        fill_fields(message.effects.add(), effect)
+    fill_fields(message.total, found)
     return message
 
 
@@ -112,7 +112,7 @@ def verification_frame(
             verdict=number(found.kind),
             location=location(found.location) if found.location is not None else None,
         )
-        return thread_service_pb2.VerifyThreadResponse(verdict=filled(verdict, found))
+        return thread_service_pb2.VerifyThreadResponse(verdict=fill_fields(verdict, found))
     total = thread_service_pb2.VerificationTotal(
         ok=found.ok,
         passed=found.counts[VerdictKind.PASS],

@@ -20,7 +20,7 @@ from ...features.checkpoints.threads import Threads
 from ...features.lineage.branches import Branches
 from ...features.removal.removal import Removal
 from ...features.removal.retention import Retention
-from ..messages.convert import filled, key, ref
+from ..messages.convert import fill_fields, key, ref
 from ..messages.validation import Check, Checks
 from ..middleware.pipeline import Call, Fields
 from ..middleware.policy import STORING, check_scopes
@@ -203,7 +203,7 @@ class ThreadServicer:
         before, after = key(getattr(request, "from")), key(request.to)
         diff = await self._checkpoints.diff(call.tenant, before, after, request.max_changes, call)
         changes = [
-            filled(thread_pb.Change(from_json=change.before, to_json=change.after), change)
+            fill_fields(thread_pb.Change(from_json=change.before, to_json=change.after), change)
             for change in diff.changes
         ]
         return {"changes": changes, "truncated": diff.truncated}

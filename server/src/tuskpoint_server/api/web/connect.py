@@ -35,8 +35,8 @@ from ...core.limits import KIB, LIMITS
 from ...features.call_memory import CallMemory, Holder
 from ..messages.json_text import JsonText, to_json
 from ..middleware.errors import incident, to_status
-from ..middleware.pipeline import CallPipeline, Handle, handled
-from .requests import GRPC_WEB, STREAMS, UNARY, unfit
+from ..middleware.pipeline import CallPipeline, Handle, method_handlers
+from .requests import GRPC_WEB, STREAMS, UNARY, refuse_unfit
 
 HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
 BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
@@ -82,7 +82,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
         endpoints = {
             f"/{service.full_name}/{method.name}": _endpoint(method, handle)
             for service, servicer in contract
-            for method, handle in handled(service, servicer, pipeline)
+            for method, handle in method_handlers(service, servicer, pipeline)
         }
         self._pipeline = pipeline
         self._bounded = {
@@ -105,7 +105,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = unfit(scope, self._kinds)
+        answer = refuse_unfit(scope, self._kinds)
         if answer is not None:
             await answer(scope, receive, send)
         elif not self._pipeline.admits(_Request(scope)):

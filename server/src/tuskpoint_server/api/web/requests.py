@@ -19,7 +19,7 @@ def refusal(status: int, code: Code, message: str, headers: Mapping[str, str] = 
     return JSONResponse({"code": code.value, "message": message}, status, headers)
 
 
-def unfit(scope: Scope, kinds: Mapping[str, tuple[str, ...]]) -> Response | None:
+def refuse_unfit(scope: Scope, kinds: Mapping[str, tuple[str, ...]]) -> Response | None:
     """Return the answer to a request that is no call, and `None` for one that is.
 
     Its headers are made what connectrpc understands: content types without parameters, and texts

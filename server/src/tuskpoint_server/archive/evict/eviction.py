@@ -30,16 +30,16 @@ from ...journal.removal.garbage_collection import (
     ValueRow,
     batches,
     begin,
-    checked,
+    checked_digests,
     ref_of,
     sparing_damaged,
-    unneeded,
+    unneeded_values,
 )
 from ...journal.sql.schema import changes, checkpoints, contents, gaps, members, threads, writes
 from ...journal.sql.sealing import seal_of
 from ...journal.sql.statements import Statement, of_thread, same_checkpoint
 from ...journal.values.segment_refs import by_hash, decode_held
-from ..rows.gaps import lost
+from ..rows.gaps import lost_hashes
 
 _log = logging.getLogger(__name__)
 
@@ -246,7 +246,7 @@ async def evict_family(
             total += await database.transact(partial(_evict_writes, thread=thread, chosen=doomed))
         if total.size_bytes >= wanted_bytes:
             return total
-    free = await unneeded(database, family, needed)
+    free = await unneeded_values(database, family, needed)
     by_thread: dict[int, list[ValueRow]] = defaultdict(list)
     for value in free:
         if value.size:
@@ -281,7 +281,7 @@ def _look(
     states, ref = _STATES.run(connection, **parameters), ref_of(connection, thread)
     while (row := states.fetchone()) is not None:
         places.add((row[0], row[1]))
-        digests |= checked(connection, ref, row)
+        digests |= checked_digests(connection, ref, row)
     rows = _WRITES.run(connection, **parameters, of_tenant=tenant).fetchall()
     rows = [row for row in rows if (row[0], row[1]) not in places]
     foreign_segments = {row[5]: decode_held(row[5]) for row in rows}
@@ -292,8 +292,8 @@ def _look(
         for sha256, location in locations.items()
         if not isinstance(location.key, UnopenedBytes)
     }
-    readable -= lost(connection, tenant).keys()
-    unopened = _unopened(connection, thread) if rows else []
+    readable -= lost_hashes(connection, tenant).keys()
+    unopened = _unopened_ranges(connection, thread) if rows else []
     sized_writes = []
     for *_, number, seq, size, stored, is_in_range in rows:
         foreign = foreign_segments[stored]
@@ -303,7 +303,7 @@ def _look(
     return tenant, digests, sorted(sized_writes, key=lambda write: write.seq)
 
 
-def _unopened(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
+def _unopened_ranges(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
     """Return the ranges of the segments of a thread whose keys do not open in the journal."""
     if seal_of(connection) is None:
         return []

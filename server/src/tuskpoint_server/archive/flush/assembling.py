@@ -14,7 +14,14 @@ from ...core.values import blob_digest
 from ...journal.database.thread_rows import Place
 from ...journal.values.segment_refs import ForeignSegments, encode_held
 from ..formats import records as facts
-from ..formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated, without_threads
+from ..formats.catalogs import (
+    NO_RUNS,
+    Catalog,
+    advance,
+    encode_catalog,
+    relocate_members,
+    without_threads,
+)
 from ..formats.runs import Fetch, RunPut, store_records
 from ..formats.sealing import Root, Sealer, seal_root
 from ..formats.stored_json import Kind
@@ -132,7 +139,7 @@ async def _assemble(
     put = RunPut(generation, number, store_run)
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
-    live, rewritten = await relocated(live, chores.moved, fetch, put)
+    live, rewritten = await relocate_members(live, chores.moved, fetch, put)
     ends = dict(chores.ended)
     if work.root.key:
         ends |= {end.thread_id: end for end in recorder.records if isinstance(end, facts.EndRecord)}

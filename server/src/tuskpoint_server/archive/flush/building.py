@@ -91,7 +91,7 @@ def _build(
         for checkpoint in dirty.places
         if not checkpoint.problem and (checkpoint.own_row or checkpoint.writes)
     ]
-    if (encoded := _encoded(dirty, places, fetched, generation)) is None:
+    if (encoded := _encode(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
     segment, content, places = encoded
     data, key = sealer.seal(content)
@@ -103,11 +103,11 @@ def _build(
         key,
         [BlobMember(blob_digest(piece), piece, Kind.PART) for piece in pieces],
         places,
-        *described(segment),
+        *segment_facts(segment),
     )
 
 
-def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
+def segment_facts(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
     """Return the recorded facts of a segment: `needs`, `digests` and `patched` of `BuiltSegment`.
 
     The values of its writes count: a checkpoint may come to need one (`delta_base`).
@@ -121,7 +121,7 @@ def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, byte
     return needs, _prefixes(digests), _prefixes(patched)
 
 
-def _encoded(
+def _encode(
     dirty: DirtyRange, places: list[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
 ) -> tuple[segments.Segment, bytes, list[DirtyPlace]] | None:
     """Encode a segment of those checkpoints that can be encoded; the others get a problem."""
@@ -139,13 +139,13 @@ def _encoded(
             places[0].problem = str(error)
             return None
     for checkpoint in places:
-        _encoded(dirty, [checkpoint], fetched, generation)
+        _encode(dirty, [checkpoint], fetched, generation)
     checkpoints = [checkpoint for checkpoint in places if not checkpoint.problem]
     if len(checkpoints) == len(places):  # each fits alone, all together are too large
         for checkpoint in checkpoints:
             checkpoint.problem = "the changes of its thread are too large for one segment"
         return None
-    return _encoded(dirty, checkpoints, fetched, generation)
+    return _encode(dirty, checkpoints, fetched, generation)
 
 
 def _segment(

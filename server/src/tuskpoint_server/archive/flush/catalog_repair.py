@@ -11,7 +11,7 @@ from ...core.model import BlobLocation
 from ...journal.database.database import Database
 from ...keys.provider import KeyProvider
 from ..formats.catalogs import decode_catalog
-from ..formats.sealing import opened, wrapped_key
+from ..formats.sealing import open_member, wrapped_key
 from ..read.read import DAMAGE
 from ..read.root_keys import with_root_key
 from ..rows import status
@@ -44,17 +44,17 @@ async def repair_catalog(
         return False
     location = place.location
     if not location.blob_id:
-        raise _lost(damage, "", "the journal does not say which blob has it")
+        raise _catalog_lost(damage, "", "the journal does not say which blob has it")
     try:
         data = await blobs.get(location)
         location = await with_root_key(keys, tenant, data, location)
-        catalog = decode_catalog(opened(data, location), location.blob_id)
+        catalog = decode_catalog(open_member(data, location), location.blob_id)
     except Refusal as refusal:
         if refusal.reason not in DAMAGE:
             raise
-        raise _lost(damage, location.blob_id, refusal.message) from refusal
+        raise _catalog_lost(damage, location.blob_id, refusal.message) from refusal
     if (catalog.generation, catalog.number) != (place.generation, place.number):
-        raise _lost(damage, location.blob_id, "it has another catalog than the row says")
+        raise _catalog_lost(damage, location.blob_id, "it has another catalog than the row says")
     root = wrapped_key(data, location.blob_id)
     store = partial(put_catalog_back, tenant=tenant, catalog=catalog, place=place, root=root)
     await database.transact(store)
@@ -66,7 +66,7 @@ async def repair_catalog(
     return True
 
 
-def _lost(damage: Refusal, blob_id: str, problem: str) -> Refusal:
+def _catalog_lost(damage: Refusal, blob_id: str, problem: str) -> Refusal:
     """Return the refusal to go on without a catalog that its blob does not have either."""
     blob = f"blob {blob_id}" if blob_id else "its blob"
     why = f"{damage.metadata['problem']}, and {blob} cannot take its place: {problem}"

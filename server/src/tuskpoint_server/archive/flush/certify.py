@@ -10,9 +10,9 @@ from ...core.model import BlobLocation
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.database.waiting_changes import first_above
 from ...journal.sql.schema import catalogs, checkpoints, members, removed, uses
-from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, putting
+from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, put_rows
 from ..formats.catalogs import Catalog, decode_catalog, encode_catalog
-from ..formats.sealing import opened, wrapped_key
+from ..formats.sealing import open_member, wrapped_key
 from ..rows import gaps, segment_index, status
 from ..rows.plan import Plan, PlannedThread, drop_pack
 from ..rows.status import CatalogPlace
@@ -23,8 +23,8 @@ class VoidPackError(Exception):
 
 
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
-_PUT_CATALOG = Statement(putting(catalogs, ("tenant",)))
-_PUT_MEMBER = Statement(putting(members, ("tenant", "sha256")))
+_PUT_CATALOG = Statement(put_rows(catalogs, ("tenant",)))
+_PUT_MEMBER = Statement(put_rows(members, ("tenant", "sha256")))
 _THROUGH = removed.c.seq <= bindparam("through")
 _DROP_REMOVED = Statement(delete(removed).where(of_thread(removed), _THROUGH))
 _HOLD = Statement(
@@ -96,7 +96,7 @@ def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
     [location] = [
         member.location for member in plan.members if member.location.sha256 == plan.catalog
     ]
-    return decode_catalog(opened(data, location.moved(place)), place.blob_id)
+    return decode_catalog(open_member(data, location.moved(place)), place.blob_id)
 
 
 def put_catalog(

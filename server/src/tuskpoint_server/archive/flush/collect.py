@@ -19,16 +19,16 @@ from ...journal.database.thread_rows import THREAD, Place
 from ...journal.sql.schema import checkpoints, contents, handoffs, removed, threads, writes
 from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
 from ...journal.values import segment_refs
-from ...journal.values.contents import StoredValue, compared, referred, stored_value
+from ...journal.values.contents import StoredValue, compare_values, referred_digests, stored_value
 from ...journal.values.segment_refs import NOWHERE
 from ..rows import gaps, status
 from ..rows.damaged_threads import (
     CHANGES,
     RANGE_CHANGES,
     DamagedThread,
-    damaged,
     damaged_change,
-    lacking,
+    find_damaged,
+    lacks_row,
     sound_threads,
 )
 from ..rows.dirty import (
@@ -42,7 +42,7 @@ from ..rows.dirty import (
     dirty_checkpoint,
 )
 from ..rows.gaps import Gap
-from ..rows.segment_index import Holders, NeededValue, choose, used
+from ..rows.segment_index import Holders, NeededValue, choose, used_segments
 from ..rows.status import NewestCatalog
 from .ranges import LOGGED, SCANNED, RangeStatements, in_range
 
@@ -127,22 +127,22 @@ def collect(
     case.
     """
     collected = CollectedRanges(
-        status.catalog(connection, tenant), damaged=damaged(connection, doubtful)
+        status.catalog(connection, tenant), damaged=find_damaged(connection, doubtful)
     )
-    lost = gaps.lost(connection, tenant)
-    unstored = gaps.unstored(connection, tenant)
+    lost = gaps.lost_hashes(connection, tenant)
+    unstored = gaps.unstored_checkpoints(connection, tenant)
     standalone: dict[int, set[Place]] = defaultdict(set)
     for gap in unstored:
         standalone[gap.thread].add(gap.place)
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
     budget = bounds
-    waiting = _waiting(connection, tenant, bounds.threads + 1, collected.damaged)
+    waiting = _waiting_threads(connection, tenant, bounds.threads + 1, collected.damaged)
     for number, thread in enumerate(waiting):
         if number == bounds.threads or budget.checkpoints <= 0 or budget.size_bytes <= 0:
             collected.complete = False
             break
-        if damage := lacking(connection, thread):
+        if damage := lacks_row(connection, thread):
             collected.damaged[thread.number] = damage
             continue
         changed[thread.number] = thread
@@ -152,7 +152,7 @@ def collect(
         limits = (budget.checkpoints - len(dirty.places), budget.size_bytes - dirty.size_bytes)
         budget = RangeBounds(budget.threads, *limits)
         if lone is None or thread.number in lone:
-            alone += _separate(connection, dirty)
+            alone += _separate_checkpoints(connection, dirty)
     for gap in unstored:
         gap_thread = changed.get(gap.thread)
         if gap.thread in collected.damaged:
@@ -170,11 +170,11 @@ def collect(
                 rejected.get((dirty.thread.number, checkpoint.place)) or checkpoint.problem
             )
         hashes = {holder.location.sha256 for holder in dirty.named.values()} | dirty.holders.keys()
-        collected.used |= used(connection, tenant, dirty.thread.number, hashes)
+        collected.used |= used_segments(connection, tenant, dirty.thread.number, hashes)
     return collected
 
 
-def _waiting(
+def _waiting_threads(
     connection: Connection, tenant: str, count: int, bad: dict[int, DamagedThread]
 ) -> list[DirtyThread]:
     """Return the sound threads that have waited longest, however many damaged ones have, too."""
@@ -187,7 +187,7 @@ def _waiting(
         most *= 2
 
 
-def _separate(connection: Connection, dirty: DirtyRange) -> list[DirtyRange | None]:
+def _separate_checkpoints(connection: Connection, dirty: DirtyRange) -> list[DirtyRange | None]:
     """Move each checkpoint of a range that is no copy into a segment of its own."""
     places, dirty.places = dirty.places, []
     ranges = []
@@ -212,7 +212,7 @@ def read_range(
 
     Without the checkpoints that are stored standalone.
     """
-    reading, through = LOGGED, _bound(connection, thread, bounds)
+    reading, through = LOGGED, _last_change(connection, thread, bounds)
     if through is None:
         reading, through = SCANNED, thread.seq
     parameters = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
@@ -237,7 +237,7 @@ def read_range(
     return dirty
 
 
-def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> int | None:
+def _last_change(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> int | None:
     """Return the last change of a range; `None` if the log of the thread is damaged."""
     most = min(_CHANGES_PER_CHECKPOINT * bounds.checkpoints, RANGE_CHANGES)
     parameters = {"of_thread": thread.number, "after": thread.certified_seq}
@@ -260,11 +260,11 @@ def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> 
         last = list(firsts.values())[bounds.checkpoints] - 1
     limit = min(RANGE_BYTES, bounds.size_bytes)
     if thread.dirty_bytes > limit:
-        last = _within(connection, thread, firsts, last, limit)
+        last = _last_change_within(connection, thread, firsts, last, limit)
     return int(last)
 
 
-def _within(
+def _last_change_within(
     connection: Connection, thread: DirtyThread, firsts: Mapping[Place, int], last: int, limit: int
 ) -> int:
     """Return the last change of a range with at most `limit` bytes, or with one checkpoint."""
@@ -296,7 +296,7 @@ def _sizes(
     for row in LOGGED.rows.run(connection, **parameters).fetchall():
         checkpoint = dirty_checkpoint(connection, thread, row)
         sizes[checkpoint.place] = sizes.get(checkpoint.place, 0) + checkpoint.size
-        needed[checkpoint.place] = _referred(checkpoint) - counted_digests
+        needed[checkpoint.place] = _referred_digests(checkpoint) - counted_digests
         counted_digests |= needed[checkpoint.place]
     digests = {digest for place_digests in needed.values() for digest in place_digests}
     stored: dict[bytes, int] = dict(
@@ -353,7 +353,7 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     """Read the values that the rows of a range need, and choose the segments named for them."""
     for checkpoint in dirty.places:
         if not checkpoint.held_row:
-            checkpoint.needs = _referred(checkpoint)
+            checkpoint.needs = _referred_digests(checkpoint)
     digests = set[bytes]().union(*(checkpoint.needs for checkpoint in dirty.places))
     values = _read_needed(connection, dirty, digests)
     for checkpoint in dirty.places:
@@ -395,7 +395,7 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
         for digest, value in dirty.values.items()
         if value.data is not None
     }
-    for digest, value in compared(connection, thread.family, rows):
+    for digest, value in compare_values(connection, thread.family, rows):
         if isinstance(value, DamagedValue):
             damaged[digest] = value.damage
     for checkpoint in dirty.places:
@@ -409,7 +409,7 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
             checkpoint.problem = f"value {damages[0].digest.hex()} is damaged: {damages[0].problem}"
             dirty.damages += [(checkpoint.place, damage) for damage in damages]
     based = {digest: row for digest, row in rows.items() if row.keyframe in damaged}
-    for digest, value in compared(connection, thread.family, based) if based else ():
+    for digest, value in compare_values(connection, thread.family, based) if based else ():
         if digest not in damaged:
             packed_again = compress(value.data)
             dirty.values[digest] = dirty.values[digest]._replace(
@@ -417,11 +417,11 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
             )
 
 
-def _referred(checkpoint: DirtyPlace) -> set[bytes]:
+def _referred_digests(checkpoint: DirtyPlace) -> set[bytes]:
     """Return the digests that the row of a checkpoint names; if it cannot be read, note that."""
     try:
         return (
-            referred(checkpoint.row.state, checkpoint.row.delta_base)
+            referred_digests(checkpoint.row.state, checkpoint.row.delta_base)
             if checkpoint.row is not None
             else set()
         )

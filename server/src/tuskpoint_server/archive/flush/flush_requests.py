@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from ...core.errors import Reason, Refusal
 from ...journal.sql.schema import flush_requests
-from ...journal.sql.statements import Statement, inserting, putting
+from ...journal.sql.statements import Statement, insert_rows, put_rows
 
 
 class FlushRequestRow(NamedTuple):
@@ -32,7 +32,7 @@ class FlushRequestRow(NamedTuple):
 _OF_TENANT = flush_requests.c.tenant == bindparam("of_tenant")
 _COLUMNS = select(*(flush_requests.c[name] for name in FlushRequestRow._fields))
 _EVERY, _ONE = Statement(_COLUMNS), Statement(_COLUMNS.where(_OF_TENANT))
-_INSERT = inserting(flush_requests)
+_INSERT = insert_rows(flush_requests)
 _ASK = Statement(
     _INSERT.on_conflict_do_update(
         index_elements=[flush_requests.c.tenant],
@@ -48,7 +48,7 @@ _TRIED = Statement(
     .values(all_tried=bindparam("tried"), outcome=bindparam("new_outcome"))
 )
 _REPORT = Statement(
-    putting(flush_requests, ("tenant",), replaced=("trouble", "trouble_us", "failing"))
+    put_rows(flush_requests, ("tenant",), replaced=("trouble", "trouble_us", "failing"))
 )
 
 
@@ -61,7 +61,7 @@ def ask(connection: Connection, tenant: str, *, everything: bool) -> int:
     return int(_ASK.run(connection, **row).fetchall()[0][0])
 
 
-def every(connection: Connection) -> dict[str, FlushRequestRow]:
+def read_rows(connection: Connection) -> dict[str, FlushRequestRow]:
     """Return the rows of all tenants of which one was asked or had trouble."""
     return {row[0]: FlushRequestRow(*row) for row in _EVERY.run(connection).fetchall()}
 
@@ -72,7 +72,9 @@ def of_tenant(connection: Connection, tenant: str) -> FlushRequestRow:
     return FlushRequestRow(tenant) if row is None else FlushRequestRow(*row)
 
 
-def tried(connection: Connection, tenant: str, number: int, outcome: int | Refusal) -> None:
+def record_outcome(
+    connection: Connection, tenant: str, number: int, outcome: int | Refusal
+) -> None:
     """Record the outcome of the requests up to a number: checkpoints certified, or the refusal."""
     if isinstance(outcome, Refusal):
         content: object = {"reason": outcome.reason.name, "metadata": outcome.metadata}
@@ -82,7 +84,7 @@ def tried(connection: Connection, tenant: str, number: int, outcome: int | Refus
 
 
 def outcome_of(row: FlushRequestRow) -> int | Refusal:
-    """Return the last outcome of a tenant, as `tried` recorded it."""
+    """Return the last outcome of a tenant, as `record_outcome` recorded it."""
     content: Any = json.loads(row.outcome)
     if isinstance(content, int):
         return content

@@ -16,7 +16,7 @@ from ...journal.database.database import KEEPING, POLL_S, Connection
 from ...journal.lease import LeaseLostError
 from ..read.read import DAMAGE
 from ..rows import gaps, status
-from ..rows.damaged_threads import damaged
+from ..rows.damaged_threads import find_damaged
 from ..rows.gaps import Gap
 from ..rows.status import AwaitedChange, NewestCatalog
 from . import flush_requests
@@ -157,9 +157,9 @@ class TenantFlusher:
             connection: Connection,
         ) -> tuple[tuple[AwaitedChange, int] | None, NewestCatalog | None, list[Gap]]:
             return (
-                status.wanted(connection, self.tenant, key, seq),
+                status.awaited_change(connection, self.tenant, key, seq),
                 status.catalog(connection, self.tenant),
-                gaps.unstored(connection, self.tenant),
+                gaps.unstored_checkpoints(connection, self.tenant),
             )
 
         try:
@@ -187,8 +187,8 @@ class TenantFlusher:
         """
         waiting, unstored = await self._parts.database.query(
             lambda connection: (
-                status.waiting(connection, self.tenant, concerns),
-                gaps.unstored(connection, self.tenant),
+                status.waiting_threads(connection, self.tenant, concerns),
+                gaps.unstored_checkpoints(connection, self.tenant),
             )
         )
         gap_marks = {gap.thread: gap.seq for gap in unstored if concerns(gap.thread_id)}
@@ -358,12 +358,12 @@ class TenantFlusher:
         marks = {thread for waiter in waiters for thread in waiter.marks}
         return CertificationState(
             status.watermarks(connection, marks),
-            gaps.unstored(connection, self.tenant),
-            status.missing(
+            gaps.unstored_checkpoints(connection, self.tenant),
+            status.missing_changes(
                 connection, {waiter.wanted for waiter in waiters if waiter.wanted is not None}
             ),
             catalog.location if catalog is not None else None,
-            damaged(connection, marks),
+            find_damaged(connection, marks),
         )
 
 

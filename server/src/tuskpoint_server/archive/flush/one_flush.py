@@ -28,7 +28,7 @@ from ...keys.provider import KeyProvider
 from ..archive_settings import ArchiveSettings
 from ..formats.sealing import Sealer
 from ..formats.stored_json import MEMBER_BYTES, Kind
-from ..read.read import Segments, placed
+from ..read.read import Segments, recorded_places
 from ..read.root_keys import new_root
 from ..rows import gaps, status
 from ..rows.damaged_threads import DamagedThreads
@@ -40,7 +40,7 @@ from .assembling import Chores, FinalPut, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .catalog_repair import repair_catalog, require_catalog
 from .collect import CollectedRanges, RangeBounds, collect
-from .packs import Pack, PackRunner, Pointer, grouped
+from .packs import Pack, PackRunner, Pointer, group_members
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Flush:
 
     def __post_init__(self) -> None:
         self._limits = self._parts.blobs.limits
-        self._segments = Segments(self._parts.blobs, 0, placed(self._parts.database))
+        self._segments = Segments(self._parts.blobs, 0, recorded_places(self._parts.database))
         self._mender = Mender(self._parts.database, self._segments, self._parts.instruments)
         self._bounds = _bounds(self._parts.settings, self._parts.blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
@@ -299,7 +299,7 @@ class Flush:
             if not assembled.recorder.records:
                 return None
             if not self._fits(assembled.members):
-                for group in grouped(assembled.leaves, self._limits):
+                for group in group_members(assembled.leaves, self._limits):
                     work.located.update(await self._parts.runner.store(self._tenant, group))
                 assembled = await self._assemble(work)
         if postponed := assembled.recorder.postponed:
@@ -340,7 +340,7 @@ class Flush:
             owners.setdefault(member.sha256, []).append(segment)
             if member.sha256 not in work.located:
                 waiting[member.sha256] = member
-        groups = await asyncio.to_thread(grouped, waiting.values(), self._limits)
+        groups = await asyncio.to_thread(group_members, waiting.values(), self._limits)
         outcomes = await asyncio.gather(
             *(self._store_group(work, group, owners) for group in groups), return_exceptions=True
         )

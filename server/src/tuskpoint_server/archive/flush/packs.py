@@ -325,7 +325,7 @@ class PackRunner:
         return True
 
 
-def grouped(members: Iterable[BlobMember], limits: StoreLimits) -> list[list[BlobMember]]:
+def group_members(members: Iterable[BlobMember], limits: StoreLimits) -> list[list[BlobMember]]:
     """Distribute members over puts, those of like size together: the largest sets the price."""
     ordered = sorted(members, key=lambda member: (len(member.data), member.sha256))
     groups: list[list[BlobMember]] = []

@@ -105,7 +105,7 @@ class RemoteFlush:
 
     async def _serve(self) -> None:
         """Flush for other servers, and say how the archive fares."""
-        rows = await self._database.query(flush_requests.every)
+        rows = await self._database.query(flush_requests.read_rows)
         for tenant, row in rows.items():
             is_new, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
             if row.all_asked > row.all_tried and tenant not in self._trying:
@@ -138,7 +138,12 @@ class RemoteFlush:
             outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
         try:
             await self._database.write_past_batches(
-                partial(flush_requests.tried, tenant=flusher.tenant, number=number, outcome=outcome)
+                partial(
+                    flush_requests.record_outcome,
+                    tenant=flusher.tenant,
+                    number=number,
+                    outcome=outcome,
+                )
             )
         except Refusal as refusal:
             _log.debug("the outcome of a flush is not recorded; it is tried again: %s", refusal)

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 
 from ...core.delta_bases import decode_delta_base, encode_delta_base
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import LIMITS, MIB, text_problem
 from ...core.model import Channel, CheckpointKey, Value, Version
 from ...core.state import (
@@ -80,10 +80,10 @@ def read_bundle(data: bytes, name: str) -> Segment:
     """Return the segment in the stored bytes of a bundle; its values stay packed."""
     segment = decode_segment(data, name)
     if problem := segment_problem(segment):
-        raise malformed(name, problem)
+        raise malformed_bytes(name, problem)
     size = _values_size(segment)
     if size > MAX_BUNDLE_BYTES:
-        raise malformed(name, f"its values take {size} bytes")
+        raise malformed_bytes(name, f"its values take {size} bytes")
     return segment
 
 
@@ -96,7 +96,7 @@ def unpacked_bytes(segment: Segment) -> int:
 def unpack_bundle(segment: Segment, name: str) -> Closure:
     """Return the closure in the segment of a bundle, after checking its values."""
     if segment.handoff is None:
-        raise malformed(name, "it is a segment without a hand-off")
+        raise malformed_bytes(name, "it is a segment without a hand-off")
     stored = {value.digest: value for value in segment.values}
     values: dict[bytes, Value] = {}
     for digest, value in stored.items():
@@ -106,10 +106,10 @@ def unpack_bundle(segment: Segment, name: str) -> Closure:
         write._replace(encoding=Encoding.PLAIN, data=whole_value(write, None, name).data)
         for write in segment.writes
     ]
-    checkpoints = [_checked(checkpoint, values, name) for checkpoint in segment.checkpoints]
+    checkpoints = [_check_values(checkpoint, values, name) for checkpoint in segment.checkpoints]
     places = set(map(_place, checkpoints))
     if any(_place(write) not in places for write in writes):
-        raise malformed(name, "it has writes of a checkpoint that it lacks")
+        raise malformed_bytes(name, "it has writes of a checkpoint that it lacks")
     whole = replace(
         segment,
         checkpoints=tuple(sorted(checkpoints, key=_place)),
@@ -126,7 +126,7 @@ def _values_size(segment: Segment) -> int:
     return sum(value.size for value in segment.values) + sum(write.size for write in segment.writes)
 
 
-def _checked(
+def _check_values(
     checkpoint: SegmentCheckpoint, values: Mapping[bytes, Value], name: str
 ) -> SegmentCheckpoint:
     """Return a checkpoint in its stored form, after checking its values against it."""
@@ -139,7 +139,7 @@ def _checked(
     for channel in base:
         if channel.ancestor_id:
             problem = f"channel {channel.name} is rebuilt from an ancestor that is missing"
-            raise malformed(name, problem)
+            raise malformed_bytes(name, problem)
         seed = channel.seed
         fits &= seed is None or seed.size == len(values[seed.digest].data)
         for write in channel.writes:
@@ -147,7 +147,7 @@ def _checked(
             fits &= (write.type, write.size) == (value.type, len(value.data))
     if not fits:
         problem = f"checkpoint '{checkpoint.checkpoint_id}' has a channel of another size"
-        raise malformed(name, f"{problem} than it says")
+        raise malformed_bytes(name, f"{problem} than it says")
     return checkpoint._replace(
         state=encode_state(state.frame, state.channels),
         delta_base=encode_delta_base(channel for channel in base if channel.seed or channel.writes),

@@ -29,7 +29,7 @@ from operator import attrgetter
 
 from ...core.limits import MIB
 from ...core.model import BlobLocation
-from .manifests import live
+from .manifests import live_facts
 from .records import EndRecord, Line, Position, Record, decode_record, line_of
 from .runs import (
     BRANCH_RUNS,
@@ -43,7 +43,7 @@ from .runs import (
     read_pages,
     read_position,
     read_ref,
-    stacked,
+    stack_runs,
 )
 from .stored_json import Fields, Kind, dump_document, row_json
 
@@ -100,11 +100,11 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: RunPut)
         oldest = not any(levels[level + 1 :])
         lines, next_merge, step_bytes = await _step(inputs, merge, fetch, oldest=oldest)
         read_bytes += step_bytes
-        heights = _added(merge.made, leaves(lines, put), put)
+        heights = _add_leaves(merge.made, leaves(lines, put), put)
         if next_merge is None:
             del merges[level]
             del levels[level][:FAN_OUT]
-            _append(levels, level + 1, _whole(heights, put))
+            _append(levels, level + 1, _merged_run(heights, put))
             for ref in inputs:
                 dropped += await members_of(ref, fetch)
         else:
@@ -114,7 +114,7 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: RunPut)
     return AdvancedRuns(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
 
 
-async def relocated(
+async def relocate_members(
     runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: RunPut
 ) -> tuple[LiveRuns, list[bytes]]:
     """Return runs whose members with these hashes are now at these places.
@@ -127,7 +127,7 @@ async def relocated(
         return replace(ref, location=ref.location.moved(place))
 
     # A branch that is moved would name a run in "this quilt" at the wrong place.
-    return await _rewritten(runs, moved, fetch, put, also=places) if places else (runs, [])
+    return await _rewrite_leaves(runs, moved, fetch, put, also=places) if places else (runs, [])
 
 
 async def without_threads(
@@ -154,10 +154,10 @@ async def without_threads(
         [leaf] = leaves(live_lines or [line_of(ended[lines[0].thread_id])], put)
         return leaf
 
-    return await _rewritten(runs, purged, fetch, put) if ended else (runs, [])
+    return await _rewrite_leaves(runs, purged, fetch, put) if ended else (runs, [])
 
 
-async def _rewritten(
+async def _rewrite_leaves(
     runs: LiveRuns,
     change: Callable[[RunRef], Awaitable[RunRef]],
     fetch: Fetch,
@@ -238,7 +238,7 @@ async def _step(
                 if ended is not None:
                     lines = [line for line in lines if line.incarnation > ended]
                 if len(lines) > 1:
-                    lines = live(lines)
+                    lines = live_facts(lines)
                 if lines and lines[0].identity[0] == EndRecord.kind:
                     ended = lines[0].incarnation
                 live_lines += [line for line in lines if not (oldest and line.passing)]
@@ -289,7 +289,7 @@ def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
         levels[level].append(ref)
 
 
-def _added(
+def _add_leaves(
     runs: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: RunPut
 ) -> tuple[tuple[RunRef, ...], ...]:
     """Add leaves to the runs that a merge has made; a full height becomes a branch."""
@@ -304,11 +304,11 @@ def _added(
     return tuple(map(tuple, heights))
 
 
-def _whole(heights: Sequence[Sequence[RunRef]], put: RunPut) -> RunRef | None:
+def _merged_run(heights: Sequence[Sequence[RunRef]], put: RunPut) -> RunRef | None:
     """Return the run that a merge has made. The higher parts precede the lower ones."""
     last: list[RunRef] = []
     for height in heights:
-        joined = stacked([*height, *last], put)
+        joined = stack_runs([*height, *last], put)
         last = [] if joined is None else [joined]
     return last[0] if last else None
 

@@ -105,7 +105,7 @@ class Manifest:
         return hashes
 
 
-def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
+def live_facts(facts: Iterable[AnyFact]) -> list[AnyFact]:
     """Return the facts about one thread that count, whatever other runs hold.
 
     Removals and ends are kept, because other runs may hold the records that they override. Of two
@@ -129,13 +129,13 @@ def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
         if other is None or fact.rank >= other.rank:
             newest[identity] = fact
     if end is None:
-        return _unremoved(newest)
+        return _unremoved_facts(newest)
     if end.incarnation >= incarnation:
         return [end]
-    return [end, *_unremoved(newest)]
+    return [end, *_unremoved_facts(newest)]
 
 
-def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
+def _unremoved_facts(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
     facts = []
     for identity, fact in newest.items():
         if identity[0] in _OF_CHECKPOINTS:
@@ -147,8 +147,8 @@ def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
-    """Return the manifest of a thread from all its records, in the order that `live` takes."""
-    facts = live(records)
+    """Return the manifest of a thread from all its records, in the order of `live_facts`."""
+    facts = live_facts(records)
     removed = {_key(fact) for fact in facts if isinstance(fact, RemovalRecord)}
     saved = {_key(fact) for fact in facts if isinstance(fact, CheckpointRecord)}
     counting = sorted((fact for fact in facts if not fact.passing), key=_place)

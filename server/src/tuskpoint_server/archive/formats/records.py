@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-from ...core.errors import malformed
+from ...core.errors import malformed_bytes
 from ...core.model import NO_LINEAGE, BlobLocation, Lineage
 from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
 
@@ -309,7 +309,7 @@ def read_line(stored: str, name: str) -> Line:
     try:
         content, end = _decode_json(stored)
         if end != len(stored):
-            raise malformed(name, "something follows a record on its line")
+            raise malformed_bytes(name, "something follows a record on its line")
         if content["kind"] == MemberRecord.kind and name and not content["blob_id"]:
             content["blob_id"] = name
             stored = dump(content).decode()
@@ -317,11 +317,11 @@ def read_line(stored: str, name: str) -> Line:
             dump(content)  # half a surrogate pair is no text
         line = _line(content, stored)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise malformed(name, "it holds a line that is no record") from None
+        raise malformed_bytes(name, "it holds a line that is no record") from None
     if {*map(type, line.position), *map(type, line.identity)} != {str} or not line.thread_id:
-        raise malformed(name, "a record lacks its subject")
+        raise malformed_bytes(name, "a record lacks its subject")
     if {*map(type, line.rank), type(line.incarnation)} != {int}:
-        raise malformed(name, "a record lacks its position in the log")
+        raise malformed_bytes(name, "a record lacks its position in the log")
     return line
 
 

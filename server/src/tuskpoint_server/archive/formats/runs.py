@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 
-from ...core.errors import malformed
+from ...core.errors import malformed_bytes
 from ...core.limits import MIB
 from ...core.model import BlobLocation
 from ...core.values import blob_digest, frame_size, pack_frame, unpack_frame
 from .records import Line, Position, Record, line_of, read_line
-from .sealing import opened
+from .sealing import open_member
 from .stored_json import Fields, JsonObject, Kind, dump_document, row_json
 
 PAGE_BYTES = MIB // 4
@@ -87,7 +87,7 @@ class Run:
 def store_records(records: Iterable[Record], put: RunPut) -> RunRef | None:
     """Store records, in any order, as a run; `None` if there are none."""
     lines = sorted(map(line_of, records), key=_ORDER)
-    return stacked(leaves(lines, put), put)
+    return stack_runs(leaves(lines, put), put)
 
 
 def leaves(lines: Sequence[Line], put: RunPut) -> list[RunRef]:
@@ -108,7 +108,7 @@ def branch(runs: Sequence[RunRef], put: RunPut) -> RunRef:
     )
 
 
-def stacked(runs: Sequence[RunRef], put: RunPut) -> RunRef | None:
+def stack_runs(runs: Sequence[RunRef], put: RunPut) -> RunRef | None:
     """Make one run of runs that follow one another; `None` of none."""
     while len(runs) > 1:
         starts = range(0, len(runs), BRANCH_RUNS)
@@ -206,20 +206,20 @@ def page_lines(data: bytes, page: RunPage, name: str) -> list[Line]:
     """Return the records of a page, those of this quilt settled."""
     frame = data[page.begin : page.begin + page.size]
     if blob_digest(frame) != page.sha256:
-        raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
+        raise malformed_bytes(name, f"a page has another SHA-256 than {page.sha256.hex()}")
     plain = unpack_frame(frame, name, _MAX_UNPACKED)
     try:
         *texts, rest = plain.decode().split("\n")
     except UnicodeDecodeError:
-        raise malformed(name, "a page is not UTF-8") from None
+        raise malformed_bytes(name, "a page is not UTF-8") from None
     lines = [read_line(text, name) for text in texts]
     positions = [line.position for line in lines]
     if rest or not lines:
-        raise malformed(name, "a page does not end with a line")
+        raise malformed_bytes(name, "a page does not end with a line")
     if len(lines) != page.records or positions != sorted(positions):
-        raise malformed(name, "a page is not in order, or has another number of records")
+        raise malformed_bytes(name, "a page is not in order, or has another number of records")
     if (positions[0], positions[-1]) != (page.first, page.last):
-        raise malformed(name, "a page has other positions than its index says")
+        raise malformed_bytes(name, "a page has other positions than its index says")
     return lines
 
 
@@ -242,7 +242,7 @@ async def read_pages(
     if not _may_match(ref, after, thread_id):
         return
     name = ref.location.blob_id
-    data = opened(await fetch(ref.location), ref.location)
+    data = open_member(await fetch(ref.location), ref.location)
     run = decode_run(data, ref)
     for child in run.runs:
         async for lines in read_pages(child, fetch, after=after, thread_id=thread_id):
@@ -271,7 +271,7 @@ async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
 
 async def children_of(ref: RunRef, fetch: Fetch) -> tuple[RunRef, ...]:
     """Return the runs that a branch names."""
-    return decode_run(opened(await fetch(ref.location), ref.location), ref).runs
+    return decode_run(open_member(await fetch(ref.location), ref.location), ref).runs
 
 
 def read_position(fields: Fields, key: str) -> Position:

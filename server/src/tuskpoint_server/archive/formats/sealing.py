@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from tuskpoint.v1 import sealed_pb2
 
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.model import BlobLocation
 from ...core.values import UnopenedBytes
 from .segments import SKIPPABLE
@@ -60,15 +60,15 @@ class Sealer:
         if not self._secret:
             return SealedBytes(content, b"")
         key = hmac.digest(self._secret, content, "sha256")
-        return SealedBytes(_sealed(content, Root(key)), key)
+        return SealedBytes(_seal_content(content, Root(key)), key)
 
 
 def seal_root(content: bytes, root: Root) -> bytes:
     """Return the stored bytes of a root: the content itself without a key."""
-    return _sealed(content, root) if root.key else content
+    return _seal_content(content, root) if root.key else content
 
 
-def _sealed(content: bytes, root: Root) -> bytes:
+def _seal_content(content: bytes, root: Root) -> bytes:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
 
     header = sealed_pb2.SealedHeader(format_version=_VERSION, wrapped_key=root.wrapped)
@@ -87,7 +87,7 @@ def wrapped_key(data: bytes, name: str) -> bytes:
     return _header(data, name)[0].wrapped_key if is_sealed(data) else b""
 
 
-def opened(data: bytes, location: BlobLocation) -> bytes:
+def open_member(data: bytes, location: BlobLocation) -> bytes:
     """Return the content of a member; `location` is what names it, with its key.
 
     Raises:
@@ -106,7 +106,7 @@ def opened(data: bytes, location: BlobLocation) -> bytes:
             raise Refusal(Reason.KEY_MISSING, what=f"blob {name}", problem=problem)
         return data
     if not is_sealed(data):
-        raise malformed(name, "it is not sealed, and its reference has a key")
+        raise malformed_bytes(name, "it is not sealed, and its reference has a key")
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -114,7 +114,7 @@ def opened(data: bytes, location: BlobLocation) -> bytes:
     try:
         return AESGCM(location.key).decrypt(_NONCE, memoryview(data)[begin:], data[:begin])
     except InvalidTag:
-        raise malformed(name, "the key in its reference does not open it") from None
+        raise malformed_bytes(name, "the key in its reference does not open it") from None
 
 
 def _header(data: bytes, name: str) -> tuple[sealed_pb2.SealedHeader, int]:
@@ -122,12 +122,14 @@ def _header(data: bytes, name: str) -> tuple[sealed_pb2.SealedHeader, int]:
     _, size = SKIPPABLE.unpack_from(data)
     begin = SKIPPABLE.size + size
     if size > _MAX_HEADER or begin > len(data):
-        raise malformed(name, "its header is cut off or too large")
+        raise malformed_bytes(name, "its header is cut off or too large")
     try:
         header = sealed_pb2.SealedHeader.FromString(data[SKIPPABLE.size : begin])
     except DecodeError:
-        raise malformed(name, "its header is no SealedHeader") from None
+        raise malformed_bytes(name, "its header is no SealedHeader") from None
     if header.format_version != _VERSION:
         version = header.format_version
-        raise malformed(name, f"it is sealed in format {version} and only {_VERSION} is known")
+        raise malformed_bytes(
+            name, f"it is sealed in format {version} and only {_VERSION} is known"
+        )
     return header, begin

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ...core.delta_bases import decode_delta_base
-from ...core.errors import malformed
+from ...core.errors import malformed_bytes
 from ...core.limits import LIMITS
 from ...core.model import NO_LINEAGE, BlobLocation, Lineage, Value
 from ...core.values import (
@@ -65,14 +65,17 @@ def decode_segment(data: bytes, name: str) -> Segment:
     """Return the segment in stored bytes; its values stay packed."""
     plain = unpack_frame(_content(data, name), name, MAX_SEGMENT_BYTES)
     try:
-        if len(plain) > _COUNTED_ABOVE and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:
-            raise malformed(name, f"it has more than {MAX_FIELDS} fields")
+        if (
+            len(plain) > _COUNTED_ABOVE
+            and _fields_left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0
+        ):
+            raise malformed_bytes(name, f"it has more than {MAX_FIELDS} fields")
         message = segment_pb2.ThreadSegment.FromString(plain)
         rows = len(message.checkpoints) + len(message.writes) + len(message.values)
         if rows > MAX_FIELDS // _ROW_FIELDS:
-            raise malformed(name, f"it has more than {MAX_FIELDS // _ROW_FIELDS} rows")
+            raise malformed_bytes(name, f"it has more than {MAX_FIELDS // _ROW_FIELDS} rows")
     except (DecodeError, ValueError, IndexError):
-        raise malformed(name, "it is not a ThreadSegment") from None
+        raise malformed_bytes(name, "it is not a ThreadSegment") from None
     del plain  # the message holds its content
     handoff = message.handoff if message.HasField("handoff") else None
     segment = Segment(
@@ -100,26 +103,26 @@ def digests_of(row: SegmentCheckpoint, name: str) -> set[bytes]:
 def state_digests(state: bytes, name: str) -> list[bytes]:
     """Return the digests of the values that a stored state names, after checking the state."""
     if len(state) > LIMITS.max_state:
-        raise malformed(name, f"a state takes {len(state)} bytes")
+        raise malformed_bytes(name, f"a state takes {len(state)} bytes")
     try:
         message = checkpoint_pb2.CheckpointState.FromString(state)
     except DecodeError:
-        raise malformed(name, "a state is no CheckpointState") from None
+        raise malformed_bytes(name, "a state is no CheckpointState") from None
     digests = []
     names = set()
     for channel in message.channels:
         names.add(channel.name)
         if channel.HasField("version") and channel.version.WhichOneof("kind") is None:
-            raise malformed(name, f"channel {channel.name} has a version without a kind")
+            raise malformed_bytes(name, f"channel {channel.name} has a version without a kind")
         digest, content = channel.digest, channel.WhichOneof("content")
         if content is None and len(digest) == DIGEST_BYTES:
             digests.append(digest)
         elif content != "empty" or digest:
-            raise malformed(name, f"channel {channel.name} is not empty and names no value")
+            raise malformed_bytes(name, f"channel {channel.name} is not empty and names no value")
         if channel.size_bytes > LIMITS.max_value:
-            raise malformed(name, f"channel {channel.name} takes {channel.size_bytes} bytes")
+            raise malformed_bytes(name, f"channel {channel.name} takes {channel.size_bytes} bytes")
     if len(names) < len(message.channels):
-        raise malformed(name, "a state has a channel twice")
+        raise malformed_bytes(name, "a state has a channel twice")
     return digests
 
 
@@ -128,30 +131,32 @@ def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, nam
     try:
         data = decompressed(stored.encoding, stored.data, stored.size, keyframe, LIMITS.max_value)
     except DamagedValueError as error:
-        raise malformed(name, f"value {stored.digest.hex()}: {error}") from None
+        raise malformed_bytes(name, f"value {stored.digest.hex()}: {error}") from None
     value = Value(stored.type, data)
     if value_digest(value) != stored.digest:
-        raise malformed(name, f"a value has another digest than {stored.digest.hex()}")
+        raise malformed_bytes(name, f"a value has another digest than {stored.digest.hex()}")
     return value
 
 
 def _content(data: bytes, name: str) -> memoryview:
     """Return the bytes after the header, after checking the header."""
     if len(data) < SKIPPABLE.size:
-        raise malformed(name, "it is too short for a segment")
+        raise malformed_bytes(name, "it is too short for a segment")
     magic, size = SKIPPABLE.unpack_from(data)
     begin = SKIPPABLE.size + size
     if magic != segments.SKIPPABLE_MAGIC or size > _MAX_HEADER or begin > len(data):
-        raise malformed(name, "it does not begin with the header of a segment")
+        raise malformed_bytes(name, "it does not begin with the header of a segment")
     try:
         header = segment_pb2.SegmentHeader.FromString(data[SKIPPABLE.size : begin])
     except DecodeError:
-        raise malformed(name, "its header is no SegmentHeader") from None
+        raise malformed_bytes(name, "its header is no SegmentHeader") from None
     version = header.format_version
     if version != FORMAT_VERSION:
-        raise malformed(name, f"format_version is {version} and only {FORMAT_VERSION} is known")
+        raise malformed_bytes(
+            name, f"format_version is {version} and only {FORMAT_VERSION} is known"
+        )
     if header.sealing != segment_pb2.SEALING_NONE:
-        raise malformed(name, f"sealing {header.sealing} is not known")
+        raise malformed_bytes(name, f"sealing {header.sealing} is not known")
     return memoryview(data)[begin:]
 
 
@@ -167,9 +172,11 @@ def _checkpoint(message: segment_pb2.SegmentCheckpoint) -> SegmentCheckpoint:
 def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
     write = SegmentWrite._make(_WRITE(message))
     if not write.checkpoint_id or not write.task_id or not write.channel:
-        raise malformed(name, "a write lacks its checkpoint, task or channel")
+        raise malformed_bytes(name, "a write lacks its checkpoint, task or channel")
     if write.encoding not in _OF_WRITES:
-        raise malformed(name, f"a write of task {write.task_id} has encoding {write.encoding}")
+        raise malformed_bytes(
+            name, f"a write of task {write.task_id} has encoding {write.encoding}"
+        )
     _check_value(write, f"a write of task {write.task_id}", name)
     return write
 
@@ -178,20 +185,22 @@ def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
     value = SegmentValue._make(_VALUE(message))
     is_patch = value.encoding == Encoding.PATCH
     if not is_patch and value.encoding not in _OF_WRITES:
-        raise malformed(name, f"a value has encoding {value.encoding}")
+        raise malformed_bytes(name, f"a value has encoding {value.encoding}")
     if len(value.keyframe) != (DIGEST_BYTES if is_patch else 0):
-        raise malformed(name, "the encoding and the keyframe of a value contradict each other")
+        raise malformed_bytes(
+            name, "the encoding and the keyframe of a value contradict each other"
+        )
     _check_value(value, "a value", name)
     return value
 
 
 def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> None:
     if len(value.digest) != DIGEST_BYTES or not value.type:
-        raise malformed(name, f"{what} lacks its digest or type")
+        raise malformed_bytes(name, f"{what} lacks its digest or type")
     if value.size > LIMITS.max_value:
-        raise malformed(name, f"{what} takes {value.size} bytes")
+        raise malformed_bytes(name, f"{what} takes {value.size} bytes")
     if value.encoding == Encoding.PLAIN and len(value.data) != value.size:
-        raise malformed(name, f"{what} has {len(value.data)} bytes and says {value.size}")
+        raise malformed_bytes(name, f"{what} has {len(value.data)} bytes and says {value.size}")
 
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
@@ -199,19 +208,21 @@ def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
     digests = message.digests
     prefixes = tuple(split(digests, PREFIX_BYTES))
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
-        raise malformed(name, "it names a member without a hash, or with an invalid size")
+        raise malformed_bytes(name, "it names a member without a hash, or with an invalid size")
     if len(location.key) not in (0, KEY_BYTES):
-        raise malformed(name, f"the key of a member has {len(location.key)} bytes")
+        raise malformed_bytes(name, f"the key of a member has {len(location.key)} bytes")
     ascending = all(first < second for first, second in pairwise(prefixes))
     if not prefixes or len(digests) % PREFIX_BYTES or not ascending:
-        raise malformed(name, "the digests of a member are missing, truncated, or not ascending")
+        raise malformed_bytes(
+            name, "the digests of a member are missing, truncated, or not ascending"
+        )
     return SegmentMember(location, prefixes)
 
 
 def _check(segment: Segment, name: str) -> None:
     """Check the rules that concern more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
-        raise malformed(name, "it lacks its thread, or its range ends before it begins")
+        raise malformed_bytes(name, "it lacks its thread, or its range ends before it begins")
     numbers = [segment.incarnation, segment.generation, segment.last_seq]
     numbers += [
         number
@@ -220,7 +231,7 @@ def _check(segment: Segment, name: str) -> None:
     ]
     numbers += [write.seq for write in segment.writes]
     if max(numbers) > MAX_NUMBER:
-        raise malformed(name, f"a number in it is above {MAX_NUMBER}")
+        raise malformed_bytes(name, f"a number in it is above {MAX_NUMBER}")
     keys = {
         (checkpoint.checkpoint_ns, checkpoint.checkpoint_id) for checkpoint in segment.checkpoints
     }
@@ -229,23 +240,25 @@ def _check(segment: Segment, name: str) -> None:
         for write in segment.writes
     }
     if len(keys) < len(segment.checkpoints) or len(slots) < len(segment.writes):
-        raise malformed(name, "it holds a checkpoint or a write twice")
+        raise malformed_bytes(name, "it holds a checkpoint or a write twice")
     if any(not checkpoint_id for _, checkpoint_id in keys):
-        raise malformed(name, "a checkpoint has no ID")
+        raise malformed_bytes(name, "a checkpoint has no ID")
     if segment.handoff is not None and (segment.handoff not in keys or segment.members):
-        raise malformed(name, "it lacks the checkpoint that it hands off")
+        raise malformed_bytes(name, "it lacks the checkpoint that it hands off")
     if len(segment.members) > segments.MAX_MEMBERS:
-        raise malformed(name, f"it names more than {segments.MAX_MEMBERS} members")
+        raise malformed_bytes(name, f"it names more than {segments.MAX_MEMBERS} members")
     encodings = {value.digest: value.encoding for value in segment.values}
     if len(encodings) < len(segment.values):
-        raise malformed(name, "it holds a value twice")
+        raise malformed_bytes(name, "it holds a value twice")
     member_prefixes = {prefix for member in segment.members for prefix in member.prefixes}
     keyframes = {value.keyframe for value in segment.values if value.keyframe}
     if any(encodings.get(keyframe) == Encoding.PATCH for keyframe in keyframes):
-        raise malformed(name, "the keyframe of a value is a patch")
+        raise malformed_bytes(name, "the keyframe of a value is a patch")
     for digest in keyframes.union(*[digests_of(row, name) for row in segment.checkpoints]):
         if digest not in encodings and digest[:PREFIX_BYTES] not in member_prefixes:
-            raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
+            raise malformed_bytes(
+                name, f"it lacks value {digest.hex()} and names nothing that holds it"
+            )
 
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
@@ -270,7 +283,7 @@ _ROW_FIELDS, _INNER_FIELDS = 7, 4
 """Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
 
 
-def _left(
+def _fields_left(
     plain: bytes, offset: int, end: int, shape: _Shape, remaining: int, least: int = _ROW_FIELDS
 ) -> int:
     """Return how many fields may follow those of a message; negative: it has too many."""
@@ -286,7 +299,8 @@ def _left(
             if inner is not None:
                 most = remaining + 1 - least
                 remaining = min(
-                    most, _left(plain, offset, offset + size, inner, remaining, _INNER_FIELDS)
+                    most,
+                    _fields_left(plain, offset, offset + size, inner, remaining, _INNER_FIELDS),
                 )
             offset += size
         elif kind == _VARINT:

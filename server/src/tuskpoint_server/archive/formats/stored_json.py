@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MAX_MEMBER_READ
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES, blob_digest
@@ -65,7 +65,7 @@ class Fields:
 
     def __init__(self, content: object, name: str) -> None:
         if type(content) is not dict:
-            raise malformed(name, "an object was expected")
+            raise malformed_bytes(name, "an object was expected")
         self._content = content
         self._name = name
 
@@ -74,11 +74,11 @@ class Fields:
         """Parse one object, JSON in UTF-8."""
         try:
             text = data if isinstance(data, str) else data.decode("utf-8")
-            content = json.loads(text, object_pairs_hook=_distinct)
+            content = json.loads(text, object_pairs_hook=_object_of_pairs)
             if "\\u" in text:
                 _ENCODE(content).encode()  # half a surrogate pair is no text
         except (ValueError, RecursionError):
-            raise malformed(name, "it is not JSON in UTF-8, or has a key twice") from None
+            raise malformed_bytes(name, "it is not JSON in UTF-8, or has a key twice") from None
         return cls(content, name)
 
     @classmethod
@@ -95,7 +95,7 @@ class Fields:
 
     def fail(self, problem: str) -> Refusal:
         """Return the refusal that names this blob."""
-        return malformed(self._name, problem)
+        return malformed_bytes(self._name, problem)
 
     def __contains__(self, key: str) -> bool:
         return key in self._content
@@ -184,7 +184,7 @@ class Fields:
         raise self.fail(f"'{key}' is missing or no SHA-256 in lowercase hex")
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> JsonObject:
+def _object_of_pairs(pairs: list[tuple[str, object]]) -> JsonObject:
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("a key comes twice")
@@ -210,20 +210,20 @@ def row_json(row: Any) -> JsonObject:
         elif field.name == "key" and not value:
             continue
         else:
-            content[STORED_NAMES.get(field.name, field.name)] = _spelled(value)
+            content[STORED_NAMES.get(field.name, field.name)] = _to_json(value)
     return content
 
 
-def _spelled(value: object) -> object:
+def _to_json(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
-        items = map(_spelled, value)  # runs are the only lists in a list
+        items = map(_to_json, value)  # runs are the only lists in a list
         return [{"runs": item} if isinstance(item, list) else item for item in items]
     return row_json(value) if is_dataclass(value) else value
 
 
-def settled(location: BlobLocation, holder: str) -> BlobLocation:
+def settle_location(location: BlobLocation, holder: str) -> BlobLocation:
     """Return a location with "this quilt" replaced by the blob that held the reference."""
     return location if location.blob_id else replace(location, blob_id=holder)
 
@@ -271,7 +271,9 @@ def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
     """Return the bytes that parts make; other ones are `BLOB_MALFORMED` or `BLOB_HASH_MISMATCH`."""
     data = b"".join(parts)
     if len(data) != listed.size:
-        raise malformed(name, f"its parts have {len(data)} bytes where {listed.size} were listed")
+        raise malformed_bytes(
+            name, f"its parts have {len(data)} bytes where {listed.size} were listed"
+        )
     actual, expected = blob_digest(data).hex(), listed.sha256.hex()
     if actual != expected:
         raise Refusal(Reason.BLOB_HASH_MISMATCH, blob_id=name, expected=expected, actual=actual)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ...blobs.api import BlobStore
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MIB
 from ...core.model import (
     BlobLocation,
@@ -32,7 +32,7 @@ from ...journal.values import segment_refs
 from ..formats.catalogs import LiveRuns, read_thread
 from ..formats.manifests import Key, Manifest, ManifestEntry
 from ..formats.records import Record
-from ..formats.sealing import opened
+from ..formats.sealing import open_member
 from ..formats.segment_reading import decode_segment, state_digests, unpacked_size, whole_value
 from ..formats.segments import (
     MAX_SEGMENT_BYTES,
@@ -41,7 +41,7 @@ from ..formats.segments import (
     SegmentValue,
     SegmentWrite,
 )
-from ..formats.stored_json import PartList, decode_parts, is_part_list, join_parts, settled
+from ..formats.stored_json import PartList, decode_parts, is_part_list, join_parts, settle_location
 from .standalone import GONE
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
@@ -121,7 +121,9 @@ class Segments:
         for digest in digests:
             if digest not in values:
                 name = holder.location.blob_id
-                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
+                raise malformed_bytes(
+                    name, f"neither it nor what it names holds value {digest.hex()}"
+                )
         return values
 
     async def read(self, locations: Sequence[BlobLocation]) -> list[StoredSegment]:
@@ -153,9 +155,9 @@ class Segments:
         if is_part_list(data):
             data = await self._joined(decode_parts(data, location, MAX_SEGMENT_BYTES), location)
         if len(data) > THREAD_ABOVE_BYTES:
-            stored = await asyncio.to_thread(_decoded, data, location, self._most)
+            stored = await asyncio.to_thread(_decode, data, location, self._most)
         else:
-            stored = _decoded(data, location, self._most)
+            stored = _decode(data, location, self._most)
         if stored.unpacked > self._limit:
             return stored
         self._kept[location.sha256] = stored
@@ -171,11 +173,13 @@ class Segments:
         if 2 * part_list.size > self._most:
             raise too_large(f"blob {name} of {part_list.size} bytes", self._most)
         contents: dict[BlobLocation, bytes] = {}
-        for batch in sliced(dict.fromkeys(part_list.parts), _size_of, _PARTS_BYTES, _READS_AT_ONCE):
+        for batch in slice_items(
+            dict.fromkeys(part_list.parts), _size_of, _PARTS_BYTES, _READS_AT_ONCE
+        ):
             for part, data in zip(batch, await self.fetch(batch), strict=True):
                 if len(data) != part.size:
                     problem = f"a part has {len(data)} bytes, and its list says {part.size}"
-                    raise malformed(name, problem)
+                    raise malformed_bytes(name, problem)
                 contents[part] = data
         parts = [contents[part] for part in part_list.parts]
         return await asyncio.to_thread(join_parts, part_list, parts, name)
@@ -212,8 +216,8 @@ class Segments:
                 keyframes.update(await self._find(holder, [value.keyframe]))
         size = sum(value.size for value, _ in rows.values())
         if size > THREAD_ABOVE_BYTES:
-            return await asyncio.to_thread(_unpacked, rows, keyframes)
-        return _unpacked(rows, keyframes)
+            return await asyncio.to_thread(_unpack_rows, rows, keyframes)
+        return _unpack_rows(rows, keyframes)
 
     async def values_at(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
@@ -235,7 +239,7 @@ class Segments:
         missing = wanted - rows.keys()
         prefixes = {digest[:PREFIX_BYTES] for digest in missing}
         locations = [
-            settled(member.location, stored.location.blob_id)
+            settle_location(member.location, stored.location.blob_id)
             for member in stored.segment.members
             if not prefixes.isdisjoint(member.prefixes)
         ]
@@ -269,7 +273,7 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
     return contents
 
 
-def sliced(
+def slice_items(
     found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
 ) -> Iterable[list[One]]:
     """Yield items in lists of at most `most`, and of at most `most_bytes` or of one item."""
@@ -286,7 +290,7 @@ def sliced(
         yield batch
 
 
-def placed(database: Database, tenant: str = "") -> Places:
+def recorded_places(database: Database, tenant: str = "") -> Places:
     """Return a function that returns a journal's recorded locations, of a tenant or of any."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
@@ -295,7 +299,7 @@ def placed(database: Database, tenant: str = "") -> Places:
             lambda connection: (
                 segment_refs.by_hash(connection, tenant, hashes)
                 if tenant
-                else segment_refs.anywhere(connection, hashes)
+                else segment_refs.locations_anywhere(connection, hashes)
             )
         )
         return [by_hash.get(location.sha256, location) for location in locations]
@@ -314,7 +318,7 @@ def stored_row(
     row = segments[0].checkpoints.get((key.checkpoint_ns, key.checkpoint_id))
     if row is None:
         name = segments[0].location.blob_id
-        raise malformed(name, f"it does not hold checkpoint '{key.checkpoint_id}'")
+        raise malformed_bytes(name, f"it does not hold checkpoint '{key.checkpoint_id}'")
     return row, segments[0]
 
 
@@ -363,9 +367,9 @@ def _size_of(location: BlobLocation) -> int:
     return location.size
 
 
-def _decoded(data: bytes, location: BlobLocation, most: int) -> StoredSegment:
+def _decode(data: bytes, location: BlobLocation, most: int) -> StoredSegment:
     name = location.blob_id
-    content = opened(data, location)
+    content = open_member(data, location)
     unpacked = unpacked_size(content, name)
     if len(content) + 2 * unpacked > most:
         raise too_large(f"blob {name}, which unpacks to {unpacked} bytes,", most)
@@ -382,7 +386,7 @@ def _decoded(data: bytes, location: BlobLocation, most: int) -> StoredSegment:
     return StoredSegment(segment, location, rows, writes, values, unpacked)
 
 
-def _unpacked(
+def _unpack_rows(
     rows: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
     keyframes: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
 ) -> dict[bytes, Value]:
@@ -394,7 +398,7 @@ def _unpacked(
         if value.keyframe:
             base = keyframes.get(value.keyframe)
             if base is None:
-                raise malformed(name, f"nothing holds the keyframe of value {digest.hex()}")
+                raise malformed_bytes(name, f"nothing holds the keyframe of value {digest.hex()}")
             if value.keyframe not in whole:
                 whole[value.keyframe] = whole_value(base[0], None, base[1].location.blob_id)
             keyframe = whole[value.keyframe].data

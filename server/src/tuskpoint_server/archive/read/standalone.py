@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...blobs.api import BlobMember, BlobStore, Progress, every
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MAX_MEMBER_READ, MIB
 from ...core.model import BlobLocation
 from ...core.values import blob_digest, split
@@ -25,7 +25,7 @@ from ..formats.bundles import (
     unpack_bundle,
     unpacked_bytes,
 )
-from ..formats.sealing import is_sealed, opened, seal_root
+from ..formats.sealing import is_sealed, open_member, seal_root
 from ..formats.segment_reading import unpacked_size
 from ..formats.stored_json import (
     MEMBER_BYTES,
@@ -153,7 +153,7 @@ class StandaloneStore:
                 data = await self._blobs.get(part, progress=note)
             # Not at the end: the list bounds the sizes that it names, not those of the blobs.
             if len(data) != part.size:
-                raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
+                raise malformed_bytes(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
         parts = await every(fetch_one(number, part) for number, part in enumerate(part_locations))
@@ -182,7 +182,7 @@ class StandaloneStore:
         async with self._opening:  # few at a time, in threads
             if is_sealed(data):
                 await room.take(len(data), f"bundle {name} of {len(data)} bytes")
-            content = await asyncio.to_thread(opened, data, root)
+            content = await asyncio.to_thread(open_member, data, root)
             del data
             size = unpacked_size(content, name)
             what = f"bundle {name}, which unpacks to {size} bytes,"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ...core.errors import Refusal
 from ...core.model import StoredBlob
-from ...core.pacing import doubled
+from ...core.pacing import doubled_pause
 from ..flush.flusher import FlushTrouble
 from ..read.read import DAMAGE
 from ..rows.lifetimes import DueBlob
@@ -129,7 +129,7 @@ class FailingBlobs:
         now_us = self._clock_us()
         failure = self._of[tenant].get(blob.blob_id)
         attempts = failure.attempts + 1 if failure else 1
-        pause_s = doubled(FIRST_RETRY_S, self._longest_pause_s, attempts)
+        pause_s = doubled_pause(FIRST_RETRY_S, self._longest_pause_s, attempts)
         time_left = "unknown"
         if blob.expire_us is not None:
             time_left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"

@@ -22,7 +22,7 @@ from ...journal.failpoints import failpoint
 from ...journal.lease import LeaseLostError
 from ..flush.flusher import FlushTrouble, TenantFlusher
 from ..flush.one_flush import ArchiveParts
-from ..read.read import DAMAGE, read_each, sliced
+from ..read.read import DAMAGE, read_each, slice_items
 from ..rows import gaps, lifetimes, losses, status
 from ..rows.lifetimes import DueBlob
 from .epochs import FIRST_RETRY_S, EpochClock, FailingBlobs
@@ -208,8 +208,8 @@ class Lifetime:
         """
         flusher, done = self._flusher(tenant), Round()
         try:
-            recorded = (await self._parts.database.query(lifetimes.every)).get(tenant, [])
-            for batch in sliced(recorded, lambda _: 0, 1, BATCH):
+            recorded = (await self._parts.database.query(lifetimes.all_blobs)).get(tenant, [])
+            for batch in slice_items(recorded, lambda _: 0, 1, BATCH):
                 async with flusher.turn:
                     settled, report = await self._survey(flusher, batch)
                     if not settled:
@@ -301,7 +301,7 @@ class Lifetime:
     ) -> list[DueBlob]:
         before_us = self._parts.clock_us() + self._margin_us
         return await self._parts.database.query(
-            lambda connection: lifetimes.due(
+            lambda connection: lifetimes.read_due_blobs(
                 connection, tenant, before_us, limit, below_epoch=below_epoch, passed=passed
             )
         )

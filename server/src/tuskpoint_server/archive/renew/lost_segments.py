@@ -22,7 +22,7 @@ from ..flush.flusher import TenantFlusher
 from ..formats.catalogs import read_threads
 from ..formats.manifests import fold
 from ..formats.records import GapRecord
-from ..read.read import DAMAGE, Segments, placed
+from ..read.read import DAMAGE, Segments, recorded_places
 from ..rows import gaps, status
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ async def look_again(
     due = [gap for gap in lost_gaps if gap.retry_us <= now_us][:_LOOKED_FOR]
     hashes = [gap.segment for gap in due if gap.segment]
     locations = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
-    segments = Segments(origin(blobs), 0, placed(database, tenant))
+    segments = Segments(origin(blobs), 0, recorded_places(database, tenant))
     gap_numbers: dict[bytes, int] = {}  # numbers of the gaps by segment
     failures: list[tuple[int, str]] = []
     for gap in due:
@@ -56,7 +56,7 @@ async def look_again(
     if gap_numbers:
         async with flusher.turn:
             await flusher.flush.settle()
-            closed_gaps = await _closed(database, segments, tenant, gap_numbers)
+            closed_gaps = await _close_gaps(database, segments, tenant, gap_numbers)
             if closed_gaps:
                 await flusher.flush.record(Chores(closed_gaps))
         await lease.transact(lambda batch: gaps.forget(batch.connection, gap_numbers.values()))
@@ -77,7 +77,7 @@ async def _problem(segments: Segments, location: BlobLocation) -> str:
     return ""
 
 
-async def _closed(
+async def _close_gaps(
     database: Database, segments: Segments, tenant: str, hashes: Collection[bytes]
 ) -> list[GapRecord]:
     """Return the recorded gaps of segments, closed."""

@@ -24,13 +24,13 @@ from ...journal.database.unit_of_work import UnitOfWork
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.one_flush import ArchiveParts
-from ..flush.packs import grouped
+from ..flush.packs import group_members
 from ..formats.catalogs import read_threads
 from ..formats.manifests import Manifest, fold
 from ..formats.records import CheckpointRecord, GapRecord, MemberRecord, Record
 from ..formats.segments import SegmentValue
 from ..formats.stored_json import Kind
-from ..read.read import DAMAGE, Segments, placed, read_each, sliced
+from ..read.read import DAMAGE, Segments, read_each, recorded_places, slice_items
 from ..rows import gaps, lifetimes, pinned_bundles, recorded, restore_values, status
 from ..rows.lifetimes import DueBlob, HeldMember
 from ..rows.plan import PlannedGap
@@ -109,7 +109,7 @@ async def survey(
             status.catalog(connection, tenant),
         )
     )
-    places = placed(database, tenant)
+    places = recorded_places(database, tenant)
 
     async def fetch(location: BlobLocation) -> bytes:
         [place] = await places([location])
@@ -169,7 +169,7 @@ class Repair:
     _reported: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._segments = Segments(self._blobs, 0, placed(self._parts.database))
+        self._segments = Segments(self._blobs, 0, recorded_places(self._parts.database))
 
     async def rebuild(self, flusher: TenantFlusher) -> None:
         """Certify a catalog whose records come from the journal alone.
@@ -242,7 +242,7 @@ class Repair:
         flusher's turn.
         """
         lost: dict[bytes, Refusal] = {}
-        for batch in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
+        for batch in slice_items(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
             lost_now, segments = await self._move(flusher, found, batch)
             lost |= lost_now
             await self.store_again(flusher, segments, done)
@@ -269,11 +269,11 @@ class Repair:
             for member in members
             if member.location.sha256 in refusals and member.kind is not Kind.RUN
         }
-        known_gaps = await self._parts.database.query(partial(gaps.lost, tenant=tenant))
+        known_gaps = await self._parts.database.query(partial(gaps.lost_hashes, tenant=tenant))
         new_reasons = {
             owner: reason for owner, reason in reasons.items() if owner not in known_gaps
         }
-        records = [*_moved(report, blobs, places), *self._gaps(report, new_reasons)]
+        records = [*_record_moves(report, blobs, places), *self._gaps(report, new_reasons)]
         if places or records or any(blob.holds_catalog for blob in blobs):
             runs = [member for member in read if member.kind == Kind.RUN.value]
             await flusher.flush.record(Chores(records, moved=places), runs)
@@ -304,7 +304,7 @@ class Repair:
                 [member for member, run in zip(members, is_run, strict=True) if run == wants_runs]
                 for wants_runs in (True, False)
             ]
-        return chain.from_iterable(grouped(batch, limits) for batch in kinds)
+        return chain.from_iterable(group_members(batch, limits) for batch in kinds)
 
     def _gaps(self, report: Survey, reasons: Mapping[bytes, str]) -> Iterable[Record]:
         """Record lost members, once for each thread that may need them."""
@@ -345,16 +345,16 @@ class Repair:
         database, tenant = self._parts.database, flusher.tenant
         needed: dict[int, set[bytes]] = {}
         segments = await database.query(
-            partial(restore_values.naming, tenant=tenant, segments=segments)
+            partial(restore_values.naming_segments, tenant=tenant, segments=segments)
         )
         for user in await database.query(
             partial(restore_values.users, tenant=tenant, segments=segments)
         ):
             needing, digests = await database.query(
-                partial(restore_values.affected, user=user, segments=segments)
+                partial(restore_values.find_affected, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
-            for batch in sliced(
+            for batch in slice_items(
                 needing, lambda checkpoint: checkpoint.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
             ):
                 if flusher.backlog.size_bytes >= self._parts.settings.soft_limit_bytes:
@@ -419,7 +419,7 @@ class Repair:
         return {digest: stored_value(digest, value) for digest, value in values.items()}
 
 
-def _moved(
+def _record_moves(
     report: Survey, blobs: Sequence[SurveyedBlob], places: Mapping[bytes, BlobLocation]
 ) -> Iterable[Record]:
     """Record the current locations of all members of blobs, if some were moved.

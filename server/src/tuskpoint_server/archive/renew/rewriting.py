@@ -24,7 +24,7 @@ from ..formats.records import EndRecord, Record
 from ..formats.runs import lines_of
 from ..formats.sealing import is_sealed
 from ..formats.stored_json import Kind
-from ..read.read import placed
+from ..read.read import recorded_places
 from ..rows import lifetimes, status
 from . import emptied
 from .repair import Repair, Round, Survey, SurveyedBlob, survey
@@ -86,7 +86,7 @@ class PackRewriter:
         return len(blobs)
 
     async def _survey(self) -> Survey:
-        recorded = await self._database.query(lifetimes.every)
+        recorded = await self._database.query(lifetimes.all_blobs)
         blobs = recorded.get(self._tenant, [])
         return await survey(self._database, self._store, self._tenant, blobs)
 
@@ -95,7 +95,7 @@ class PackRewriter:
         known = await self._database.query(partial(status.catalog, tenant=self._tenant))
         if known is None:
             return
-        places = placed(self._database, self._tenant)
+        places = recorded_places(self._database, self._tenant)
 
         async def fetch(location: BlobLocation) -> bytes:
             [place] = await places([location])
@@ -174,7 +174,7 @@ class PackRewriter:
                 if line.identity[0] != EndRecord.kind:
                     lowest = incarnations.get(line.thread_id, line.incarnation)
                     incarnations[line.thread_id] = min(lowest, line.incarnation)
-            read = partial(emptied.live, tenant=self._tenant, thread_ids=incarnations)
+            read = partial(emptied.live_incarnations, tenant=self._tenant, thread_ids=incarnations)
             live = await self._database.query(read)
             if any(live.get(name) != number for name, number in incarnations.items()):
                 return True

@@ -13,12 +13,12 @@ from ...journal.database.database import Database
 from ...journal.database.unit_of_work import UnitOfWork
 from ...keys.provider import KeyProvider
 from ..formats.catalogs import Catalog, decode_catalog
-from ..formats.sealing import opened
+from ..formats.sealing import open_member
 from ..formats.stored_json import Kind
-from ..read.read import Segments, placed
+from ..read.read import Segments, recorded_places
 from ..read.root_keys import with_root_key
 from ..rows import lifetimes, plan, status
-from .emptied import emptied, forget_emptied, note_emptied
+from .emptied import forget_emptied, note_emptied, read_emptied_blobs
 from .repair import survey
 
 MIN_AGE_S = 3600.0
@@ -35,7 +35,7 @@ class UnneededBlobs:
     dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
 
 
-async def unneeded(
+async def find_unneeded(
     database: Database, store: PackStore, keys: KeyProvider | None, *, of_others: bool
 ) -> UnneededBlobs:
     """Return the blobs that nothing in the journal of a stopped server needs.
@@ -45,9 +45,9 @@ async def unneeded(
     """
     recorded, packs, noted = await database.query(
         lambda connection: (
-            lifetimes.every(connection),
-            plan.unfinished(connection),
-            emptied(connection),
+            lifetimes.all_blobs(connection),
+            plan.unfinished_packs(connection),
+            read_emptied_blobs(connection),
         )
     )
     needed = {member.location.blob_id for pack in packs for member in pack.plan.members}
@@ -126,7 +126,7 @@ async def is_own(
                 return catalog is not None and catalog.journal_id == database.journal_id
         if segment is None:
             return False
-        [stored] = await Segments(store, 0, placed(database)).read([segment])
+        [stored] = await Segments(store, 0, recorded_places(database)).read([segment])
     except Refusal:
         return False  # it is not known to be ours
     return stored.segment.generation == database.generation
@@ -139,5 +139,5 @@ async def _catalog(
     for tenant in tenants:
         with suppress(Refusal):
             root = await with_root_key(keys, tenant, data, location)
-            return decode_catalog(opened(data, root), location.blob_id)
+            return decode_catalog(open_member(data, root), location.blob_id)
     return None

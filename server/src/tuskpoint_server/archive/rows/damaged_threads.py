@@ -77,7 +77,7 @@ def _problem(connection: Connection, thread: DirtyThread, stored_through: int | 
     return ""
 
 
-def lacking(connection: Connection, thread: DirtyThread) -> DamagedThread | None:
+def lacks_row(connection: Connection, thread: DirtyThread) -> DamagedThread | None:
     """Return the damage if a thread lacks the row of a checkpoint that is not certified yet.
 
     A flush that missed the row would certify that the checkpoint never was. A damaged log says
@@ -118,12 +118,12 @@ def damaged_change(
     return None if len(logged) == most or seq == thread.seq else seq + 1
 
 
-def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
+def find_damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
     """Return which of some threads no flush stores, because rows are damaged, and why."""
     damages: dict[int, DamagedThread] = {}
     rows = _BY_NUMBER.run_listed(connection, numbers)
     for thread in sound_threads(connection, rows, damages):
-        if damage := lacking(connection, thread):
+        if damage := lacks_row(connection, thread):
             damages[thread.number] = damage
     return damages
 

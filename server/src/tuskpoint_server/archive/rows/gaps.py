@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from ...journal.sql.schema import gaps, threads
-from ...journal.sql.statements import Statement, inserting, of_checkpoint
+from ...journal.sql.statements import Statement, insert_rows, of_checkpoint
 from .plan import PlannedGap
 
 RETRY_US = 600_000_000  # after which it is tried again: its cause may be gone
@@ -51,7 +51,7 @@ _LOST = Statement(
     )
 )
 _INSERT = Statement(
-    inserting(gaps, (column.name for column in gaps.columns if column.name != "number"))
+    insert_rows(gaps, (column.name for column in gaps.columns if column.name != "number"))
 )
 _FORGET = Statement(delete(gaps).where(gaps.c.number == bindparam("of_number")))
 _OF_CHECKPOINT = Statement(delete(gaps).where(of_checkpoint(gaps), gaps.c.segment.is_(None)))
@@ -62,7 +62,7 @@ _POSTPONE = Statement(
 )
 
 
-def unstored(connection: Connection, tenant: str) -> list[Gap]:
+def unstored_checkpoints(connection: Connection, tenant: str) -> list[Gap]:
     """Return the checkpoints of a tenant that are not stored; there are few."""
     return [Gap(*row) for row in _UNSTORED.run(connection, of_tenant=tenant).fetchall()]
 
@@ -72,7 +72,7 @@ def lost_segments(connection: Connection, tenant: str) -> list[Gap]:
     return [Gap(*row) for row in _LOST_SEGMENTS.run(connection, of_tenant=tenant).fetchall()]
 
 
-def lost(connection: Connection, tenant: str) -> dict[bytes, str]:
+def lost_hashes(connection: Connection, tenant: str) -> dict[bytes, str]:
     """Return the hashes of segments that cannot be read any more, and why, for people."""
     return dict(_LOST.run(connection, of_tenant=tenant).fetchall())
 
@@ -83,7 +83,7 @@ def count(connection: Connection, tenant: str) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
-def first(connection: Connection, tenant: str, most: int) -> list[Gap]:
+def first_found(connection: Connection, tenant: str, most: int) -> list[Gap]:
     """Return the gaps of both kinds that were found first."""
     return [Gap(*row) for row in _FIRST.run(connection, of_tenant=tenant, most=most).fetchall()]
 
@@ -103,7 +103,7 @@ def record_lost(
     connection: Connection, tenant: str, thread: int, segment: bytes, reason: str, now_us: int
 ) -> None:
     """Record that a member with the log of a thread cannot be read any more, and why; once."""
-    if segment not in lost(connection, tenant):
+    if segment not in lost_hashes(connection, tenant):
         gap = PlannedGap(thread, "", "", 0, reason, 0)
         row = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
         _INSERT.run(connection, **row, **gap._asdict())

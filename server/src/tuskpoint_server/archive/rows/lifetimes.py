@@ -22,7 +22,7 @@ from ...journal.sql.schema import (
     threads,
     uses,
 )
-from ...journal.sql.statements import EMPTY, LISTED, Statement, in_lists, inserting
+from ...journal.sql.statements import EMPTY, LISTED, Statement, in_lists, insert_rows
 from ...journal.values.segment_refs import PLACE, decode_held, location_of
 from ..formats.stored_json import Kind
 
@@ -62,7 +62,7 @@ class Facts:
 def _upsert_blob() -> Statement:
     """Upsert a blob: costs add up; the later end wins; epoch and time are of the same put."""
     # Many rows go to PostgreSQL in one statement: it has no parameters but those of a row.
-    statement = inserting(blobs)
+    statement = insert_rows(blobs)
     new, old = statement.excluded, blobs.c
     lasts_as_long = sa.or_(
         new.end_epoch.is_(None), sa.and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch)
@@ -152,7 +152,7 @@ def forget_ends(batch: UnitOfWork) -> None:
     batch.connection.execute(sa.delete(blobs))
 
 
-def due(
+def read_due_blobs(
     connection: sa.Connection,
     tenant: str,
     before_us: int,
@@ -296,7 +296,7 @@ def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
     return frozenset(segments)
 
 
-def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
+def all_blobs(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     """Return by tenant all blobs that have members."""
     by_tenant: dict[str, list[DueBlob]] = {}
     of_blob = (members.c.tenant, members.c.blob_id)

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, bindparam, delete, select
 
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import journal_info
-from ...journal.sql.statements import Statement, putting
+from ...journal.sql.statements import Statement, put_rows
 
 _LOST = "lost_blobs"
 _NAMED = journal_info.c.name == bindparam("of_name")
 _GET = Statement(select(journal_info.c.value).where(_NAMED))
-_PUT = Statement(putting(journal_info, ("name",)))
+_PUT = Statement(put_rows(journal_info, ("name",)))
 _FORGET = Statement(delete(journal_info).where(_NAMED))
 
 

@@ -15,9 +15,9 @@ from ...core.values import DIGEST_BYTES, split
 from ...journal.database.thread_rows import ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import handoffs, members, threads
-from ...journal.sql.statements import Statement, putting
+from ...journal.sql.statements import Statement, put_rows
 
-_KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
+_KEEP = Statement(put_rows(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
 
 
 def put(

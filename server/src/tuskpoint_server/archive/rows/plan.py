@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, select
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES, PREFIX_BYTES, UnopenedBytes, split
 from ...journal.sql.schema import members, packs
-from ...journal.sql.statements import SqlRow, Statement, inserting
+from ...journal.sql.statements import SqlRow, Statement, insert_rows
 from ...journal.values.segment_refs import PLACE, location_of
 from ..formats.stored_json import Kind
 
@@ -24,7 +24,7 @@ _UNFINISHED = Statement(
     select(packs.c.number, packs.c.tenant, packs.c.spool, packs.c.plan).order_by(packs.c.number)
 )
 _RECORD = Statement(
-    inserting(packs, ("tenant", "spool", "plan", "created_us")).returning(packs.c.number)
+    insert_rows(packs, ("tenant", "spool", "plan", "created_us")).returning(packs.c.number)
 )
 
 
@@ -148,7 +148,7 @@ class Plan:
 
 def encode_plan(plan: Plan) -> bytes:
     """Return the stored form, JSON."""
-    return json.dumps(_spelled(plan), separators=(",", ":"), default=_spelled).encode()
+    return json.dumps(_to_json(plan), separators=(",", ":"), default=_to_json).encode()
 
 
 def decode_plan(stored: bytes) -> Plan:
@@ -168,7 +168,7 @@ def decode_plan(stored: bytes) -> Plan:
     return Plan(**values)
 
 
-def _spelled(value: Any) -> object:
+def _to_json(value: Any) -> object:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     return [getattr(value, attribute.name) for attribute in fields(value)]
@@ -183,7 +183,7 @@ class StoredPack(NamedTuple):
     plan: Plan
 
 
-def unfinished(connection: Connection) -> list[StoredPack]:
+def unfinished_packs(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
     stored_packs = []
     for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():

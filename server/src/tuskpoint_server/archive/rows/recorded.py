@@ -72,7 +72,7 @@ _REMOVED = Statement(
 )
 
 
-def _between(table: Table) -> ColumnElement[bool]:
+def _between_checkpoints(table: Table) -> ColumnElement[bool]:
     """Match the rows of a thread from one checkpoint to another, by namespace and ID."""
     place = tuple_(table.c.checkpoint_ns, table.c.checkpoint_id)
     return and_(
@@ -85,12 +85,12 @@ def _between(table: Table) -> ColumnElement[bool]:
 _ROWS = Statement(
     select(*ROW)
     .join(threads, threads.c.number == checkpoints.c.thread)
-    .where(_between(checkpoints))
+    .where(_between_checkpoints(checkpoints))
 )
 _WRITTEN = ("checkpoint_ns", "checkpoint_id", "task_id", "task_path", "idx", "channel", "digest")
 _WRITES = Statement(
     select(*(writes.c[name] for name in (*_WRITTEN, "seq")), writes.c.data.is_(None)).where(
-        _between(writes)
+        _between_checkpoints(writes)
     )
 )
 
@@ -105,12 +105,14 @@ def of_thread_now(
     return thread, list(_PLACES.run(connection, of_thread=thread.number).fetchall())
 
 
-def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> RecordedThread:
+def read_checkpoints(
+    connection: Connection, of: ThreadRow, places: Sequence[Place]
+) -> RecordedThread:
     """Return some checkpoints of an incarnation, in order, as the journal has them.
 
     `of` is the thread as it was when it was looked up.
     """
-    lost = gaps.lost(connection, of.tenant)
+    lost = gaps.lost_hashes(connection, of.tenant)
     removed_places = _REMOVED.run(
         connection, of_thread=of.number, of_incarnation=of.incarnation
     ).fetchall()
@@ -131,7 +133,7 @@ def _checkpoints(
     written: dict[Place, list[SqlRow]] = defaultdict(list)
     for write in _WRITES.run(connection, of_thread=thread.number, **between).fetchall():
         written[write[:2]].append(write[2:])
-    tenant_gaps = gaps.unstored(connection, thread.tenant)
+    tenant_gaps = gaps.unstored_checkpoints(connection, thread.tenant)
     unstored = {gap.place: gap.reason for gap in tenant_gaps if gap.thread == thread.number}
     lost_values = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=thread.family)}
     by_place: dict[Place, RecordedCheckpoint] = {}
@@ -199,9 +201,9 @@ def records(
 ) -> ReadRecords:
     """Return the records of the next threads by name."""
     result = ReadRecords([], [], set(), {}, "")
-    lost = gaps.lost(connection, tenant)
+    lost = gaps.lost_hashes(connection, tenant)
     unstored: dict[int, list[Gap]] = {}
-    for gap in gaps.unstored(connection, tenant):
+    for gap in gaps.unstored_checkpoints(connection, tenant):
         unstored.setdefault(gap.thread, []).append(gap)
     rows = _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall()
     for *columns, stored_through in rows:

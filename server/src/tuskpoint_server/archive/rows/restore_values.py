@@ -28,7 +28,7 @@ from ...journal.sql.statements import (
     parameters_of,
 )
 from ...journal.values import segment_refs
-from ...journal.values.contents import referred
+from ...journal.values.contents import referred_digests
 from ...journal.values.segment_refs import ROW, Row
 from ..formats.segments import SegmentValue
 
@@ -91,7 +91,7 @@ _FORGET_VALUE = Statement(
 )
 
 
-def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
+def naming_segments(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
     """Return segments, those that name one of them, those that name these, and so on."""
     rows = connection.execute(
         select(members.c.sha256, members.c.needs).where(
@@ -131,7 +131,7 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
     return list(by_number.values())
 
 
-def affected(
+def find_affected(
     connection: Connection, user: ThreadRow, segments: Collection[bytes]
 ) -> tuple[list[AffectedCheckpoint], set[bytes]]:
     """Return a thread's certified checkpoints that need segments, and all values it needs."""
@@ -144,7 +144,7 @@ def affected(
     affected_checkpoints = []
     needed: set[bytes] = set()
     for row, location in zip(rows, places, strict=True):
-        checkpoint = _affected(connection, user, row, written[row.place[1:]])
+        checkpoint = _affected_checkpoint(connection, user, row, written[row.place[1:]])
         needed |= checkpoint.digests
         is_certified = row.seq <= row.certified_seq
         if is_certified and any(
@@ -154,13 +154,13 @@ def affected(
     return sorted(affected_checkpoints, key=lambda checkpoint: checkpoint.seq), needed
 
 
-def _affected(
+def _affected_checkpoint(
     connection: Connection,
     user: ThreadRow,
     row: Row,
     written: Sequence[tuple[StoredWrite, int | None]],
 ) -> AffectedCheckpoint:
-    digests = referred(row.state, row.delta_base)
+    digests = referred_digests(row.state, row.delta_base)
     size = len(row.state) + sum(stored or 0 for _, stored in written)
     evicted: set[bytes] = set()
     keyframes: set[bytes] = set()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, select
 from ...core.values import DIGEST_BYTES, PREFIX_BYTES, UnopenedBytes, split
 from ...journal.database.thread_rows import ThreadRow
 from ...journal.sql.schema import checkpoints, members, uses
-from ...journal.sql.statements import LISTED, Statement, inserting, of_thread
+from ...journal.sql.statements import LISTED, Statement, insert_rows, of_thread
 from ...journal.values.segment_refs import PLACE, decode_held
 from ..formats.segments import MAX_MEMBERS
 from .plan import MEMBER_COLUMNS, StoredMember
@@ -152,7 +152,7 @@ def choose(
     for _ in range(MAX_MEMBERS):
         best, gain = None, 0
         for holder, digests in offers.values():
-            saved = sum(_saved(values[digest]) for digest in digests if digest not in choice)
+            saved = sum(_saved_bytes(values[digest]) for digest in digests if digest not in choice)
             if saved > gain:
                 best, gain = (holder, digests), saved
         if best is None or gain < _WORTH_NAMING:
@@ -162,12 +162,12 @@ def choose(
     return choice
 
 
-def _saved(value: NeededValue) -> int:
+def _saved_bytes(value: NeededValue) -> int:
     """Return the bytes that naming a segment saves; an evicted value also saves a fetch."""
     return value.stored if value.stored is not None else _WORTH_NAMING + value.size
 
 
-_ADD_USE = Statement(inserting(uses).on_conflict_do_nothing())
+_ADD_USE = Statement(insert_rows(uses).on_conflict_do_nothing())
 _DROP_USES = Statement(delete(uses).where(of_thread(uses)))
 _USED = Statement(
     select(uses.c.segment).where(
@@ -183,7 +183,7 @@ _HELD = Statement(
 _NEEDS = Statement(select(members.c.needs).where(*_OF_HASH))
 
 
-def used(
+def used_segments(
     connection: Connection, tenant: str, thread: int, segments: Iterable[bytes]
 ) -> set[tuple[bytes, int]]:
     """Return those segments of which it is recorded that a thread needs them, with the thread."""

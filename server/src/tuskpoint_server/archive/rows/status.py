@@ -122,7 +122,7 @@ def backlogs(connection: sa.Connection) -> dict[str, CertificationBacklog]:
     }
 
 
-def waiting(
+def waiting_threads(
     connection: sa.Connection, tenant: str, concerns: Callable[[str], bool]
 ) -> dict[int, int]:
     """Return the threads of some names with changes above their watermark, and the last change."""
@@ -154,7 +154,7 @@ def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
     content, certified_us, root, generation, number, *place = row
     sha256, size, blob_id, identifier, key = place
     if isinstance(content, UnopenedBytes):
-        raise _damaged(tenant, content.problem)
+        raise _damage_refusal(tenant, content.problem)
     # Its location may not be known any more; the next catalog names it by its hash all the same.
     location = BlobLocation(
         sha256, size or 0, blob_id or "", identifier or "", b"" if key is None else key
@@ -162,14 +162,14 @@ def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
     try:
         catalog = decode_catalog(content, location.blob_id)
     except Refusal as refusal:
-        raise _damaged(tenant, str(refusal.metadata["problem"])) from refusal
+        raise _damage_refusal(tenant, str(refusal.metadata["problem"])) from refusal
     # A catalog of another tenant may have been recovered for this one.
     if (catalog.generation, catalog.number) != (generation, number):
-        raise _damaged(tenant, "another catalog is in its place")
+        raise _damage_refusal(tenant, "another catalog is in its place")
     return NewestCatalog(catalog, location, certified_us, root or b"")
 
 
-def _damaged(tenant: str, problem: str) -> Refusal:
+def _damage_refusal(tenant: str, problem: str) -> Refusal:
     what = f"the newest catalog of tenant {tenant}"
     return Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=problem)
 
@@ -187,7 +187,7 @@ def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None
     return CatalogPlace(generation, number, certified_us, location)
 
 
-def wanted(
+def awaited_change(
     connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
 ) -> tuple[AwaitedChange, int] | None:
     """Return the change of a checkpoint that is waited for, if it exists, and the watermark.
@@ -207,7 +207,7 @@ def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, i
     return dict(_MARKS.run_listed(connection, numbers))
 
 
-def missing(
+def missing_changes(
     connection: sa.Connection, changes_wanted: Iterable[AwaitedChange]
 ) -> set[AwaitedChange]:
     """Return those of the changes whose checkpoint does not exist any more."""
@@ -264,7 +264,7 @@ def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
     )
 
 
-def home(connection: sa.Connection) -> str | None:
+def store_kind(connection: sa.Connection) -> str | None:
     """Return the kind of store that has all blobs; `None` before anything is stored."""
     is_backend = journal_info.c.name == "blob_backend"
     backend = connection.execute(
@@ -277,7 +277,7 @@ def home(connection: sa.Connection) -> str | None:
 def claim_home(connection: sa.Connection, backend: str) -> str:
     """Make a kind of store the home of all blobs, unless another is already; return the home."""
     is_backend = journal_info.c.name == "blob_backend"
-    current_home = home(connection)
+    current_home = store_kind(connection)
     if current_home is not None:
         return current_home
     connection.execute(sa.delete(journal_info).where(is_backend))

@@ -139,7 +139,7 @@ _WRITES = Statement(
 )
 
 
-def live(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
+def live_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
     """Return the row of a thread that is not deleted, or `None`."""
     row = find_thread(connection, tenant, thread_id)
     return None if row is None or row.deleted else row
@@ -150,7 +150,7 @@ def is_taken(connection: Connection, number: int) -> bool:
     return _ANY.run(connection, of_thread=number).fetchone() is not None
 
 
-def named(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Place | None:
+def named_place(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Place | None:
     """Return the place of a checkpoint, if it exists; an empty ID means the latest."""
     checkpoint_id = key.checkpoint_id or greatest_id(connection, thread.number, key.checkpoint_ns)
     place = (key.checkpoint_ns, checkpoint_id)

@@ -11,7 +11,7 @@ from ...core.values import PREFIX_BYTES, compress, split
 from ...journal.database.thread_rows import find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import contents, members, threads, writes
-from ...journal.sql.statements import Statement, of_thread, putting
+from ...journal.sql.statements import Statement, of_thread, put_rows
 from ...journal.values import contents as values
 from ...journal.values.segment_refs import PLACE, location_of
 from ..rows import gaps
@@ -29,7 +29,7 @@ _HOLDING = Statement(
 _CONTENT = tuple(column.name for column in contents.columns if column.name != "number")
 _REPLACED = ("type", "size", "encoding", "keyframe", "patches", "patch_bytes", "data")
 _PUT_BACK = Statement(
-    putting(contents, ("family", "digest"), _REPLACED, _CONTENT, contents.c.data.is_not(None)),
+    put_rows(contents, ("family", "digest"), _REPLACED, _CONTENT, contents.c.data.is_not(None)),
     distinct=True,
     beside=("tenant",),
 )
@@ -55,7 +55,7 @@ def keyframes(connection: Connection, damages: Collection[Damage]) -> list[Damag
     return [
         damage
         for family, digests in by_owner.items()
-        for _, damage in values.damaged(connection, family, digests)
+        for _, damage in values.find_damaged(connection, family, digests)
     ]
 
 
@@ -63,7 +63,7 @@ def holders(
     connection: Connection, tenant: str, damages: Collection[Damage]
 ) -> dict[bytes, list[BlobLocation]]:
     """Return by digest the segments of the threads of a family that hold damaged values."""
-    lost = gaps.lost(connection, tenant)
+    lost = gaps.lost_hashes(connection, tenant)
     by_family: dict[int, dict[bytes, bytes]] = {}
     for damage in damages:
         family = damage.owner

@@ -17,13 +17,13 @@ from sqlalchemy import Connection, bindparam, select
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.journal_metadata import SCRUB
 from ...journal.sql.schema import journal_info, threads
-from ...journal.sql.statements import Statement, putting
+from ...journal.sql.statements import Statement, put_rows
 from ...journal.values.integrity import CheckPosition
 
 MAX_DAMAGED = 100  # threads of a tenant whose names are kept
 
 _READ = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("of_name")))
-_WRITE = Statement(putting(journal_info, ("name",)))
+_WRITE = Statement(put_rows(journal_info, ("name",)))
 _FROM = Statement(
     select(threads.c.number, threads.c.tenant, threads.c.thread_id)
     .where(threads.c.number >= bindparam("first"))

@@ -29,20 +29,20 @@ from ...journal.database.thread_rows import Place, ThreadRow
 from ...journal.values.integrity import CheckPosition, check_some
 from ..formats.catalogs import Catalog, decode_catalog
 from ..formats.manifests import Manifest, ManifestEntry, fold
-from ..formats.sealing import opened
+from ..formats.sealing import open_member
 from ..formats.segment_reading import digests_of
 from ..formats.segments import SegmentCheckpoint
-from ..formats.stored_json import Kind, settled
+from ..formats.stored_json import Kind, settle_location
 from ..read.read import (
     DAMAGE,
     THREAD_ABOVE_BYTES,
     Segments,
     StoredSegment,
     newest_writes,
-    placed,
     read_each,
+    recorded_places,
     records_of,
-    sliced,
+    slice_items,
     stored_row,
 )
 from ..rows import recorded as journal
@@ -62,7 +62,7 @@ _CHECKED_VALUES = 100_000
 
 @dataclass(eq=False)
 class ThreadVerification:
-    """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
+    """Verdicts on a thread: it and its checkpoints are those of `recorded.of_thread_now`.
 
     `_mismatch` is called once for each member with another hash than recorded. `chain_problem` is
     the problem, for people, on the way from the newest catalog to the thread's manifest; else it is
@@ -99,7 +99,7 @@ class ThreadVerification:
             page = places[start : start + PAGE_CHECKPOINTS]
             standing = await self._standing(page)
             size_of = partial(self._new_bytes, standing=standing, seen=set())
-            for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
+            for batch in slice_items(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
                 for verdict in await self._verdicts(batch, standing):
                     yield verdict
 
@@ -143,7 +143,9 @@ class ThreadVerification:
         return sum(new.values()) + BATCH_BYTES * len(part_lists)
 
     async def _standing(self, places: Sequence[Place]) -> RecordedThread:
-        return await self._database.query(partial(journal.standing, of=self._of, places=places))
+        return await self._database.query(
+            partial(journal.read_checkpoints, of=self._of, places=places)
+        )
 
     def _note_mismatch(self, location: BlobLocation, actual_sha256: bytes) -> None:
         sha256 = location.sha256
@@ -168,7 +170,7 @@ class ThreadVerification:
             try:
                 manifest = await self._read_chain(catalog)
                 self._chain_holds = True
-                self._put_back = _behind(standing.certified_seq, self._last_seq)
+                self._put_back = _how_behind(standing.certified_seq, self._last_seq)
             except MemberDamageError as damage:
                 if broken != catalog.location.sha256:
                     broken = catalog.location.sha256
@@ -187,8 +189,8 @@ class ThreadVerification:
         """Return the thread's manifest from a catalog, or raise `MemberDamageError`."""
         with _damage_at(known.location):
             [data] = await self._segments.fetch([known.location])
-            stored = decode_catalog(opened(data, known.location), known.location.blob_id)
-            if _leading(stored) != _leading(known.catalog):
+            stored = decode_catalog(open_member(data, known.location), known.location.blob_id)
+            if _catalog_identity(stored) != _catalog_identity(known.catalog):
                 problem = "the stored catalog and the one in the journal differ"
                 raise MemberDamageError(known.location, b"", problem)
             records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
@@ -358,7 +360,7 @@ class _VerifiedSegments(Segments):
 
     def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
         super().__init__(blobs, _KEPT_BYTES)
-        self._recorded = placed(database, tenant)
+        self._recorded = recorded_places(database, tenant)
         self._damaged: dict[bytes, MemberDamageError] = {}
         self.manifest = fold("", ())
 
@@ -371,7 +373,7 @@ class _VerifiedSegments(Segments):
         for location, data in zip(missing, await self._read(missing), strict=True):
             try:
                 with _damage_at(location):
-                    await self.take(location, _whole(data))
+                    await self.take(location, _raise_damage(data))
             except MemberDamageError as damage:
                 self._damaged[location.sha256] = damage
 
@@ -381,7 +383,7 @@ class _VerifiedSegments(Segments):
         missing: dict[bytes, BlobLocation] = {}
         for stored in [self._kept[sha256] for sha256 in hashes if sha256 in self._kept]:
             for member in stored.segment.members:
-                place = settled(member.location, stored.location.blob_id)
+                place = settle_location(member.location, stored.location.blob_id)
                 if place.sha256 in self._kept or place.sha256 in missing:
                     continue
                 size += place.size
@@ -391,7 +393,7 @@ class _VerifiedSegments(Segments):
         await self.load(missing.values())
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
-        return list(map(_whole, await self._read(locations)))
+        return list(map(_raise_damage, await self._read(locations)))
 
     async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamageError]:
         """Return for each location its bytes or their damage, which is noted."""
@@ -413,20 +415,20 @@ class _VerifiedSegments(Segments):
         return [results[location.sha256] for location in locations]
 
 
-def _whole(data: bytes | MemberDamageError) -> bytes:
+def _raise_damage(data: bytes | MemberDamageError) -> bytes:
     if isinstance(data, MemberDamageError):
         raise data
     return data
 
 
-def _behind(certified_seq: int, last_seq: int) -> str:
+def _how_behind(certified_seq: int, last_seq: int) -> str:
     """Return how the watermark of a thread is behind its records; empty if it is not."""
     if not put_back.is_older(certified_seq, last_seq):
         return ""
     return put_back.problem(certified_seq, last_seq)
 
 
-def _leading(catalog: Catalog) -> tuple[object, ...]:
+def _catalog_identity(catalog: Catalog) -> tuple[object, ...]:
     """Return the hashes of a catalog's runs and its identity; locations may have changed."""
     runs = [ref.location.sha256 for ref in catalog.runs.oldest_first()]
     return (catalog.tenant, catalog.generation, catalog.number, runs)

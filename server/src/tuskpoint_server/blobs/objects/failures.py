@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..api import printable
+from ..api import printable_line
 
 _ASKED = re.compile(r"Error performing [A-Z]+ (\S+)")
 _STATUS = re.compile(r"status code: (\d{3})([^:]*)(?::(.*))?", re.DOTALL)
@@ -42,7 +42,7 @@ def trouble(error: Exception) -> ObjectStoreTrouble:
     request = _ASKED.search(text)
     answer = _STATUS.search(text)
     if answer is None:
-        message = printable(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
+        message = printable_line(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
         if request is None:
             return ObjectStoreTrouble(
                 f"{message}; check its settings and credentials", passing=False
@@ -53,7 +53,7 @@ def trouble(error: Exception) -> ObjectStoreTrouble:
         hint = "check the endpoint, the network, and the proxy if there is one"
         return ObjectStoreTrouble(f"it cannot be reached ({message}); {hint}", passing=True)
     status, body = int(answer[1]), answer[3] or ""
-    words = [printable(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
+    words = [printable_line(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
     message = " ".join([f"{answer[1]}{answer[2].rstrip()}", *words])
     if request and _OF_CREDENTIALS.search(request[1]):
         return ObjectStoreTrouble(

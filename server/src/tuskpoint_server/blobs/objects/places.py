@@ -53,11 +53,11 @@ def parse_place(url: str) -> Place:
     parts = urlsplit(url)
     option_names = SCHEMES.get(parts.scheme)
     if option_names is None:
-        raise ValueError(f"{_shown(url)} begins with none of {', '.join(_spelled())}")
+        raise ValueError(f"{_without_secrets(url)} begins with none of {', '.join(_url_schemes())}")
     if "@" in parts.netloc:
         raise ValueError("credentials do not belong in the URL; see docs/object-stores.md")
     if not parts.netloc or ":" in parts.netloc or parts.fragment:
-        raise ValueError(f"{_shown(url)} is not {parts.scheme}://BUCKET/PREFIX")
+        raise ValueError(f"{_without_secrets(url)} is not {parts.scheme}://BUCKET/PREFIX")
     prefix = unquote(parts.path).strip("/")
     if any(segment in ("", ".", "..") for segment in prefix.split("/")) and prefix:
         raise ValueError(f"the prefix '{prefix}' has a segment that is empty or of dots")
@@ -129,10 +129,10 @@ def _profile() -> dict[str, object]:
         raise ValueError(f"AWS_PROFILE cannot be used: {error}") from None
 
 
-def _spelled() -> list[str]:
+def _url_schemes() -> list[str]:
     return [f"{scheme}://" for scheme in ("file", *SCHEMES)]
 
 
-def _shown(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """Return a URL without its possible secrets."""
     return f"'{url.partition('?')[0].rpartition('@')[2]}'"

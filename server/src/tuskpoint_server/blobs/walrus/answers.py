@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from ...core.model import StoredBlob
-from ..api import digest_of, printable
+from ..api import digest_of, printable_line
 from .failures import RequestFailedError, Symptom
 from .quilt import Patch
 
@@ -32,13 +32,13 @@ _OUTCOMES = (
 
 def parse_blob_result(body: bytes) -> StoredBlob:
     """Parse the answer to PUT /v1/blobs; for an earlier blob it has no epoch of the put."""
-    return _stored(_json(body))
+    return _stored_blob(_json(body))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
     """Parse the answer to PUT /v1/quilts about a quilt that has to hold these patches."""
     answer = _json(body)
-    stored = _stored(_get(answer, "blobStoreResult", dict))
+    stored = _stored_blob(_get(answer, "blobStoreResult", dict))
     names = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
     missing = len(set(identifiers) - names)
     if missing:
@@ -69,7 +69,7 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
         start = body[:64].lstrip().lower()
         if "html" in content_type.lower() or start.startswith(_HTML_STARTS):
             return Symptom(status=status)
-        return Symptom(status=status, detail=printable(body[:4096].decode("utf-8", "replace")))
+        return Symptom(status=status, detail=printable_line(body[:4096].decode("utf-8", "replace")))
     message, details = error.get("message"), error.get("details")
     reason = ""
     for detail in details if isinstance(details, list) else ():
@@ -79,19 +79,19 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     return Symptom(
         status=status,
         json=True,
-        reason=printable(reason),
-        detail=printable(message) if isinstance(message, str) else "",
+        reason=printable_line(reason),
+        detail=printable_line(message) if isinstance(message, str) else "",
     )
 
 
-def _stored(result: object) -> StoredBlob:
+def _stored_blob(result: object) -> StoredBlob:
     match result:
         case {"newlyCreated": {"blobObject": blob} as created}:
             storage = _get(blob, "storage", dict)
             return StoredBlob(
                 blob_id=_blob_id(blob),
                 object_id=_get(blob, "id", str),
-                billed_bytes=_billed(created, storage),
+                billed_bytes=_billed_bytes(created, storage),
                 cost=_get(created, "cost", int),
                 epoch=_get(blob, "registeredEpoch", int),
                 end_epoch=_get(storage, "endEpoch", int),
@@ -108,11 +108,11 @@ def _stored(result: object) -> StoredBlob:
         case _:
             raise ValueError("it has no result of a put")
     raise RequestFailedError(
-        Symptom(status=200, json=True, reason=outcome, detail=printable(detail))
+        Symptom(status=200, json=True, reason=outcome, detail=printable_line(detail))
     )
 
 
-def _billed(created: dict[str, object], storage: dict[str, object]) -> int:
+def _billed_bytes(created: dict[str, object], storage: dict[str, object]) -> int:
     """Return the encoded size that was paid for; a reused resource is free unless it cost."""
     if created.get("resourceOperation") is None:
         return _get(storage, "storageSize", int)

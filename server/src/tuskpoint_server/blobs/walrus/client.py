@@ -20,7 +20,7 @@ from opentelemetry.metrics import Histogram, MeterProvider
 from ...core.credentials import is_loopback
 from ...core.errors import Refusal
 from ...core.model import BlobLocation, StoredBlob
-from ..api import Progress, printable, verified
+from ..api import Progress, printable_line, verify_bytes
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (
     AttemptFailedError,
@@ -209,7 +209,7 @@ class WalrusClient:
         def check(body: bytes) -> bytes:
             nonlocal mismatch
             try:
-                return verified(body, location)
+                return verify_bytes(body, location)
             except Refusal as refusal:
                 mismatch = refusal
                 raise RequestFailedError(Symptom(WalrusTrouble.MISMATCH)) from refusal
@@ -255,7 +255,7 @@ class WalrusClient:
                         return await asyncio.to_thread(take, body)
                     return take(body)
                 except ValueError as error:
-                    symptom = Symptom(WalrusTrouble.UNREADABLE, detail=printable(str(error)))
+                    symptom = Symptom(WalrusTrouble.UNREADABLE, detail=printable_line(str(error)))
                     raise RequestFailedError(symptom) from error
             except RequestFailedError as error:
                 symptom = replace(error.symptom, recent=recent)
@@ -311,13 +311,13 @@ class WalrusClient:
                 return answer
         except _UNREACHED as error:
             raise RequestFailedError(
-                Symptom(WalrusTrouble.UNREACHED, detail=printable(str(error)))
+                Symptom(WalrusTrouble.UNREACHED, detail=printable_line(str(error)))
             ) from error
         except (TimeoutError, httpx.TimeoutException):
             raise RequestFailedError(Symptom(WalrusTrouble.TIMEOUT)) from None
         except httpx.TransportError as error:
             raise RequestFailedError(
-                Symptom(WalrusTrouble.LOST, detail=printable(str(error)))
+                Symptom(WalrusTrouble.LOST, detail=printable_line(str(error)))
             ) from error
 
     def _note_retry(self, failed: AttemptFailedError) -> None:

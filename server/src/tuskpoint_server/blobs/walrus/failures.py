@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from ...core.pacing import doubled
+from ...core.pacing import doubled_pause
 
 _T = TypeVar("_T")
 
@@ -327,7 +327,7 @@ class Endpoints:
                     if retries >= pace.retries:
                         raise
                     # Exponential, with full jitter by default.
-                    pause_s = doubled(pace.first_s, pace.longest_s, retries + 1)
+                    pause_s = doubled_pause(pace.first_s, pace.longest_s, retries + 1)
                     if pace.jitter:
                         pause_s *= self._random()
                     waits[waiting.name] += 1
@@ -364,4 +364,4 @@ class Endpoints:
         if endpoint.suspended_until <= now:
             endpoint.failures += 1
             bounds = (_FIRST_SUSPENSION_S, _LONGEST_SUSPENSION_S)
-            endpoint.suspended_until = now + doubled(*bounds, endpoint.failures)
+            endpoint.suspended_until = now + doubled_pause(*bounds, endpoint.failures)

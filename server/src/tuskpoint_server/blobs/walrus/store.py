@@ -11,7 +11,7 @@ from itertools import chain
 
 from opentelemetry.metrics import MeterProvider
 
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MIB
 from ...core.model import BlobLocation, StoredBlob
 from ...core.values import blob_digest
@@ -110,7 +110,7 @@ class WalrusStore:
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        with _reading(location.blob_id or location.sha256.hex()):
+        with _refuse_failed_reads(location.blob_id or location.sha256.hex()):
             if location.identifier and not is_identifier(location.identifier):
                 raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
             return await self._client.read(location, progress)
@@ -135,14 +135,14 @@ class WalrusStore:
 
     async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
         """Return the members of a quilt that are named by a SHA-256; of another blob, itself."""
-        with _reading(blob_id):
+        with _refuse_failed_reads(blob_id):
             try:
                 patches = await self._client.list_quilt(blob_id)
             except AttemptFailedError as failed:
                 if failed.rule.name not in _NO_LIST:
                     raise
                 raw = await self._client.read_raw(blob_id, patient=True)
-                parsed = await asyncio.to_thread(_parsed, raw)
+                parsed = await asyncio.to_thread(_parse_patches, raw)
                 if parsed is None:
                     whole = await asyncio.to_thread(blob_digest, raw)
                     return [ListedMember(BlobLocation(whole, 0, blob_id), "")]
@@ -157,7 +157,7 @@ class WalrusStore:
 
     async def renew(self, blob_id: str) -> PutReceipt:
         """Store a blob or quilt once more, so that it lasts as long as a new one."""
-        with _reading(blob_id):
+        with _refuse_failed_reads(blob_id):
             content = await self._content(blob_id)
         if not isinstance(content, bytes):
             members = await every(self._proven(blob_id, patch) for patch in content)
@@ -167,7 +167,9 @@ class WalrusStore:
             return PutReceipt(tuple(places), (blob,))
         blob = await self._put(content)
         if blob.blob_id != blob_id:
-            raise malformed(blob_id, f"the bytes that were read are those of blob {blob.blob_id}")
+            raise malformed_bytes(
+                blob_id, f"the bytes that were read are those of blob {blob.blob_id}"
+            )
         sha256 = await asyncio.to_thread(blob_digest, content)
         return PutReceipt((BlobLocation(sha256, len(content), blob_id),), (blob,))
 
@@ -178,7 +180,9 @@ class WalrusStore:
     async def _put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
         """Store patches as a quilt, or bytes as a blob of their own."""
         if not self._can_put:
-            raise _unavailable("no publisher is configured, so nothing can be stored; give its URL")
+            raise _unavailable_refusal(
+                "no publisher is configured, so nothing can be stored; give its URL"
+            )
         try:
             return await self._client.put(content)
         except AttemptFailedError as failed:
@@ -186,13 +190,13 @@ class WalrusStore:
                 raise Refusal(
                     Reason.BLOB_REJECTED, backend=self.backend, problem=failed.problem
                 ) from failed
-            raise _unavailable(failed.problem) from failed
+            raise _unavailable_refusal(failed.problem) from failed
 
     async def _read_whole(self, locations: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
         """Return the members whose hashes are in a whole read of their quilt; none if it fails."""
 
         def prove(raw: bytes) -> dict[BlobLocation, bytes]:
-            hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
+            hashed = {blob_digest(patch.data): patch.data for patch in _parse_patches(raw) or []}
             return {
                 location: hashed[location.sha256]
                 for location in locations
@@ -214,7 +218,7 @@ class WalrusStore:
         except AttemptFailedError as failed:
             if failed.rule.name not in ("too_long", "too_large"):
                 raise
-        patches = await asyncio.to_thread(_parsed, raw or b"")
+        patches = await asyncio.to_thread(_parse_patches, raw or b"")
         if patches is not None:
             return patches
         try:
@@ -228,7 +232,7 @@ class WalrusStore:
         """Return a patch whose data has the hash that it is named by."""
         sha256 = member_hash(patch.identifier)
         if sha256 is None:
-            raise malformed(
+            raise malformed_bytes(
                 blob_id, "a member is not named by its SHA-256, so it cannot be checked"
             )
         if await asyncio.to_thread(blob_digest, patch.data) == sha256:
@@ -243,7 +247,7 @@ def _measure(sizes: Sequence[int]) -> int:
     return quilt_bytes((_ANY_HASH, tags, size) for size in sizes)
 
 
-def _parsed(raw: bytes) -> list[Patch] | None:
+def _parse_patches(raw: bytes) -> list[Patch] | None:
     try:
         return parse_quilt(raw)
     except ValueError:
@@ -251,7 +255,7 @@ def _parsed(raw: bytes) -> list[Patch] | None:
 
 
 @contextmanager
-def _reading(blob_id: str) -> Iterator[None]:
+def _refuse_failed_reads(blob_id: str) -> Iterator[None]:
     """Refuse an ID that no blob can have, and turn a failed read into a refusal."""
     if digest_of(blob_id) is None:
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
@@ -260,8 +264,8 @@ def _reading(blob_id: str) -> Iterator[None]:
     except AttemptFailedError as failed:
         if failed.rule.name in ("not_found", "not_visible_yet"):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from failed
-        raise _unavailable(failed.problem) from failed
+        raise _unavailable_refusal(failed.problem) from failed
 
 
-def _unavailable(problem: str) -> Refusal:
+def _unavailable_refusal(problem: str) -> Refusal:
     return Refusal(Reason.BLOB_UNAVAILABLE, backend=WalrusStore.backend, problem=problem)

@@ -93,8 +93,8 @@ def _changes(before: Side, after: Side) -> Iterator[ValueChange]:
                 yield _change(name, *difference)
             continue
         # Only the framework can compute their values, so their seeds and writes are compared.
-        before_digests, before_text = _rebuilt(before_channel, histories[0], room)
-        after_digests, after_text = _rebuilt(after_channel, histories[1], room)
+        before_digests, before_text = _show_rebuilt(before_channel, histories[0], room)
+        after_digests, after_text = _show_rebuilt(after_channel, histories[1], room)
         if before_digests != after_digests:
             yield _change(name, (), before_text, after_text)
 
@@ -104,30 +104,30 @@ def _value_differences(
 ) -> Iterator[_Difference]:
     if first is not None and second is not None and first.digest == second.digest:
         return
-    before, after = _shown(first, room), _shown(second, room)
+    before, after = _show_channel(first, room), _show_channel(second, room)
     if before is None or after is None:
         if before is not after:
             yield (), _shown_text(before), _shown_text(after)
         return
-    is_same = _same(before.content, after.content)
+    is_same = _are_equal(before.content, after.content)
     if not is_same and all(len(dump(view.content)) <= MAX_WALKED for view in (before, after)):
-        yield from _inside((), before.content, after.content)
+        yield from _differences_inside((), before.content, after.content)
     elif not is_same or not (before.complete and after.complete):
         # If the views are the same, the parts that they leave out differ.
         yield (), _text(before.content), _text(after.content)
 
 
-def _shown(channel: Channel | None, room: ViewRoom) -> ValueView | None:
+def _show_channel(channel: Channel | None, room: ViewRoom) -> ValueView | None:
     return room.show(channel.value) if channel is not None and channel.value is not None else None
 
 
-def _rebuilt(
+def _show_rebuilt(
     channel: Channel | None, history: DeltaHistory | None, room: ViewRoom
 ) -> tuple[tuple[bytes | None, ...], str | None]:
     """Return the digests of the values that rebuild a channel, and the text that shows it."""
     if history is None:
         digest = channel.digest if channel is not None else None
-        return (digest,), _shown_text(_shown(channel, room))
+        return (digest,), _shown_text(_show_channel(channel, room))
     seed = history.seed.digest if history.seed is not None else None
     if seed is None and not history.writes:
         return (None,), None
@@ -136,19 +136,19 @@ def _rebuilt(
     return digests, _text(content)
 
 
-def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
+def _differences_inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
     """Yield the differences between two views."""
     if isinstance(before, list) and isinstance(after, list):
         yield from _inside_lists(path, before, after)
     elif isinstance(before, dict) and isinstance(after, dict) and _are_alike(before, after):
         for key in sorted(before.keys() | after.keys()):
             if key in before and key in after:
-                yield from _inside((*path, key), before[key], after[key])
+                yield from _differences_inside((*path, key), before[key], after[key])
             elif key in before:
                 yield (*path, key), _text(before[key]), None
             else:
                 yield (*path, key), None, _text(after[key])
-    elif not _same(before, after):
+    elif not _are_equal(before, after):
         yield path, _text(before), _text(after)
 
 
@@ -156,14 +156,14 @@ def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterato
     """Compare the items between the equal ones at both ends, by position."""
     shorter = min(len(before), len(after))
     begin = 0
-    while begin < shorter and _same(before[begin], after[begin]):
+    while begin < shorter and _are_equal(before[begin], after[begin]):
         begin += 1
     tail = 0
-    while tail < shorter - begin and _same(before[-1 - tail], after[-1 - tail]):
+    while tail < shorter - begin and _are_equal(before[-1 - tail], after[-1 - tail]):
         tail += 1
     end = shorter - tail
     for index in range(begin, end):
-        yield from _inside((*path, index), before[index], after[index])
+        yield from _differences_inside((*path, index), before[index], after[index])
     for index in range(end, len(before) - tail):
         yield (*path, index), _text(before[index]), None
     for index in range(end, len(after) - tail):
@@ -176,15 +176,15 @@ def _are_alike(before: dict[str, Json], after: dict[str, Json]) -> bool:
     return escapes <= _WALKED_ESCAPES and before.get("$type") == after.get("$type")
 
 
-def _same(before: Json, after: Json) -> bool:
+def _are_equal(before: Json, after: Json) -> bool:
     """Return whether two views are equal as JSON, where `1`, `1.0` and `true` differ."""
     if type(before) is not type(after):
         return False
     if isinstance(before, list) and isinstance(after, list):
-        return len(before) == len(after) and all(map(_same, before, after))
+        return len(before) == len(after) and all(map(_are_equal, before, after))
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(
-            _same(value, after[key]) for key, value in before.items()
+            _are_equal(value, after[key]) for key, value in before.items()
         )
     return before == after
 

@@ -71,7 +71,7 @@ def integer(number: int) -> Json:
     return {"$int": str(number)}
 
 
-def floating(number: float) -> Json:
+def escape_float(number: float) -> Json:
     """Return a floating-point number, escaped unless finite."""
     return number if math.isfinite(number) else {"$float": json.dumps(number)}
 
@@ -108,7 +108,7 @@ def timestamp(seconds: int, nanoseconds: int) -> Json:
     return {"$timestamp": f"{moment.isoformat(timespec='seconds')}.{nanoseconds:09}Z"}
 
 
-def opaque(kind: str, data: bytes, problem: str = "") -> Json:
+def escape_opaque(kind: str, data: bytes, problem: str = "") -> Json:
     """Return the escape of a whole value; without a problem, its type is one that is not opened."""
     shown: dict[str, Json] = {"$opaque": kind, "$size": len(data)}
     if problem:

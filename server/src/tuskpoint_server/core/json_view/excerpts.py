@@ -34,9 +34,9 @@ def latest_part(value: Value, maximum: int) -> Value | None:
     data = b""
     try:
         if value.type == "msgpack":
-            data = _latest(value.data, maximum, 0)
+            data = _latest_part(value.data, maximum, 0)
         elif value.type == "json":
-            data = shortened(json.loads(value.data.decode()), maximum)
+            data = shorten(json.loads(value.data.decode()), maximum)
     except (MalformedError, ValueError, RecursionError):
         return None
     return Value(value.type, data) if data else None
@@ -48,7 +48,7 @@ def new_part(value: Value, before: Value) -> Value:
         return value
     try:
         if value.type == "msgpack":
-            return Value(value.type, _new(value.data, before.data, 0))
+            return Value(value.type, _new_part(value.data, before.data, 0))
         if value.type == "json":
             new = _new_parsed(json.loads(value.data), json.loads(before.data), 0)
             return Value(value.type, dump(new))
@@ -57,12 +57,12 @@ def new_part(value: Value, before: Value) -> Value:
     return value
 
 
-def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
+def join_values(values: Sequence[Value]) -> tuple[Value | None, bool]:
     """Return an array of values of the last one's type, if it can be, and whether it has all."""
     kind = values[-1].type if values else ""
     items = [value.data for value in values if value.type == kind]
     if kind == "msgpack":
-        return Value(kind, _sized(_ARRAY, len(items), *items)), len(items) == len(values)
+        return Value(kind, _with_size(_ARRAY, len(items), *items)), len(items) == len(values)
     if kind == "json":
         return Value(kind, b"[%s]" % b",".join(items)), len(items) == len(values)
     return None, not values
@@ -84,7 +84,7 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
 _STRING, _ARRAY, _MAP = b"\xdb", b"\xdd", b"\xdf"  # of any size: four bytes with it follow
 
 
-def _sized(code: bytes, size: int, *parts: bytes) -> bytes:
+def _with_size(code: bytes, size: int, *parts: bytes) -> bytes:
     return b"".join((code, struct.pack(">I", size), *parts))
 
 
@@ -102,7 +102,7 @@ def _members(walker: Walker, count: int, data: bytes) -> list[tuple[bytes, bytes
     return list(zip(items[::2], items[1::2], strict=True))
 
 
-def _latest(data: bytes, maximum: int, depth: int) -> bytes:
+def _latest_part(data: bytes, maximum: int, depth: int) -> bytes:
     """Return the latest part of one item as an item; empty if there is none."""
     if len(data) <= maximum:
         return data
@@ -117,7 +117,7 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
         # A character that was cut is left out: its continuation bytes begin with the bits 10.
         start = next((at for at, byte in enumerate(part[:4]) if byte & 0xC0 != 0x80), 0)
         part = part[start:]
-        return _sized(_STRING, len(part), part)
+        return _with_size(_STRING, len(part), part)
     if kind == ARRAY:
         return _latest_items(data, _ends(walker, number), room, depth)
     if kind == MAP:
@@ -127,7 +127,7 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
         payload = data[begin + 1 : begin + 1 + number]
         part = b""
         if code == _DELTA_SNAPSHOT:
-            part = _latest(payload, room, depth + 1)
+            part = _latest_part(payload, room, depth + 1)
         elif code in EXTENSIONS:
             part = _latest_arguments(payload, room, depth + 1)
         return b"\xc9" + struct.pack(">Ib", len(part), code) + part if part else b""
@@ -140,19 +140,19 @@ def _latest_items(data: bytes, ends: Sequence[int], room: int, depth: int) -> by
     while first and ends[-1] - ends[first - 1] <= room:
         first -= 1
     if first < count:
-        return _sized(_ARRAY, count - first, data[ends[first] : ends[-1]])
-    last = _latest(data[ends[-2] : ends[-1]], room, depth + 1) if count else b""
-    return _sized(_ARRAY, 1, last) if last else b""
+        return _with_size(_ARRAY, count - first, data[ends[first] : ends[-1]])
+    last = _latest_part(data[ends[-2] : ends[-1]], room, depth + 1) if count else b""
+    return _with_size(_ARRAY, 1, last) if last else b""
 
 
 def _latest_members(members: Sequence[tuple[bytes, bytes]], room: int, depth: int) -> bytes:
     sizes = [len(key) + len(value) for key, value in members]
     parts = []
     for (key, value), share in zip(members, shares(sizes, room), strict=True):
-        part = _latest(value, share - len(key), depth + 1) if share > len(key) else b""
+        part = _latest_part(value, share - len(key), depth + 1) if share > len(key) else b""
         if part:
             parts.append(key + part)
-    return _sized(_MAP, len(parts), *parts) if parts else b""
+    return _with_size(_MAP, len(parts), *parts) if parts else b""
 
 
 def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
@@ -160,11 +160,11 @@ def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
     walker = Walker(payload)
     items = _items(walker, walker.array_size(), payload)
     rooms = shares([len(item) for item in items], maximum - _HEAD)
-    parts = [_latest(item, share, depth) for item, share in zip(items, rooms, strict=True)]
-    return _sized(_ARRAY, len(parts), *parts) if all(parts) else b""
+    parts = [_latest_part(item, share, depth) for item, share in zip(items, rooms, strict=True)]
+    return _with_size(_ARRAY, len(parts), *parts) if all(parts) else b""
 
 
-def _new(data: bytes, before: bytes, depth: int) -> bytes:
+def _new_part(data: bytes, before: bytes, depth: int) -> bytes:
     """Return the new part of one item over an earlier one, as an item."""
     walker, earlier = Walker(data), Walker(before)
     (kind, number), (earlier_kind, earlier_number) = walker.head(), earlier.head()
@@ -173,26 +173,27 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
     if kind == MAP:
         earlier_members = dict(_members(earlier, earlier_number, before))
         new = [
-            key + (_new(item, earlier_members[key], depth + 1) if key in earlier_members else item)
+            key
+            + (_new_part(item, earlier_members[key], depth + 1) if key in earlier_members else item)
             for key, item in _members(walker, number, data)
             if earlier_members.get(key) != item
         ]
-        return _sized(_MAP, len(new), *new)
+        return _with_size(_MAP, len(new), *new)
     if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
         return data
     end = walker.at + len(before) - earlier.at
     if kind == ARRAY:  # `before` may announce more items than it has
         return (
-            _sized(_ARRAY, number - earlier_number, data[end:])
+            _with_size(_ARRAY, number - earlier_number, data[end:])
             if number >= earlier_number
             else data
         )
     # A word that went on is new as a whole.
     went_on = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
-    return _sized(_STRING, len(went_on), went_on)
+    return _with_size(_STRING, len(went_on), went_on)
 
 
-def shortened(content: Json, room: int, depth: int = 0) -> bytes:
+def shorten(content: Json, room: int, depth: int = 0) -> bytes:
     """Return JSON of the latest part of some content that fits; empty if nothing does.
 
     Members of an object take their `shares`; an array keeps its last items, of which only a
@@ -217,14 +218,14 @@ def shortened(content: Json, room: int, depth: int = 0) -> bytes:
             if room_left < 0:
                 break
             parts.append(part)
-        if content and not parts and (part := shortened(content[-1], room - 2, depth + 1)):
+        if content and not parts and (part := shorten(content[-1], room - 2, depth + 1)):
             parts.append(part)
         return b"[%s]" % b",".join(reversed(parts)) if parts else b""
     if isinstance(content, dict):
         sizes = [len(dump({key: item})) - 1 for key, item in content.items()]
         for (key, item), share in zip(content.items(), shares(sizes, room - 1), strict=True):
             name = dump(key) + b":"
-            if part := shortened(item, share - len(name) - 1, depth + 1):
+            if part := shorten(item, share - len(name) - 1, depth + 1):
                 parts.append(name + part)
         return b"{%s}" % b",".join(parts) if parts else b""
     return b""

@@ -17,7 +17,7 @@ from .escapes import (
     Json,
     MalformedError,
     ViewBounds,
-    floating,
+    escape_float,
     integer,
     mapping,
     timestamp,
@@ -53,7 +53,7 @@ _Head = tuple[str, object, struct.Struct | None]
 """Kind, then the value or size if the first byte has it, else the form of the next bytes."""
 
 
-def _sized(kind: str, forms: str) -> list[_Head]:
+def _heads_of(kind: str, forms: str) -> list[_Head]:
     return [(kind, None, struct.Struct(f">{form}")) for form in forms]
 
 
@@ -66,14 +66,14 @@ _HEADS: list[_Head] = [
     (_UNUSED, None, None),
     (_PLAIN, False, None),
     (_PLAIN, True, None),
-    *_sized(_BINARY, "BHI"),
-    *_sized(EXTENSION, "BHI"),
-    *_sized(_FLOAT, "fd"),
-    *_sized(_INTEGER, "BHIQbhiq"),
+    *_heads_of(_BINARY, "BHI"),
+    *_heads_of(EXTENSION, "BHI"),
+    *_heads_of(_FLOAT, "fd"),
+    *_heads_of(_INTEGER, "BHIQbhiq"),
     *((EXTENSION, size, None) for size in (1, 2, 4, 8, 16)),
-    *_sized(STRING, "BHI"),
-    *_sized(ARRAY, "HI"),
-    *_sized(MAP, "HI"),
+    *_heads_of(STRING, "BHI"),
+    *_heads_of(ARRAY, "HI"),
+    *_heads_of(MAP, "HI"),
     *((_INTEGER, number, None) for number in range(-32, 0)),
 ]
 """The head of an item by its first byte."""
@@ -111,7 +111,7 @@ class Walker:
         if kind == _INTEGER:
             return integer(number)
         if kind == _FLOAT:
-            return floating(number)
+            return escape_float(number)
         if kind == _PLAIN:
             plain: bool | None = number
             return plain

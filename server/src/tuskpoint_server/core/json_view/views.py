@@ -26,10 +26,10 @@ from .escapes import (
     MalformedError,
     ViewBounds,
     ViewTooLargeError,
-    floating,
+    escape_float,
+    escape_opaque,
     integer,
     mapping,
-    opaque,
 )
 
 _MAX_DIGITS = 17  # characters of a greatest exact integer, with its sign
@@ -44,7 +44,7 @@ class _Pairs(list[tuple[str, object]]):
 
 def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
     """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken."""
-    if _exceeds(data, bounds.left // ITEM_COST):
+    if _exceeds_items(data, bounds.left // ITEM_COST):
         raise ViewTooLargeError
     try:
         parsed = json.loads(
@@ -59,7 +59,7 @@ def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
     return _walk_parsed(parsed, 0, bounds)
 
 
-def _exceeds(data: bytes, items: int) -> bool:
+def _exceeds_items(data: bytes, items: int) -> bool:
     """Return whether a text has more items than these, before objects are made of them."""
     # Strings may contain commas. Removing strings costs less than parsing.
     return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
@@ -95,7 +95,7 @@ def _json_number(literal: str) -> Json:
     return number if math.isfinite(number) else {"$number": literal}
 
 
-_CONSTANTS = {name: floating(float(name)) for name in ("NaN", "Infinity", "-Infinity")}
+_CONSTANTS = {name: escape_float(float(name)) for name in ("NaN", "Infinity", "-Infinity")}
 """Shared, since a text may hold a million of them."""
 
 
@@ -164,14 +164,14 @@ class ViewRoom:
             pass
         finally:
             self._left = max(0, self._left - (before - bounds.left))
-        return ValueView(opaque(value.type, value.data, problem), complete=False)
+        return ValueView(escape_opaque(value.type, value.data, problem), complete=False)
 
     def view(self, value: Value) -> Value:
         """Return a value of type `json` that holds the view of the next one."""
         before = self._left
         text = dump(self.show(value).content)
         if len(text) > min(before, MAX_TEXT):
-            text = dump(opaque(value.type, value.data, "too_large"))
+            text = dump(escape_opaque(value.type, value.data, "too_large"))
         self._left = max(0, min(self._left, before - len(text)))
         return Value("json", text)
 

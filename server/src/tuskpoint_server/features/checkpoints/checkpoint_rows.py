@@ -27,7 +27,7 @@ from ...journal.values.load import CheckpointPage, ListPosition
 from ...journal.values.load_head import learn, load_head
 from . import listed_threads as threads
 from . import save
-from .incoming import IncomingCheckpoint, packed, size_of
+from .incoming import IncomingCheckpoint, pack_writes, size_of
 from .listed_threads import ThreadQuery
 from .value_groups import Keyframes
 
@@ -96,7 +96,7 @@ class CheckpointRows:
         """
 
         def pack() -> _Change:
-            packed_writes = packed(writes)
+            packed_writes = pack_writes(writes)
             return lambda batch: save.save_writes(batch, tenant, key, packed_writes, early=early)
 
         return self._submit((tenant, key.thread_id), pack, size_of(writes))

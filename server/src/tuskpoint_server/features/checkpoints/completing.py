@@ -35,8 +35,8 @@ from ...core.state import (
     delta_channels,
     evicted_digests,
     history_damages,
-    supplied,
-    supplied_history,
+    supply_history,
+    supply_values,
 )
 from ...journal.values.load import ListPosition
 from .checkpoint_rows import CheckpointRows
@@ -86,7 +86,9 @@ class Completer:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
             loaded = current
         evicted = evicted_digests(loaded)
-        return supplied(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
+        return (
+            supply_values(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
+        )
 
     async def _mend(
         self,
@@ -106,7 +108,7 @@ class Completer:
         is_repeated = tried.issuperset(damaged)
         tried.update(damaged)
         if is_repeated or not await self._archive.mender.mend(tenant, key, damaged, hints):
-            raise _lost(key, damaged[0])
+            raise _lost_values(key, damaged[0])
 
     async def listed(
         self,
@@ -244,7 +246,7 @@ class Completer:
             if value.value is EVICTED and value.digest is not None
         ]
         values = await self._read(sources, evicted)
-        return tuple(supplied_history(history, values) for history in histories)
+        return tuple(supply_history(history, values) for history in histories)
 
     async def _read(
         self, sources: Sequence[BlobLocation], digests: Collection[bytes]
@@ -252,7 +254,7 @@ class Completer:
         """Return evicted values, by digest, or refuse if the segments lack one."""
         values = await self._archive.read_values(sources, digests)
         if missing := [digest.hex() for digest in digests if digest not in values]:
-            raise _malformed(sources, f"the value with the digest {missing[0]}")
+            raise _malformed_state(sources, f"the value with the digest {missing[0]}")
         return values
 
     async def mended(self, tenant: str, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -285,7 +287,7 @@ class Completer:
             except ValuesEvictedError as lack:
                 new_values = await self._archive.read_values(lack.places, lack.digests)
                 if not new_values.keys() - values:
-                    raise _malformed(lack.places, "values of the checkpoint") from None
+                    raise _malformed_state(lack.places, "values of the checkpoint") from None
                 values |= new_values
 
 
@@ -337,7 +339,7 @@ def left_out(lost: Sequence[Refusal]) -> Refusal:
     return Refusal(lost[0].reason, advice=advice, **metadata)
 
 
-def _lost(key: CheckpointKey, damage: Damage) -> Refusal:
+def _lost_values(key: CheckpointKey, damage: Damage) -> Refusal:
     return journal_damaged(
         key.thread_id,
         key.checkpoint_ns,
@@ -348,7 +350,7 @@ def _lost(key: CheckpointKey, damage: Damage) -> Refusal:
     )
 
 
-def _malformed(sources: Sequence[BlobLocation], content: str) -> Refusal:
+def _malformed_state(sources: Sequence[BlobLocation], content: str) -> Refusal:
     blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {content}"
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
 

@@ -24,7 +24,7 @@ _LEADING_NUMBER = re.compile(r"[0-9]+")
 _DIGITS = 32  # of the number that a version in text begins with, as LangGraph writes it
 
 
-def continued(
+def continue_latest(
     batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint
 ) -> IncomingCheckpoint:
     """Return a save as the successor of the latest checkpoint of its namespace.

@@ -54,7 +54,7 @@ class IncomingCheckpoint:
             digest = self.channels[name].digest
             if digest is not None and len(content.value) >= MIN_COMPRESSED:
                 self.contents[name] = kind, keyframes.prepare(*place, name, content.value, digest)
-        self.writes = packed(self.writes)
+        self.writes = pack_writes(self.writes)
 
 
 def incoming_write(
@@ -67,15 +67,15 @@ def incoming_write(
     )
 
 
-def packed(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:
+def pack_writes(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:
     """Return writes that were sent in the form in which they are stored."""
     return [
-        write if write.encoding or write.size < MIN_COMPRESSED else _packed(write)
+        write if write.encoding or write.size < MIN_COMPRESSED else _pack_write(write)
         for write in writes
     ]
 
 
-def _packed(write: StoredWrite) -> StoredWrite:
+def _pack_write(write: StoredWrite) -> StoredWrite:
     content = compress(write.data or b"")
     return write._replace(encoding=int(content.encoding), data=content.data)
 

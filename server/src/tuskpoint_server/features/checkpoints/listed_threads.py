@@ -140,7 +140,7 @@ def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) ->
         log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
-def live(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
+def live_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
     """Return a thread that lives; `THREAD_NOT_FOUND` if there is none."""
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:

@@ -33,7 +33,7 @@ from ...journal.database.thread_rows import (
 )
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import contents, vectors
-from .continuing import continued
+from .continuing import continue_latest
 from .incoming import IncomingCheckpoint
 from .listed_threads import switch_search
 from .value_groups import PreparedValue
@@ -69,7 +69,7 @@ def save_checkpoint(
     log = batch.find(tenant, thread_id) or batch.begin(tenant, thread_id)
     sent_id = sent.key.checkpoint_id
     if sent.continues:
-        sent = continued(batch, log, sent)
+        sent = continue_latest(batch, log, sent)
     place = (sent.key.checkpoint_ns, sent.key.checkpoint_id)
     if not place[1]:
         floor_id = batch.greatest(log, place[0])
@@ -80,8 +80,8 @@ def save_checkpoint(
         _refuse_repeat(batch, log, sent, sent_id, late_save_grace_us)
     begins = stored is None and _begins_next(batch, log, sent, parent_exists=parent is not None)
     channels, new_values = _resolve(batch, log, sent, parent, begins=begins)
-    checkpoint = _known(batch, sent, stored, channels)
-    pending = _merged(batch, log, place, stored, sent.writes)
+    checkpoint = _cached_checkpoint(batch, sent, stored, channels)
+    pending = _merge_writes(batch, log, place, stored, sent.writes)
     replaces = stored is None or _saved(stored) != _saved(checkpoint)
     changed = stored is None or replaces or bool(pending.new) or stored.label != checkpoint.label
     if sent.expected_head is not None and changed:
@@ -159,7 +159,7 @@ def save_writes(
     # expire unseen.
     if checkpoint is None and place[1] <= row.deleted_through:
         raise row.refuse_deleted()
-    pending = _merged(batch, log, place, checkpoint, writes)
+    pending = _merge_writes(batch, log, place, checkpoint, writes)
     if not pending.new:
         seq = max(checkpoint.seq if checkpoint else 0, pending.last_seq)
         return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
@@ -257,7 +257,7 @@ def _begins_next(
     return False
 
 
-def _known(
+def _cached_checkpoint(
     batch: UnitOfWork,
     sent: IncomingCheckpoint,
     stored: CachedCheckpoint | None,
@@ -308,7 +308,9 @@ def _resolve(
     checkpoint_ns = sent.key.checkpoint_ns
     head = batch.greatest(log, checkpoint_ns)
     parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
-    present = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
+    present = (
+        None if parent_is_head or begins else _digests_here(batch, log, sent.channels, inherited)
+    )
     channels: dict[str, ChannelRef] = {}
     new_values: dict[str, tuple[str, PreparedValue]] = {}
     missing_names: list[str] = []
@@ -345,7 +347,7 @@ def _resolve(
     return channels, new_values
 
 
-def _here(
+def _digests_here(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     sent: Mapping[str, ChannelRef],
@@ -358,10 +360,10 @@ def _here(
     inherited_digests = (inherited[name].digest for name in names if name in inherited)
     digests = {digest for digest in inherited_digests if digest is not None}
     pending = {digest for digest in digests if batch.brings(log, digest)}
-    return pending | contents.present(batch.connection, log.row.family, digests - pending)
+    return pending | contents.present_digests(batch.connection, log.row.family, digests - pending)
 
 
-def _merged(
+def _merge_writes(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     place: Place,

@@ -118,7 +118,9 @@ class ItemRows:
                 numbers[item_key] for item_key in keys if item_key in numbers
             )
             page = _page(
-                _numbered(connection, unique_numbers, {"now_us": now_us}), 0, len(unique_numbers)
+                _items_by_number(connection, unique_numbers, {"now_us": now_us}),
+                0,
+                len(unique_numbers),
             )
             answered = {None, *list(unique_numbers)[: len(page.items)]}
             positions = (
@@ -141,8 +143,8 @@ class ItemRows:
             rows = NUMBERS.run(connection, **parameters, max_rows=max_rows).fetchall()
             numbers = [row[0] for row in rows]
             if admits is None:
-                return _page(_numbered(connection, numbers[offset:], parameters), 0, limit)
-            return _page(_numbered(connection, numbers, parameters, admits), offset, limit)
+                return _page(_items_by_number(connection, numbers[offset:], parameters), 0, limit)
+            return _page(_items_by_number(connection, numbers, parameters, admits), offset, limit)
 
         return await self._database.query(work)
 
@@ -161,7 +163,9 @@ class ItemRows:
             has_more: dict[int, bool] = dict(rows)
             numbers = list(has_more)
             if admits is not None:
-                numbers = [number for number, _ in _some(connection, numbers, parameters, admits)]
+                numbers = [
+                    number for number, _ in _live_items(connection, numbers, parameters, admits)
+                ]
             scores: dict[int, float] = {}
             for chunk in in_lists(numbers):
                 several = [number for number in chunk if has_more[number]]
@@ -186,7 +190,7 @@ class ItemRows:
             numbers_read: list[int] = []
 
             def found() -> Iterator[Item]:
-                for number, item in _some(connection, numbers, parameters):
+                for number, item in _live_items(connection, numbers, parameters):
                     numbers_read.append(number)
                     yield item
 
@@ -272,7 +276,7 @@ def _item(row: SqlRow, damage: Refusal | None) -> Item:
     return Item(namespace_of(name), key, value, ItemTimes(*times), damage)
 
 
-def _some(
+def _live_items(
     connection: Connection,
     numbers: Iterable[int],
     parameters: Mapping[str, object],
@@ -306,8 +310,8 @@ def _groups(numbers: Iterable[int], sizes: Mapping[int, int]) -> Iterator[list[i
         yield group
 
 
-def _numbered(*arguments: Any) -> Iterator[Item]:
-    return (item for _, item in _some(*arguments))
+def _items_by_number(*arguments: Any) -> Iterator[Item]:
+    return (item for _, item in _live_items(*arguments))
 
 
 def _page(items: Iterator[Item], offset: int, limit: int) -> ItemPage:
@@ -322,7 +326,9 @@ def _page(items: Iterator[Item], offset: int, limit: int) -> ItemPage:
     return ItemPage(page, cut=False)
 
 
-def _living(batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]) -> dict[str, ItemTimes]:
+def _item_times(
+    batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]
+) -> dict[str, ItemTimes]:
     """Return the times of items that are stored, expired ones too."""
     rows = STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
     return {key: ItemTimes(*times) for key, *times in rows}
@@ -334,7 +340,7 @@ def _change(batch: UnitOfWork, tenant: str, name: str, changes: dict[str, ItemCh
         if not any(change.value for change in changes.values()):
             return
         log = batch.begin(tenant, name)
-    stored_items = {} if log.new else _living(batch, log, changes)
+    stored_items = {} if log.new else _item_times(batch, log, changes)
     rows: list[tuple[object, ...]] = []
     doomed: list[Place] = []
     for key, change in changes.items():
@@ -410,7 +416,7 @@ def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -
     log = batch.find(tenant, name)
     if log is None:
         return 0
-    stored_items = _living(batch, log, keys)
+    stored_items = _item_times(batch, log, keys)
     past_items = {
         key: times for key, times in stored_items.items() if not times.live_at(batch.now_us)
     }
@@ -423,7 +429,7 @@ def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> 
     if log is None:
         return
     ends: list[tuple[int, int, str]] = []
-    stored_items = _living(batch, log, keys)
+    stored_items = _item_times(batch, log, keys)
     rows = METADATA.run_listed(batch.connection, stored_items, of_thread=log.row.number)
     for key, metadata, text in rows:
         times = stored_items[key]

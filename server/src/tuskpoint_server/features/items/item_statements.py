@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from ...core.limits import LIMITS
 from ...journal.sql.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
-from ...journal.sql.statements import EMPTY, LISTED, Statement, of_thread, putting
+from ...journal.sql.statements import EMPTY, LISTED, Statement, of_thread, put_rows
 
 SWEPT_AT_ONCE = 500
 
@@ -126,7 +126,7 @@ METADATA = Statement(
     )
 )
 ITEM_COLUMNS = tuple(column.name for column in items.columns)
-PUT_ITEMS = Statement(putting(items, ("thread", "checkpoint_id")), distinct=True)
+PUT_ITEMS = Statement(put_rows(items, ("thread", "checkpoint_id")), distinct=True)
 _OF_ITEM = (of_thread(items), _I.checkpoint_id == bindparam("of_id"))
 DROP_ITEMS = Statement(delete(items).where(*_OF_ITEM))
 EXTEND = Statement(update(items).where(*_OF_ITEM).values(expire_us=bindparam("new_us")))

@@ -21,8 +21,8 @@ from ...archive.rows import gaps
 from ...archive.rows.stored import (
     StoredCheckpoint,
     all_numbers,
-    live,
-    named,
+    live_thread,
+    named_place,
     numbers_of,
     of_stored,
     read,
@@ -44,12 +44,12 @@ from ...journal.removal.delta_bases import NO_NAMES, rebuilt_from
 from ...journal.sql.schema import checkpoints, writes
 from ...journal.sql.statements import LISTED, Statement, in_lists, same_checkpoint
 from ...journal.values import contents, segment_refs
-from ...journal.values.contents import referred
+from ...journal.values.contents import referred_digests
 from ...journal.values.delta_history import follow
 from ...journal.values.integrity import check_rows
 from ...journal.values.segment_refs import decode_held
 from ..checkpoints.missing_values import SuppliedValues, ValuesDamagedError, ValuesEvictedError
-from .subgraphs import tied
+from .subgraphs import tied_subgraphs
 
 _VALUES = Statement(
     select(writes.c.digest, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
@@ -105,8 +105,8 @@ def closure(
     connection: Connection, tenant: str, key: CheckpointKey, supplied: SuppliedValues
 ) -> Closure | None:
     """Return a checkpoint with all that its next run needs; see `Lineage.closure`."""
-    thread = live(connection, tenant, key.thread_id)
-    place = named(connection, thread, key) if thread is not None else None
+    thread = live_thread(connection, tenant, key.thread_id)
+    place = named_place(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
         return None
     check_rows(connection, thread)
@@ -116,7 +116,7 @@ def closure(
     check_bytes(full_key, sum(map(_whole_bytes, stored_checkpoints)))
     digests = frozenset[bytes]().union(
         *(
-            referred(checkpoint.known.state, checkpoint.delta_base)
+            referred_digests(checkpoint.known.state, checkpoint.delta_base)
             for checkpoint in stored_checkpoints
         )
     )
@@ -140,7 +140,9 @@ def closure(
 
 def closure_numbers(connection: Connection, number: int, place: Place) -> list[int]:
     """Return the rows of the checkpoints of a closure, the one that it is of first."""
-    return numbers_of(connection, number, [place, *sorted(tied(connection, number, place))])
+    return numbers_of(
+        connection, number, [place, *sorted(tied_subgraphs(connection, number, place))]
+    )
 
 
 def bring_values(
@@ -160,10 +162,11 @@ def bring_values(
     """
     new_checkpoints = [checkpoint for checkpoint in found if not checkpoint.segments]
     digest_sets = [
-        referred(checkpoint.known.state, checkpoint.delta_base) for checkpoint in new_checkpoints
+        referred_digests(checkpoint.known.state, checkpoint.delta_base)
+        for checkpoint in new_checkpoints
     ]
     all_digests = frozenset[bytes]().union(*digest_sets)
-    missing = all_digests - contents.present(connection, family, all_digests)
+    missing = all_digests - contents.present_digests(connection, family, all_digests)
     values = _gather(connection, at, new_checkpoints, missing, supplied, written)
     packed = {digest: stored_value(digest, value) for digest, value in values.items()}
     for checkpoint, digests in zip(new_checkpoints, digest_sets, strict=True):
@@ -187,7 +190,7 @@ def _gather(
         values[digest] = contents.stored_value(thread.number, digest, *value)
     missing = {*digests} - values.keys()
     unknown = [
-        contents.missing(thread.family, digest)
+        contents.missing_value(thread.family, digest)
         for digest in missing - stored_values.keys() - {*written}
     ]
     if stored_checkpoints:
@@ -262,14 +265,14 @@ def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: boo
         Refusal: `JOURNAL_DAMAGED`: rows of the thread were put back, deleted or added.
         ValuesDamagedError: One or more values differ from their digests.
     """
-    thread = live(connection, tenant, key.thread_id)
+    thread = live_thread(connection, tenant, key.thread_id)
     if thread is None:
         return
     check_rows(connection, thread)
     if whole:
         numbers = all_numbers(connection, thread.number)
     else:
-        place = named(connection, thread, key)
+        place = named_place(connection, thread, key)
         numbers = closure_numbers(connection, thread.number, place) if place is not None else []
     for chunk in in_lists(numbers):
         stored_checkpoints = read(connection, chunk)
@@ -284,10 +287,10 @@ def _check(
     checkpoint: StoredCheckpoint,
     written: Mapping[bytes, int],
 ) -> None:
-    digests = referred(checkpoint.known.state, checkpoint.delta_base)
+    digests = referred_digests(checkpoint.known.state, checkpoint.delta_base)
     damages = [
         damage
-        for digest, damage in contents.damaged(connection, thread.family, digests)
+        for digest, damage in contents.find_damaged(connection, thread.family, digests)
         if damage.actual or digest not in written
     ]
     values = [_value_of(thread, write) for write in checkpoint.writes]
@@ -332,7 +335,7 @@ def _find_segments(
         [checkpoint.known.seq, *(write.seq for write in checkpoint.writes)]
         for checkpoint in stored_checkpoints
     ]
-    lost_segments = gaps.lost(connection, thread.tenant)
+    lost_segments = gaps.lost_hashes(connection, thread.tenant)
     rows = [checkpoint.row for checkpoint in stored_checkpoints if checkpoint.row is not None]
     locations = segment_refs.of_rows(connection, thread.tenant, rows, numbers)
     for checkpoint, row, seqs, location in zip(

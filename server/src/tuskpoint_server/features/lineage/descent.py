@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
-from ...archive.rows.stored import live
+from ...archive.rows.stored import live_thread
 from ...core.lineage import Descent, LineageStep, LineageTree
 from ...core.model import CheckpointKey
 from ...core.threads import is_reserved
@@ -55,7 +55,7 @@ _COLON, _PAST_COLON = ":", ";"
 
 def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
     """Return the steps to and from a thread, as far as they are known; see `Lineage.lineage`."""
-    if live(connection, tenant, thread_id) is None:
+    if live_thread(connection, tenant, thread_id) is None:
         return None
     ancestors: list[LineageStep] = []
     seen: set[str] = set()

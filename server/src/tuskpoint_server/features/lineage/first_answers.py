@@ -15,7 +15,7 @@ from ...core.model import CheckpointKey, SaveOutcome
 from ...core.values import UnopenedBytes
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import requests
-from ...journal.sql.statements import Statement, inserting
+from ...journal.sql.statements import Statement, insert_rows
 
 _T = TypeVar("_T")
 _READ = Statement(
@@ -24,7 +24,7 @@ _READ = Statement(
         requests.c.request_id == bindparam("of_request"),
     )
 )
-_STORE = Statement(inserting(requests))
+_STORE = Statement(insert_rows(requests))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from ...core.threads import EventKind
 from ...journal.database.database import Database
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import changes, handoffs, members, threads
-from ...journal.sql.statements import Statement, putting
+from ...journal.sql.statements import Statement, put_rows
 from ...journal.values.segment_refs import PLACE, location_of
 from .first_answers import Request
 
-_PLACE = Statement(putting(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
+_PLACE = Statement(put_rows(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
 _SINCE = exists().where(
     changes.c.thread == handoffs.c.thread,
     changes.c.seq > handoffs.c.content_seq,

@@ -183,7 +183,7 @@ class Handoffs:
                     yield Step(Stage.FETCHING, reported := count)
             bundle.append(await fetch)
         except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, blobs.backend) from refusal
+            raise _explain(refusal, location.blob_id, blobs.backend) from refusal
         finally:
             fetch.cancel()
             await asyncio.gather(fetch, return_exceptions=True)
@@ -202,7 +202,7 @@ class Handoffs:
         try:
             closure = await blobs.open(tenant, bundle.pop(), location, holder)
         except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, blobs.backend) from refusal
+            raise _explain(refusal, location.blob_id, blobs.backend) from refusal
         for field in ("thread_id", "checkpoint_id"):
             claimed, actual = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != actual:
@@ -227,7 +227,7 @@ class Handoffs:
         return Step(Stage.ADOPTED, size, saved.key, blob_id)
 
 
-def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
+def _explain(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
     """Return the refusal of a bundle with advice for its adopter."""
     metadata: dict[str, Any] = {**refusal.metadata}
     if refusal.reason is Reason.BLOB_NOT_FOUND and metadata["blob_id"] == blob_id:

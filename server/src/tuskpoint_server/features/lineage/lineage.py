@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, select
 from ...archive.formats.bundles import Closure
 from ...archive.formats.segments import SegmentCheckpoint
 from ...archive.rows import stored
-from ...archive.rows.stored import StoredCheckpoint, live, named, stored_value
+from ...archive.rows.stored import StoredCheckpoint, live_thread, named_place, stored_value
 from ...core.errors import Reason, Refusal, checkpoint_not_found
 from ...core.lineage import (
     LineageTree,
@@ -37,7 +37,7 @@ from ...journal.database.thread_rows import (
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import writes
 from ...journal.sql.statements import Statement, in_lists
-from ...journal.values.contents import referred
+from ...journal.values.contents import referred_digests
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
 from . import copies, descent, first_answers
@@ -134,7 +134,7 @@ class LineageRows:
         def copy(batch: UnitOfWork) -> int:
             connection = batch.connection
             batch.lock([(tenant, source), (tenant, target)])
-            origin = live(connection, tenant, source)
+            origin = live_thread(connection, tenant, source)
             if origin is None:
                 raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
             if source == target:
@@ -217,15 +217,17 @@ class LineageRows:
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
-        checkpoints = await asyncio.to_thread(_adoptable, closure)
+        checkpoints = await asyncio.to_thread(_adoptable_checkpoints, closure)
         name, source = target or self._new_name(), closure.key
 
         def adopt(batch: UnitOfWork) -> SaveOutcome:
             # A bundle does not record whether search finds its thread. If this server has the
             # thread, its setting counts.
             batch.lock([(tenant, source.thread_id), (tenant, name)])
-            origin = live(batch.connection, tenant, source.thread_id)
-            has_source = origin is not None and named(batch.connection, origin, source) is not None
+            origin = live_thread(batch.connection, tenant, source.thread_id)
+            has_source = (
+                origin is not None and named_place(batch.connection, origin, source) is not None
+            )
             hidden = origin is not None and has_source and origin.unsearchable
             log = stored.begin(batch, tenant, name, None, agent_id, unsearchable=hidden)
             place = (source.checkpoint_ns, source.checkpoint_id)
@@ -284,8 +286,8 @@ def fork(
     """Make a thread that begins with a checkpoint; see `LineageRows.fork`."""
     connection = batch.connection
     batch.lock([(tenant, key.thread_id), (tenant, target)])
-    origin = live(connection, tenant, key.thread_id)
-    place = named(connection, origin, key) if origin is not None else None
+    origin = live_thread(connection, tenant, key.thread_id)
+    place = named_place(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
         raise checkpoint_not_found(*astuple(key))
     log = stored.begin_from(batch, tenant, target, origin)
@@ -338,7 +340,7 @@ def roll_back(
         ids[namespace] = last_id
     for namespace, base in earlier.items():
         root_id = "" if namespace == place[0] else last_id
-        new_checkpoint = _again(batch, log, (namespace, ids[namespace]), base, root_id)
+        new_checkpoint = _copy_state(batch, log, (namespace, ids[namespace]), base, root_id)
         stored.insert_checkpoint(batch, log, new_checkpoint)
     log.forget_checkpoints()
     key = CheckpointKey(log.row.thread_id, place[0], last_id)
@@ -369,7 +371,7 @@ def _followers(
     return earlier
 
 
-def _again(
+def _copy_state(
     batch: UnitOfWork,
     log: ThreadCacheEntry,
     place: Place,
@@ -413,7 +415,7 @@ def _adoption(
     return first_answers.request(tenant, request_id, ADOPT, *arguments)
 
 
-def _adoptable(closure: Closure) -> list[StoredCheckpoint]:
+def _adoptable_checkpoints(closure: Closure) -> list[StoredCheckpoint]:
     """Return the checkpoints of a closure as they are inserted; reads check their digests."""
     segment = closure.segment
     packed = {
@@ -424,7 +426,7 @@ def _adoptable(closure: Closure) -> list[StoredCheckpoint]:
     for row in segment.checkpoints:
         checkpoint = stored.of_segment(row)
         checkpoint.values = [
-            packed[digest] for digest in sorted(referred(row.state, checkpoint.delta_base))
+            packed[digest] for digest in sorted(referred_digests(row.state, checkpoint.delta_base))
         ]
         checkpoints[checkpoint.place] = checkpoint
     for write in segment.writes:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ...archive.formats.segments import SegmentCheckpoint
 from ...archive.rows import stored
-from ...archive.rows.stored import all_numbers, live, of_segment, stored_value
+from ...archive.rows.stored import all_numbers, live_thread, of_segment, stored_value
 from ...core.errors import Reason, Refusal, journal_damaged, snapshot_not_found
 from ...core.limits import KIB, LIMITS
 from ...core.lineage import mint_checkpoint_id
@@ -116,7 +116,7 @@ class SnapshotRows:
                 batch,
                 lambda batch: _create(batch, tenant, draft, supplied, entropy),
                 lambda snapshot: snapshot.snapshot_id.encode(),
-                lambda answer: _found(batch.connection, tenant, answer.decode()),
+                lambda answer: _find_snapshot(batch.connection, tenant, answer.decode()),
             ),
             len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES,
         )
@@ -205,7 +205,7 @@ def _create(
     sources: list[tuple[ThreadRow, list[int]]] = []
     batch.lock((tenant, thread_id) for thread_id in draft.thread_ids)
     for thread_id in draft.thread_ids:
-        origin = live(connection, tenant, thread_id)
+        origin = live_thread(connection, tenant, thread_id)
         if origin is None or not origin.head_id:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         numbers = copies.closure_numbers(connection, origin.number, ("", origin.head_id))
@@ -268,25 +268,25 @@ def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
         copies.check(connection, tenant, captured, whole=True)
 
 
-def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
+def _find_snapshot(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
     snapshot = _read(connection, tenant, snapshot_id)
     if snapshot is None:
         raise snapshot_not_found(snapshot_id)
     return snapshot
 
 
-def _locked(
+def _lock_members(
     batch: UnitOfWork, tenant: str, snapshot_id: str
 ) -> list[tuple[kept.SnapshotMember, ThreadRow]]:
     """Return the members of a snapshot and the threads that keep them, all of them locked."""
     connection = batch.connection
-    members = _found(connection, tenant, snapshot_id).members
+    members = _find_snapshot(connection, tenant, snapshot_id).members
     numbers = range(len(members))
     batch.lock((tenant, kept.member_thread_of(snapshot_id, number)) for number in numbers)
     batch.lock((tenant, member.thread_id) for member in members)
     member_threads: list[ThreadRow] = []
     for number in numbers:
-        thread = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
+        thread = live_thread(connection, tenant, kept.member_thread_of(snapshot_id, number))
         if thread is None:
             raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
         member_threads.append(thread)
@@ -303,7 +303,7 @@ def _roll_back(
     skips: bool,
 ) -> tuple[SaveOutcome, ...]:
     restored: list[SaveOutcome] = []
-    for member, thread in _locked(batch, tenant, snapshot_id):
+    for member, thread in _lock_members(batch, tenant, snapshot_id):
         log = batch.find(tenant, member.thread_id)
         if log is not None and not log.row.deleted:
             place = ("", member.checkpoint_id)
@@ -321,7 +321,7 @@ def _restore(
     batch: UnitOfWork, tenant: str, snapshot_id: str, supplied: SuppliedValues, bits: list[int]
 ) -> tuple[SaveOutcome, ...]:
     connection = batch.connection
-    locked = _locked(batch, tenant, snapshot_id)
+    locked = _lock_members(batch, tenant, snapshot_id)
     restored: list[SaveOutcome] = []
     sources = [(thread, all_numbers(connection, thread.number)) for _, thread in locked]
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
@@ -329,7 +329,7 @@ def _restore(
     for number, ((member, thread), member_checkpoints) in enumerate(
         zip(locked, captured, strict=True)
     ):
-        origin = live(connection, tenant, member.thread_id)
+        origin = live_thread(connection, tenant, member.thread_id)
         hidden = member.unsearchable or (origin is not None and origin.unsearchable)
         name = f"{names}-{number}"
         log = stored.begin(batch, tenant, name, thread.family, member.agent_id, unsearchable=hidden)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...core.errors import malformed
+from ...core.errors import malformed_bytes
 from ...core.json_view.views import dump
 from ...core.model import CheckpointKey, Value
 from ...core.threads import SNAPSHOTS
@@ -99,7 +99,7 @@ def decode(
         return Snapshot(snapshot_id, session_id, hostname, folder, raw, members, created_us)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         problem = f"it describes no snapshot: {type(error).__name__}"
-        raise malformed(f"of snapshot {snapshot_id}", problem) from error
+        raise malformed_bytes(f"of snapshot {snapshot_id}", problem) from error
 
 
 def _member(described: dict[str, object]) -> SnapshotMember:

@@ -76,7 +76,7 @@ _RUNS = Statement(
 )
 
 
-def tied(connection: Connection, number: int, place: Place) -> set[Place]:
+def tied_subgraphs(connection: Connection, number: int, place: Place) -> set[Place]:
     """Return the current checkpoints of the subgraphs tied to a checkpoint."""
     calls: dict[str, str] = {}
     if place[0]:  # of a subgraph: the calls that ran under it, the greatest of each namespace

@@ -90,7 +90,9 @@ async def read_earlier_catalogs(pointer: Pointer, journal: Database) -> EarlierC
     return EarlierCatalogs(named, known, damaged, pointer.given_up(DEFAULT_TENANT))
 
 
-async def missing(found: EarlierCatalogs, blobs: BlobStore, now_us: int) -> dict[str, str]:
+async def find_missing_catalogs(
+    found: EarlierCatalogs, blobs: BlobStore, now_us: int
+) -> dict[str, str]:
     """Return the newest catalogs that the blob store certainly lacks: blob ID to tenant.
 
     Where blobs expire, a young one may not be served yet.
@@ -113,7 +115,7 @@ async def missing(found: EarlierCatalogs, blobs: BlobStore, now_us: int) -> dict
     return missing_catalogs
 
 
-async def newer(
+async def find_newer_catalogs(
     found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, *, is_shared: bool
 ) -> tuple[list[UnreachedCatalog], list[str]]:
     """Return the catalogs that pointer files name and that the journal does not lead to.
@@ -127,7 +129,7 @@ async def newer(
     unclear: list[str] = []
     for tenant, blob_id in found.named.items():
         known = found.known.get(tenant)
-        if known is not None and blob_id in _own(known):
+        if known is not None and blob_id in _own_catalogs(known):
             continue
         source: RecoverySource | None = None
         try:
@@ -150,13 +152,13 @@ async def newer(
                 continue
         if source is None and known is None and tenant != DEFAULT_TENANT:
             continue  # a file beside the pointer, of which nothing says that it is a tenant's
-        if problem := _why(known, source):
+        if problem := _how_behind(known, source):
             generation = source.content.generation if source is not None else 0
             newer_catalogs.append(UnreachedCatalog(tenant, blob_id, generation, problem))
     return newer_catalogs, unclear
 
 
-async def again(
+async def find_returned_catalogs(
     found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, generation: int
 ) -> list[UnreachedCatalog]:
     """Return the catalogs that were given up for a newer journal than this one.
@@ -180,7 +182,7 @@ async def again(
     return catalogs
 
 
-def _own(known: NewestCatalog) -> tuple[str, ...]:
+def _own_catalogs(known: NewestCatalog) -> tuple[str, ...]:
     """Return the newest catalog of a journal and the one before: a crash may come in between."""
     previous = known.catalog.previous
     return (known.location.blob_id, *([previous.blob_id] if previous is not None else []))
@@ -199,7 +201,7 @@ async def _read(
     return source if is_of else None
 
 
-def _why(known: NewestCatalog | None, source: RecoverySource | None) -> str:
+def _how_behind(known: NewestCatalog | None, source: RecoverySource | None) -> str:
     """Return how a journal is behind a catalog; empty if it is not."""
     if known is None:
         return "the journal has certified nothing of that tenant"

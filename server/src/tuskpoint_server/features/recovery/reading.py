@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...archive.flush.building import described
+from ...archive.flush.building import segment_facts
 from ...archive.formats.manifests import Key, Manifest
 from ...archive.formats.records import CheckpointRecord, MemberRecord, WritesRecord
 from ...archive.formats.segment_reading import whole_value
@@ -16,11 +16,11 @@ from ...archive.read.read import StoredSegment
 from ...archive.rows import stored as rows
 from ...archive.rows.plan import StoredMember
 from ...core import items
-from ...core.errors import Refusal, malformed
+from ...core.errors import Refusal, malformed_bytes
 from ...core.model import BlobLocation, Value
 from ...core.threads import judge_state
 from ...journal.database.thread_rows import StoredWrite
-from ...journal.values.contents import referred
+from ...journal.values.contents import referred_digests
 from ...journal.values.segment_refs import ForeignSegments, encode_held
 from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
 
@@ -172,7 +172,7 @@ class ThreadReader:
         segment, members = stored.segment, self.manifest.members
         record = members[stored.location.sha256]
         parts = _parts(members, record.needs)
-        needs, digests, patched = described(segment)
+        needs, digests, patched = segment_facts(segment)
         ranged = own and record.last_seq > 0
         row = StoredMember(
             record.location,
@@ -191,10 +191,12 @@ class ThreadReader:
         place, name = _place(record), stored.location.blob_id
         row = stored.checkpoints.get(_held_place(record))
         if row is None:
-            raise malformed(name, f"it does not hold checkpoint '{record.checkpoint_id}'")
+            raise malformed_bytes(name, f"it does not hold checkpoint '{record.checkpoint_id}'")
         if hashlib.sha256(row.state).digest() != record.state_sha256:
-            raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
-        self._needs[place] = referred(row.state, row.delta_base)
+            raise malformed_bytes(
+                name, f"it has another state of checkpoint '{record.checkpoint_id}'"
+            )
+        self._needs[place] = referred_digests(row.state, row.delta_base)
         self._size += len(row.state) + len(row.metadata)
         recorded = row._replace(
             checkpoint_ns=record.checkpoint_ns,
@@ -210,7 +212,7 @@ class ThreadReader:
             if items.keeps_items(self.manifest.thread_id) and not place[0]:
                 items.check(checkpoint.known.metadata)
         except (Refusal, ValueError) as problem:
-            raise malformed(name, str(problem)) from None
+            raise malformed_bytes(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
             seq = max(seq, *(write.seq for write in writes), 0)

@@ -26,7 +26,7 @@ from ...journal.database.thread_rows import Place, StoredWrite, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.removal import deletion
 from ...journal.sql.schema import members, threads
-from ...journal.sql.statements import Statement, inserting
+from ...journal.sql.statements import Statement, insert_rows
 from ...journal.values.integrity import hash_rows
 from ..items import item_rows as items
 
@@ -70,7 +70,7 @@ class ThreadEnd:
 
 def _put_member() -> ClauseElement:
     """Insert a member; only the thread whose log it holds sets the columns of that log."""
-    statement = inserting(members)
+    statement = insert_rows(members)
     new, old = statement.excluded, members.c
     columns = (
         "thread",

@@ -17,15 +17,15 @@ from ...archive.flush.certify import put_catalog
 from ...archive.formats.catalogs import Catalog, LiveRuns, decode_catalog, read_threads
 from ...archive.formats.manifests import Key, Manifest, decode_manifest, fold
 from ...archive.formats.runs import RunRef, decode_run, members_of, page_lines
-from ...archive.formats.sealing import is_sealed, opened, wrapped_key
+from ...archive.formats.sealing import is_sealed, open_member, wrapped_key
 from ...archive.formats.segments import MAX_SEGMENT_BYTES
 from ...archive.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
-from ...archive.read.read import DAMAGE, Segments, StoredSegment, sliced, too_large
+from ...archive.read.read import DAMAGE, Segments, StoredSegment, slice_items, too_large
 from ...archive.read.root_keys import with_root_key
 from ...archive.rows import status
 from ...archive.rows.plan import StoredMember
 from ...blobs.api import BlobStore, every
-from ...core.errors import Reason, Refusal, malformed
+from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MIB
 from ...core.model import BlobLocation
 from ...core.threads import SNAPSHOTS, is_reserved
@@ -88,7 +88,7 @@ async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLoc
     if sha256:
         locations = [member.location for member in members if member.location.sha256 == sha256]
         if not locations:
-            actual = _shortened([member.location.sha256.hex() for member in members])
+            actual = _shorten([member.location.sha256.hex() for member in members])
             raise Refusal(
                 Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
             )
@@ -99,13 +99,13 @@ async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLoc
         return locations[0]
     if not locations:
         raise UnclearReferenceError(f"blob {blob_id} holds no {kind}")
-    names = _shortened([location.identifier for location in locations])
+    names = _shorten([location.identifier for location in locations])
     raise UnclearReferenceError(
         f"blob {blob_id} holds more than one {kind}; name one as {blob_id}/IDENTIFIER: {names}"
     )
 
 
-def _shortened(items: list[str]) -> str:
+def _shorten(items: list[str]) -> str:
     rest = len(items) - _NAMED_AT_MOST
     text = ", ".join(items[:_NAMED_AT_MOST])
     return f"{text} and {rest} more" if rest > 0 else text
@@ -155,11 +155,11 @@ async def read_source(
         data = join_parts(part_list, [parts[part] for part in part_list.parts], name)
     if keys is not None and not is_sealed(data):
         problem = "it is not sealed; to recover from unsealed blobs, give no key provider"
-        raise malformed(name, problem)
+        raise malformed_bytes(name, problem)
     source_location = await with_root_key(keys, tenant, data, source_location)
     decode = decode_catalog if kind is Kind.CATALOG else decode_manifest
     return RecoverySource(
-        source_location, decode(opened(data, source_location), name), wrapped_key(data, name)
+        source_location, decode(open_member(data, source_location), name), wrapped_key(data, name)
     )
 
 
@@ -252,7 +252,7 @@ class Recovery:
     async def _readable(self, ref: RunRef) -> list[RunRef]:
         """Return a run, or those of its parts that can be read."""
         try:
-            data = opened(await self._blobs.get(ref.location), ref.location)
+            data = open_member(await self._blobs.get(ref.location), ref.location)
             run = decode_run(data, ref)
             for page in run.pages:
                 page_lines(data, page, ref.location.blob_id)
@@ -335,9 +335,11 @@ class Recovery:
                 if location is not None:
                     every.append((reading, location))
                 else:
-                    self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
+                    self._lose(
+                        reading, sha256, malformed_bytes("", f"nothing names {sha256.hex()}")
+                    )
         every.sort(key=lambda entry: (entry[1].blob_id, entry[1].sha256))
-        return sliced(every, lambda entry: entry[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
+        return slice_items(every, lambda entry: entry[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
     async def _read(self, batch: Sequence[_Wanted]) -> list[_Read]:
         """Return the stored bytes of segments, or those that are kept; one by one they unpack."""
@@ -356,7 +358,7 @@ class Recovery:
         """Return the rows that complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
-            self._lose_place(reading, place, malformed("", problem))
+            self._lose_place(reading, place, malformed_bytes("", problem))
         for place, by_location in reading.head_values().items():
             try:
                 size = reading.head_bytes(place)

@@ -30,7 +30,7 @@ from ...journal.sql.statements import (
     Statement,
     of_users,
 )
-from ..checkpoints.listed_threads import live, switch_search
+from ..checkpoints.listed_threads import live_thread, switch_search
 from .sweep import drop_answers, drop_changes, drop_early_writes
 
 _MICROSECONDS = 1_000_000
@@ -87,7 +87,12 @@ class RemovalRows:
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
         return await self._database.transact(
-            partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=superseded)
+            partial(
+                remove_checkpoints,
+                tenant=tenant,
+                thread_id=thread_id,
+                choose=superseded_checkpoints,
+            )
         )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
@@ -131,7 +136,7 @@ class RemovalRows:
         """
 
         def change(batch: UnitOfWork) -> None:
-            log = live(batch, tenant, thread_id)
+            log = live_thread(batch, tenant, thread_id)
             log.row.retention_s = retention_s
             log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
 
@@ -144,7 +149,7 @@ class RemovalRows:
             Refusal: `THREAD_NOT_FOUND`.
         """
         await self._database.change(
-            lambda batch: switch_search(batch, live(batch, tenant, thread_id), searchable),
+            lambda batch: switch_search(batch, live_thread(batch, tenant, thread_id), searchable),
             thread=(tenant, thread_id),
         )
 
@@ -189,7 +194,7 @@ class RemovalRows:
         )
 
 
-def superseded(nodes: Nodes) -> set[Place]:
+def superseded_checkpoints(nodes: Nodes) -> set[Place]:
     """Return checkpoints that are not the latest of their namespace, and finished subgraph calls.
 
     A call has a namespace of its own; it goes with the root checkpoint that it ran under.

@@ -24,8 +24,8 @@ from ...journal.removal.deletion import SUBGRAPH_CALL, delete_thread, remove_che
 from ...journal.removal.delta_bases import Nodes, read_nodes
 from ...journal.sql.schema import checkpoints, handoffs, members, threads, uses, writes
 from ...journal.sql.statements import Statement, of_thread, of_users
-from ...journal.values.contents import referred
-from ..lineage.subgraphs import stateful_namespaces, tied
+from ...journal.values.contents import referred_digests
+from ..lineage.subgraphs import stateful_namespaces, tied_subgraphs
 from .rules import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
 
 THREADS_AT_ONCE = 200  # that one read transaction looks at
@@ -161,7 +161,9 @@ def _apply(
         return RetentionEffect(name, True, delete_thread(batch, tenant, name))
     if not rule.prunes:
         return RetentionEffect(name)
-    choose = partial(doomed, batch.connection, log.row.number, rule=rule, now_us=batch.now_us)
+    choose = partial(
+        doomed_checkpoints, batch.connection, log.row.number, rule=rule, now_us=batch.now_us
+    )
     return RetentionEffect(name, False, remove_checkpoints(batch, tenant, name, choose))
 
 
@@ -176,7 +178,7 @@ def _is_past(rule: RetentionRule, updated_us: int, now_us: int) -> bool:
     return bool(rule.delete_after_s) and updated_us + rule.delete_after_s * _MICROSECONDS <= now_us
 
 
-def doomed(
+def doomed_checkpoints(
     connection: Connection, thread: int, nodes: Nodes, rule: RetentionRule, now_us: int
 ) -> set[Place]:
     """Return the checkpoints of a thread that a rule deletes.
@@ -214,7 +216,7 @@ def doomed(
     }
     if nodes.keys() - kept and stateful_namespaces(connection, thread):
         for name in roots:
-            kept |= tied(connection, thread, ("", name))
+            kept |= tied_subgraphs(connection, thread, ("", name))
     return set(nodes.keys() - kept)
 
 
@@ -238,7 +240,7 @@ def _effects(
             if _is_past(rule, thread.updated_us, now_us):
                 places = set(read_nodes(connection, thread.ref)) if sized else set[Place]()
                 deletions.append((thread, True, places))
-            elif rule.prunes and (places := _chosen(connection, thread, rule, now_us)):
+            elif rule.prunes and (places := _chosen_checkpoints(connection, thread, rule, now_us)):
                 deletions.append((thread, False, places))
         except Refusal as refusal:
             _skip_damaged(refusal)
@@ -259,14 +261,14 @@ def _effects(
     return effects, rows[-1][2] if len(rows) == THREADS_AT_ONCE else None
 
 
-def _chosen(
+def _chosen_checkpoints(
     connection: Connection, thread: _Thread, rule: RetentionRule, now_us: int
 ) -> set[Place]:
     [(count,)] = _LARGEST.run(connection, of_thread=thread.number).fetchall()
     if count <= max(rule.keep_last, 1):
         return set()
     nodes = read_nodes(connection, thread.ref)
-    return doomed(connection, thread.number, nodes, rule, now_us)
+    return doomed_checkpoints(connection, thread.number, nodes, rule, now_us)
 
 
 def _journal_bytes(
@@ -290,10 +292,10 @@ def _journal_bytes(
                 connection, of_thread=number
             ).fetchall():
                 if (namespace, name) in doomed_places.get(number, ()):
-                    names |= referred(state, base)
+                    names |= referred_digests(state, base)
                     sizes[number] += len(state) + (length or 0)
                 else:
-                    needed_digests |= referred(state, base)
+                    needed_digests |= referred_digests(state, base)
             dropped_digests[number] = names
         values = _values(connection, family)
         for names in dropped_digests.values():

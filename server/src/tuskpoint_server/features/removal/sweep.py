@@ -160,7 +160,7 @@ def _drop_early(batch: UnitOfWork, before_us: int) -> int:
 
 async def drop_early_writes(database: Database, before_us: int) -> int:
     """Remove writes whose checkpoint did not come; return how many were looked at."""
-    return await _repeated(database, partial(_drop_early, before_us=before_us))
+    return await _repeat_work(database, partial(_drop_early, before_us=before_us))
 
 
 async def drop_answers(database: Database, before_us: int) -> int:
@@ -170,10 +170,10 @@ async def drop_answers(database: Database, before_us: int) -> int:
     def work(batch: UnitOfWork) -> int:
         return int(_DROP_ANSWERS.run(batch.connection, **parameters).rowcount)
 
-    return await _repeated(database, work)
+    return await _repeat_work(database, work)
 
 
-async def _repeated(database: Database, work: Callable[[UnitOfWork], int]) -> int:
+async def _repeat_work(database: Database, work: Callable[[UnitOfWork], int]) -> int:
     count = 0
     while dropped_count := await database.transact(work):
         count += dropped_count

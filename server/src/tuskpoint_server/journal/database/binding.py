@@ -193,7 +193,7 @@ equal = hmac.compare_digest
 """Compares MACs in a time that does not depend on them."""
 
 
-def added(rows: int, members: int) -> int:
+def add_hashes(rows: int, members: int) -> int:
     """Return the hash of rows with others."""
     return (rows + members) % _MODULUS
 

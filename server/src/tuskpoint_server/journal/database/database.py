@@ -27,7 +27,7 @@ from .journal_keys import OpenKey, bind, in_the_clear, unseal
 from .thread_cache import ThreadCache
 from .unit_of_work import UnitOfWork
 from .witness import Witness
-from .writer import CommittedChanges, Writer, raise_unavailable, unavailable
+from .writer import CommittedChanges, Writer, journal_unavailable, raise_unavailable
 
 __all__ = ["KEEPING", "POLL_S", "Connection", "Database", "Waiter", "Waiters"]
 
@@ -133,7 +133,7 @@ class Database:
         noting: Witness | None = None
         try:
             facts = await asyncio.to_thread(
-                _prepared, backend, generation, migrates=migrates, accepts_rows=accepts_rows
+                _prepare_journal, backend, generation, migrates=migrates, accepts_rows=accepts_rows
             )
             noting = Witness(witness) if witness is not None else None
             approve_seal = partial(_approve_seal, noting, accepts_older)
@@ -261,13 +261,13 @@ class Database:
     async def query(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a read transaction, in which all reads see one moment."""
         if self._closed:
-            raise unavailable("it is closed")
+            raise journal_unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def scrub(self) -> bool:
         """Let deleted bytes not remain in the database's log; `False`: they go later."""
         if self._closed:
-            raise unavailable("it is closed")
+            raise journal_unavailable("it is closed")
         try:
             return await asyncio.to_thread(self._backend.scrub)
         except Exception as error:
@@ -285,7 +285,7 @@ class Database:
         is not shared has nothing past its writer.
         """
         if self._closed:
-            raise unavailable("it is closed")
+            raise journal_unavailable("it is closed")
         if not self.is_shared:
             return await self.transact(lambda batch: work(batch.connection))
         write = partial(self._retried, work, writes=True)
@@ -304,7 +304,7 @@ class Database:
     def query_inline(self, work: Callable[[Connection], T]) -> T:
         """Run what reads a few rows as `query` does, but in this thread; only where `is_local`."""
         if self._closed:
-            raise unavailable("it is closed")
+            raise journal_unavailable("it is closed")
         return self._read(work)
 
     async def size_bytes(self) -> int:
@@ -356,7 +356,7 @@ class Database:
         return True
 
 
-def _prepared(
+def _prepare_journal(
     backend: Backend, generation: int | None, *, migrates: bool, accepts_rows: bool
 ) -> dict[str, str]:
     """Prepare a journal, on a full disk with the space that is kept back for it."""

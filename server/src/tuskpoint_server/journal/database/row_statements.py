@@ -9,10 +9,10 @@ from ...core.model import Lineage
 from ..sql.schema import changes, checkpoints, contents, writes
 from ..sql.statements import (
     Statement,
-    inserting,
+    insert_rows,
     of_checkpoint,
     of_namespace,
-    putting,
+    put_rows,
 )
 from .thread_rows import (
     KNOWN,
@@ -31,7 +31,7 @@ _FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "held")
 
 
 def _put_checkpoint() -> Insert:
-    statement = inserting(checkpoints, CHECKPOINT_COLUMNS)
+    statement = insert_rows(checkpoints, CHECKPOINT_COLUMNS)
     new = statement.excluded
     unchanged = (*_KEY, *_FIRST_SAVE)
     replaced: dict[str, object] = {n: new[n] for n in CHECKPOINT_COLUMNS if n not in unchanged}
@@ -40,7 +40,7 @@ def _put_checkpoint() -> Insert:
 
 PUT_CHECKPOINT = Statement(_put_checkpoint(), distinct=True)
 PUT_WRITE = Statement(
-    putting(writes, (*_KEY, "task_id", "idx"), names=WRITE_COLUMNS),
+    put_rows(writes, (*_KEY, "task_id", "idx"), names=WRITE_COLUMNS),
     distinct=True,
     beside=("tenant",),
 )
@@ -48,11 +48,13 @@ PUT_WRITE = Statement(
 
 # One that comes back belongs to the change that brings it: that one's segment holds it.
 PUT_CONTENT = Statement(
-    putting(contents, ("family", "digest"), names=CONTENT_COLUMNS, where=contents.c.data.is_(None)),
+    put_rows(
+        contents, ("family", "digest"), names=CONTENT_COLUMNS, where=contents.c.data.is_(None)
+    ),
     distinct=True,
     beside=("tenant",),
 )
-PUT_CHANGE = Statement(inserting(changes))
+PUT_CHANGE = Statement(insert_rows(changes))
 READ_CHECKPOINT = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
 _of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
 READ_PENDING = Statement(select(writes.c.mac, *_of_pending, null()).where(of_checkpoint(writes)))

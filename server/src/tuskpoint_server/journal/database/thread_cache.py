@@ -15,7 +15,7 @@ from .thread_rows import Place, ThreadCacheEntry
 CACHED_BYTES = 64 * 1024 * 1024
 
 
-def _bound(entry: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
+def _is_bound_elsewhere(entry: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
     """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
     return entry.row.bound_rows is None and now.row.bound_rows is not None
 
@@ -68,7 +68,9 @@ class ThreadCache:
         entry = self._logs.get(name)
         if now is None:
             self.forget(*name)
-        elif entry is None or entry.row.version != now.row.version or _bound(entry, now):
+        elif (
+            entry is None or entry.row.version != now.row.version or _is_bound_elsewhere(entry, now)
+        ):
             self.put(now)
         else:  # others may have moved its watermarks
             entry.row, entry.early = now.row, now.early

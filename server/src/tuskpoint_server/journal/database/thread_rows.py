@@ -15,9 +15,9 @@ from ...core.model import ThreadName
 from ...core.state import ChannelRef, channel_ref, decode_channels
 from ...core.threads import ThreadState, judge_state
 from ..sql.schema import checkpoints, threads, writes
-from ..sql.statements import SqlRow, Statement, inserting, of_namespace, updating
+from ..sql.statements import SqlRow, Statement, insert_rows, of_namespace, update_rows
 from . import put_back
-from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
+from .binding import EMPTY_SUM, Binder, RowDamagedError, add_hashes, binder_of, equal
 from .put_back import STORED_THROUGH
 
 _RECENT = 8
@@ -119,7 +119,7 @@ class ThreadRow:
         """Add a row to those of the thread, and take one away, each by its MAC."""
         if self.bound_rows is not None:
             members = (binder.member(new) if new else 0) - (binder.member(old) if old else 0)
-            self.bound_rows = added(self.bound_rows, members)
+            self.bound_rows = add_hashes(self.bound_rows, members)
 
     def bind(self, binder: Binder, nonce: bytes) -> None:
         """Set the binding of the row as it will be stored."""
@@ -199,9 +199,9 @@ _LOCKED = Statement(select(*ENTERED).where(_WANTED))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
-_INSERT = Statement(inserting(threads, _FIELDS))
-_UPDATE = updating(threads, "number", _OFTEN)
-_UPDATE_ALL = updating(threads, "number", _VARYING)
+_INSERT = Statement(insert_rows(threads, _FIELDS))
+_UPDATE = update_rows(threads, "number", _OFTEN)
+_UPDATE_ALL = update_rows(threads, "number", _VARYING)
 
 
 def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:

@@ -86,7 +86,7 @@ def _answer(change: QueuedChange) -> None:
         change.answer.exception()  # so that asyncio logs nothing if the caller drops the future
 
 
-def unavailable(problem: str) -> Refusal:
+def journal_unavailable(problem: str) -> Refusal:
     """Return the refusal that says what is wrong with the journal."""
     return Refusal(Reason.JOURNAL_UNAVAILABLE, problem=problem)
 
@@ -97,7 +97,7 @@ def raise_unavailable(backend: Backend, error: Exception) -> None:
         raise Refusal(Reason.OUTCOME_UNKNOWN, problem=error) from error
     problem = backend.storage_problem(error)
     if problem is not None:
-        raise unavailable(problem) from error
+        raise journal_unavailable(problem) from error
 
 
 class Writer:
@@ -164,7 +164,7 @@ class Writer:
         answer: asyncio.Future[T] = self._loop.create_future()
         change = QueuedChange(work, answer, size_bytes, alone, keeps_heads, thread)
         if self._closing:
-            change.error = unavailable("it is closed")
+            change.error = journal_unavailable("it is closed")
             _answer(change)
         else:
             self._enqueue(change)
@@ -237,7 +237,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             self._disconnect()
             problem = self._backend.storage_problem(error)
-            outcome = unavailable(problem or type(error).__name__)
+            outcome = journal_unavailable(problem or type(error).__name__)
             if isinstance(error, OutcomeUnknownError):  # what is unavailable stored nothing
                 outcome = Refusal(Reason.OUTCOME_UNKNOWN, problem=error)
             outcome.__cause__ = error
@@ -350,7 +350,7 @@ class Writer:
         ]
         for change in late:
             self._deferred.remove(change)
-            change.error = unavailable(
+            change.error = journal_unavailable(
                 f"another server has held the lock of the thread for {_LONGEST_DEFERRAL_S:.0f} s"
             )
         return late
@@ -380,7 +380,7 @@ class Writer:
             batch.undone()
             batch.added, batch.last = added, last
             problem = self._backend.storage_problem(error)
-            change.error = error if problem is None else unavailable(problem)
+            change.error = error if problem is None else journal_unavailable(problem)
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
 

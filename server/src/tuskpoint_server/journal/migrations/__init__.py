@@ -23,6 +23,6 @@ LATEST = MIGRATIONS[-1].number
 """Layout of the tables that this server works with."""
 
 
-def after(layout: int) -> tuple[Migration, ...]:
+def migrations_after(layout: int) -> tuple[Migration, ...]:
     """Return the migrations that a journal of a layout lacks."""
     return tuple(migration for migration in MIGRATIONS if migration.number > layout)

@@ -10,7 +10,7 @@ from ...core.model import DamagedValue
 from ..sql.journal_metadata import JOURNAL_KEY, read_finished
 from ..sql.schema import contents, threads, writes
 from ..sql.statements import Statement
-from ..values.contents import StoredValue, compared, stored_value
+from ..values.contents import StoredValue, compare_values, stored_value
 from .rows import Row, TableRows
 
 _NAME = Statement(select(threads.c.thread_id).where(threads.c.number == bindparam("of_number")))
@@ -23,10 +23,10 @@ def damaged_values(connection: Connection) -> list[str]:
 
     Its key opens the values of a sealed journal, and finds what was changed.
     """
-    return [] if JOURNAL_KEY in read_finished(connection) else list(_damaged(connection))
+    return [] if JOURNAL_KEY in read_finished(connection) else list(_damage_lines(connection))
 
 
-def _damaged(connection: Connection) -> Iterator[str]:
+def _damage_lines(connection: Connection) -> Iterator[str]:
     for rows in TableRows(contents).runs(connection):
         yield from _of_contents(connection, rows)
     for rows in TableRows(writes).runs(connection):
@@ -57,7 +57,7 @@ def _of_contents(connection: Connection, rows: Sequence[Row]) -> Iterator[str]:
         families.setdefault(columns["family"], {})[stored.digest] = stored
         brought[columns["family"], stored.digest] = columns["thread"]
     for family, values in families.items():
-        for digest, value in compared(connection, family, values):
+        for digest, value in compare_values(connection, family, values):
             if isinstance(value, DamagedValue):
                 yield _line(value, _thread(connection, brought[family, digest]))
 

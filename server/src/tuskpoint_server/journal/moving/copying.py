@@ -24,7 +24,7 @@ from ..sql.journal_metadata import (
 )
 from ..sql.schema import journal_info, packs
 from .checking import damaged_values
-from .rows import Rows, copy_numbers, every
+from .rows import Rows, all_rows, copy_numbers
 
 Progress = Callable[[str, int], None]
 """Gets the name of a table and how many of its rows this attempt has copied so far."""
@@ -62,13 +62,13 @@ def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
         Exception: A database failed or is in use; its `storage_problem` describes the error.
     """
     with source.engine.connect() as reading, target.engine.connect() as writing:
-        with _about("the source"):
+        with _name_database("the source"):
             source.check(reading)
             keep_servers_away(source, reading)
         with source.transaction(reading):  # all that is read is of one moment
-            with _about("the source"):
+            with _name_database("the source"):
                 facts = read_finished(reading)
-            with _about("the target"):
+            with _name_database("the target"):
                 target.check(writing)
                 keep_servers_away(target, writing)
                 resumed = _begin(target, writing, facts)
@@ -119,7 +119,7 @@ class _Run(NamedTuple):
         Raises:
             UnequalError: A table differs.
         """
-        every_rows = every()
+        every_rows = all_rows()
         for rows in every_rows:
             self._copy(rows)
         with self.target.transaction(self.writing):
@@ -143,7 +143,7 @@ class _Run(NamedTuple):
 
 
 @contextmanager
-def _about(place: str) -> Iterator[None]:
+def _name_database(place: str) -> Iterator[None]:
     """Let an error say which of the two databases cannot be used."""
     try:
         yield

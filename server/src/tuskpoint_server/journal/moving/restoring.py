@@ -65,7 +65,7 @@ def back_up(journal: Path, file: Path) -> Summary:
         with Sqlite(journal).engine.connect() as connection:
             read_finished(connection)
             driver_of(connection).execute("VACUUM INTO ?", (str(part),))
-        with _reading(part) as connection:
+        with _open_unused(part) as connection:
             summary = _summary(connection)._replace(damaged=damaged_values(connection))
         sync(part)
         failpoint("backup.before_rename")
@@ -99,7 +99,7 @@ def restore(file: Path, journal: Path) -> Summary:
     _remove(part)  # an earlier attempt was killed
     try:
         shutil.copyfile(file, part)
-        with _reading(part) as connection:
+        with _open_unused(part) as connection:
             _check_pages(connection)
             read_finished(connection, current=False)
         summary = begin_anew(Sqlite(part))
@@ -145,7 +145,7 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[Connection]:
+def _open_unused(file: Path) -> Iterator[Connection]:
     """Open a database file that nobody uses, and leave it as it is."""
     place = f"{file.resolve().as_uri()}?immutable=1"
     engine = create_engine(

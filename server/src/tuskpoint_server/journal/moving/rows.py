@@ -31,7 +31,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from ..sql import full_text as search_text
 from ..sql.schema import NUMBERS, journal_info, metadata, packs, threads
 from ..sql.sealing import SealedColumn
-from ..sql.statements import SqlRow, Statement, inserting
+from ..sql.statements import SqlRow, Statement, insert_rows
 
 RUN_ROWS = 2000
 RUN_BYTES = 8 * 1024 * 1024
@@ -95,7 +95,7 @@ class Rows(ABC):
         for rows in self.runs(connection):
             count += len(rows)
             for row in rows:
-                digest.update(_spelled(row))
+                digest.update(_spell_row(row))
         return count, digest.digest()
 
 
@@ -120,7 +120,7 @@ class TableRows(Rows):
         self._last = Statement(
             select(*order).order_by(*(column.desc() for column in order)).limit(1)
         )
-        self._insert = Statement(inserting(table))
+        self._insert = Statement(insert_rows(table))
 
     def read(self, connection: Connection, after: Key | None) -> Sequence[Row]:
         """Return the next rows: as many as `RUN_BYTES` allow, and at least one."""
@@ -169,7 +169,7 @@ class TextRows(Rows):
 
     def last(self, connection: Connection) -> Key | None:
         """Return the greatest number."""
-        number = search_text.last(connection)
+        number = search_text.last_number(connection)
         return None if number is None else (number,)
 
     def key(self, row: Row) -> Key:
@@ -181,7 +181,7 @@ class TextRows(Rows):
         search_text.add(connection, rows)
 
 
-def every() -> list[Rows]:
+def all_rows() -> list[Rows]:
     """Return the rows of which a journal consists.
 
     Packs on their way are left out: their bytes are in the spool of one data directory, and a
@@ -220,7 +220,7 @@ def _size(table: Table) -> ColumnElement[int]:
     return size
 
 
-def _spelled(row: Row) -> bytes:
+def _spell_row(row: Row) -> bytes:
     """Return a row as bytes that no other row has."""
     parts: list[bytes] = []
     for value in row:

@@ -32,13 +32,13 @@ from ..sql.schema import (
 from ..sql.statements import (
     EMPTY,
     Statement,
-    inserting,
+    insert_rows,
     of_checkpoint,
     of_thread,
     parameters_of,
     same_checkpoint,
 )
-from .delta_bases import Nodes, give, needed_bases, read_nodes
+from .delta_bases import Nodes, needed_bases, read_nodes, store_bases
 
 SUBGRAPH_CALL = ":"  # between a node's name and its task's ID in a LangGraph namespace
 
@@ -72,7 +72,7 @@ _DROP_HOLES = Statement(
         ~exists().where(same_checkpoint(checkpoints, gaps)),
     )
 )
-_RECORD = Statement(inserting(removed))
+_RECORD = Statement(insert_rows(removed))
 
 
 def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[Place]) -> None:
@@ -146,7 +146,7 @@ def remove_checkpoints(
     doomed = choose(nodes)
     if not doomed:
         return 0
-    give(batch, log, needed_bases(batch.connection, log.row.ref, nodes, doomed))
+    store_bases(batch, log, needed_bases(batch.connection, log.row.ref, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
     # The bytes that they brought are estimated as an average: else every state would be read.

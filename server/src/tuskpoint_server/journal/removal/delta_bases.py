@@ -26,7 +26,7 @@ from ..database.binding import binder_of
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadCacheEntry, ThreadRef
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import checkpoints, contents, members, writes
-from ..sql.statements import LISTED, Statement, inserting, of_thread, same_checkpoint
+from ..sql.statements import LISTED, Statement, insert_rows, of_thread, same_checkpoint
 from ..values import segment_refs
 from ..values.delta_history import DeltaPath, follow, path_parent
 
@@ -136,7 +136,7 @@ def needed_bases(
     checkpoint at which that path enters the removed ones gets the values and writes beyond. `nodes`
     are all checkpoints of the thread; none is removed yet.
     """
-    below = _below(nodes, doomed)
+    below = _nodes_below(nodes, doomed)
     if all(node.delta_channels == NO_NAMES for node in below):
         return []
     stored = {
@@ -189,7 +189,7 @@ def needed_bases(
     return bases
 
 
-def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
+def _nodes_below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
     """Return the checkpoints that stay and have an ancestor that is removed."""
     children: dict[Place, list[Place]] = defaultdict(list)
     for node in nodes.values():
@@ -206,9 +206,9 @@ def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
 _KEPT = tuple(column.name for column in contents.columns if column.name != "number")
 
 
-def _keep() -> ClauseElement:
+def _keep_value() -> ClauseElement:
     """Insert the value of a write among those of the family, or bring an evicted one back."""
-    statement = inserting(contents, _KEPT)
+    statement = insert_rows(contents, _KEPT)
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
         set_={name: statement.excluded[name] for name in _KEPT[2:]},
@@ -216,7 +216,7 @@ def _keep() -> ClauseElement:
     )
 
 
-_KEEP = Statement(_keep(), distinct=True, beside=("tenant",))
+_KEEP = Statement(_keep_value(), distinct=True, beside=("tenant",))
 _OF_WRITE = ("digest", "type", "size", "encoding", "data", "thread")
 _VALUES = Statement(
     select(writes.c.number, *(writes.c[name] for name in _OF_WRITE)).where(
@@ -238,14 +238,14 @@ _HOLDS = Statement(
 )
 
 
-def give(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBase]) -> None:
+def store_bases(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBase]) -> None:
     """Store bases: each checkpoint that gets one has changed and is stored again.
 
     It counts as saved again, an event that watchers know. It comes before the removal in the log:
     wherever the log is cut, nothing is missing.
     """
     sources: dict[int, tuple[int, bytes | None]] = {}  # the change, and the segment that holds it
-    stored_writes = _standing(
+    stored_writes = _stored_writes(
         batch.connection, log, {row for new_base in bases for row in new_base.taken}
     )
     for new_base in bases:
@@ -291,7 +291,7 @@ def _keep_values(
     _KEEP.run_many(connection, list(rows.values()))
 
 
-def _standing(
+def _stored_writes(
     connection: Connection, log: ThreadCacheEntry, numbers: AbstractSet[int]
 ) -> dict[int, tuple[int, bytes | None]]:
     """Return the stored bytes of writes, and of evicted ones the segment that holds them."""

@@ -48,7 +48,7 @@ _OWN = (changes, checkpoints, writes, handoffs, gaps, items, removed, uses, vect
 _kin, _greatest, _used = threads.alias("kin"), threads.alias("greatest"), uses.alias("used")
 
 
-def _none(table: Table) -> ColumnElement[bool]:
+def _has_no_rows(table: Table) -> ColumnElement[bool]:
     return ~exists().where(table.c.thread == threads.c.number)
 
 
@@ -68,7 +68,7 @@ _FORGETTABLE = and_(
         _used.c.tenant == members.c.tenant,
         _used.c.segment == members.c.sha256,
     ),
-    *map(_none, _OWN),
+    *map(_has_no_rows, _OWN),
 )
 _FIND = Statement(
     select(threads.c.number, threads.c.tenant, threads.c.thread_id)

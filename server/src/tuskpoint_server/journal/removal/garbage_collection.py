@@ -41,7 +41,7 @@ from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadRef
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import changes, checkpoints, contents, threads
 from ..sql.statements import LISTED, SqlRow, Statement, of_thread
-from ..values.contents import referred
+from ..values.contents import referred_digests
 
 SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
 READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
@@ -270,13 +270,13 @@ class FamilyCollection:
             if known_seq is None or known_seq < compacted_seq:
                 place: Place | None = ("", "")
                 while place is not None:
-                    page_digests, place = _named(connection, number, place)
+                    page_digests, place = _named_digests(connection, number, place)
                     digests |= page_digests
             elif known_seq < seq:
                 changed = _CHANGED.run(connection, of_thread=number, after=known_seq)
                 thread_ref = ref_of(connection, number)
                 while (row := changed.fetchone()) is not None:
-                    digests |= checked(connection, thread_ref, row)
+                    digests |= checked_digests(connection, thread_ref, row)
         return _FamilyLogs(seqs, digests)
 
     def _learn(self, seen: _FamilyLogs) -> None:
@@ -304,7 +304,7 @@ def scan(
     return page, page[-1].digest if len(page) == SCANNED_AT_ONCE else None
 
 
-async def unneeded(database: Database, family: int, needed: Set[bytes]) -> list[ValueRow]:
+async def unneeded_values(database: Database, family: int, needed: Set[bytes]) -> list[ValueRow]:
     """Return the values that are neither needed nor keyframes of needed ones, oldest first.
 
     A keyframe comes after the last patch on it.
@@ -349,7 +349,7 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
     return runs
 
 
-def due(connection: Connection) -> list[int]:
+def due_families(connection: Connection) -> list[int]:
     """Return families of which enough was removed since their last pass, or no thread lives."""
     return [row[0] for row in _DUE.run(connection).fetchall()]
 
@@ -360,7 +360,7 @@ async def remove_due(database: Database) -> FreedValues:
     Families with a damaged checkpoint stay as they are, for who looks into it.
     """
     removed = FreedValues()
-    for family in await database.query(due):
+    for family in await database.query(due_families):
         with sparing_damaged():
             removed += await remove_unneeded(database, family)
     return removed
@@ -371,7 +371,9 @@ async def remove_unneeded(database: Database, family: int) -> FreedValues:
     counts = await database.rows(_COUNTS, of_family=family)
     removed = FreedValues()
     collection = await begin(database, family)
-    doomed = await unneeded(database, family, await _needed(database, collection.seqs))
+    doomed = await unneeded_values(
+        database, family, await _needed_digests(database, collection.seqs)
+    )
     await collection.catch_up(database)
     for run in batches(doomed):
         removed += await collection.take(database, run, partial(remove, family=family))
@@ -381,18 +383,22 @@ async def remove_unneeded(database: Database, family: int) -> FreedValues:
     return removed
 
 
-async def _needed(database: Database, numbers: Iterable[int]) -> set[bytes]:
+async def _needed_digests(database: Database, numbers: Iterable[int]) -> set[bytes]:
     """Return the digests that the checkpoints of threads name."""
     digests: set[bytes] = set()
     for thread in numbers:
         place: Place | None = ("", "")
         while place is not None:
-            page_digests, place = await database.query(partial(_named, thread=thread, after=place))
+            page_digests, place = await database.query(
+                partial(_named_digests, thread=thread, after=place)
+            )
             digests |= page_digests
     return digests
 
 
-def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
+def _named_digests(
+    connection: Connection, thread: int, after: Place
+) -> tuple[set[bytes], Place | None]:
     """Return the digests that the next checkpoints of a thread name, and where to go on."""
     digests: set[bytes] = set()
     count, place = 0, after
@@ -401,7 +407,7 @@ def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes
     rows = _STATES.run(connection, of_thread=thread, **parameters)
     while (row := rows.fetchone()) is not None:
         place, count = (row[0], row[1]), count + 1
-        digests |= checked(connection, thread_ref, row)
+        digests |= checked_digests(connection, thread_ref, row)
     return digests, place if count == READ_AT_ONCE else None
 
 
@@ -411,7 +417,7 @@ def ref_of(connection: Connection, thread: int) -> ThreadRef:
     return ThreadRef(*row)
 
 
-def checked(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
+def checked_digests(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
     """Return the digests that a checkpoint names.
 
     Raises:
@@ -420,7 +426,7 @@ def checked(connection: Connection, of: ThreadRef, row: SqlRow) -> set[bytes]:
     checkpoint_ns, checkpoint_id, *columns = row
     checkpoint = CachedCheckpoint(*columns)
     checkpoint.check(binder_of(connection), of, (checkpoint_ns, checkpoint_id))
-    return referred(checkpoint.state, checkpoint.delta_base)
+    return referred_digests(checkpoint.state, checkpoint.delta_base)
 
 
 def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> FreedValues:

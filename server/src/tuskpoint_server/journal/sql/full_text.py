@@ -71,7 +71,7 @@ def add(connection: sa.Connection, texts: Iterable[tuple[int, int, str, str]]) -
     rows = [(number, scope_word(thread), *parts) for number, thread, *parts in texts]
     if connection.dialect.name == "postgresql":
         names = (*names, "summary_words", "body_words")
-        rows = [(*row, _plain(str(row[2])), _plain(str(row[3]))) for row in rows]
+        rows = [(*row, _plain_text(str(row[2])), _plain_text(str(row[3]))) for row in rows]
     _ADD.run_rows(connection, names, rows)
 
 
@@ -81,7 +81,7 @@ def read(connection: sa.Connection, above: int, most: int) -> list[tuple[int, in
     return [(number, int(scope[1:]), *parts) for number, scope, *parts in rows]
 
 
-def last(connection: sa.Connection) -> int | None:
+def last_number(connection: sa.Connection) -> int | None:
     """Return the greatest number of a document."""
     row = _LAST.run(connection).fetchone()
     return None if row is None else int(row[0])
@@ -107,7 +107,7 @@ def merge(connection: sa.Connection, *, begins: bool) -> bool:
 
 
 @contextmanager
-def ranked(
+def rank_documents(
     connection: sa.Connection, words: Words, thread: int | None
 ) -> Iterator[Iterator[tuple[int, float]]]:
     """Yield number and score, above 0, of the documents that have the words, best first.
@@ -135,19 +135,19 @@ def scope_word(thread: int) -> str:
 
 def _match(words: Words, scope: str) -> str:
     """Return what FTS5 matches; empty if nothing is looked for. All text is quoted."""
-    expression = _combined(words, _quoted, " AND ", " OR ")
+    expression = _combine(words, _quote, " AND ", " OR ")
     if not expression:
         return ""
-    in_scope = f"scope : {_quoted(scope)} AND " if scope else ""
+    in_scope = f"scope : {_quote(scope)} AND " if scope else ""
     return f"{in_scope}{{summary body}} : ({expression})"
 
 
 def _tsquery(words: Words) -> str:
     """Return what `to_tsquery` reads; only letters, digits and operators are in it."""
-    return _combined(words, lambda text: " <-> ".join(_plain(text).split()), " & ", " | ")
+    return _combine(words, lambda text: " <-> ".join(_plain_text(text).split()), " & ", " | ")
 
 
-def _combined(words: Words, spelled: Callable[[str], str], both: str, either: str) -> str:
+def _combine(words: Words, spelled: Callable[[str], str], both: str, either: str) -> str:
     phrases = [f"({phrase})" for phrase in map(spelled, words.phrases) if phrase]
     terms = [f"({term})" for term in map(spelled, (*words.words, *words.identifiers)) if term]
     if phrases and terms:
@@ -161,12 +161,12 @@ def _any_of(words: Words) -> Words:
     return Words((*words.phrases, *words.words), (), words.identifiers)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     doubled = word.replace('"', '""')
     return f'"{doubled}"'
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     """Return the words of a text with single spaces between them."""
     decomposed = unicodedata.normalize("NFKD", text[:_INDEXED_CHARACTERS].lower())
     chars = (

@@ -10,12 +10,12 @@ from pathlib import Path
 from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, update
 
 from ..failpoints import failpoint
-from ..migrations import FIRST, LATEST, Migration, after
+from ..migrations import FIRST, LATEST, Migration, migrations_after
 from .backend import Backend
 from .schema import catalogs, checkpoints, journal_info, packs, threads, writes
 from .sealing import BY_PLACE, Seal
 from .sqlite import Sqlite
-from .statements import Statement, driver_of, inserting, putting
+from .statements import Statement, driver_of, insert_rows, put_rows
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
 JOURNAL_KEY = "journal_key"
@@ -53,8 +53,8 @@ _FIRST_PACKS = Statement(
     select(packs.c.tenant).distinct().where(packs.c.tenant.not_in(select(catalogs.c.tenant)))
 )
 _ANY_THREAD = Statement(select(threads.c.number).limit(1))
-_ADD_FACT = Statement(inserting(journal_info).on_conflict_do_nothing(index_elements=["name"]))
-_PUT_FACT = Statement(putting(journal_info, ("name",)))
+_ADD_FACT = Statement(insert_rows(journal_info).on_conflict_do_nothing(index_elements=["name"]))
+_PUT_FACT = Statement(put_rows(journal_info, ("name",)))
 _DROP_FACT = Statement(delete(journal_info).where(journal_info.c.name == bindparam("of_name")))
 _UNBIND = (
     Statement(update(threads).values(binding=None)),
@@ -112,7 +112,7 @@ def prepare(
             if facts is None:
                 return make(backend, connection, generation or 1, finished=generation is None)
             check_finished(facts)
-        for step in after(layout_of(facts)):
+        for step in migrations_after(layout_of(facts)):
             if not migrates:
                 raise RuntimeError(
                     f"it has layout {layout_of(facts)} and this server uses layout {LATEST}: make "

@@ -275,7 +275,7 @@ packs = _table(
 
 # What the other servers of a shared journal ask of the leader, and what it says. `asked` counts
 # what they wait for, `all_asked` the requests to certify everything, of which the leader tried the
-# first `all_tried`; `outcome` is that of the last try, as archiving.asking has it. `trouble` is the
+# first `all_tried`; `outcome` is that of the last try, as `flush_requests` has it. `trouble` is the
 # leader's last error, empty since the last success, and `failing` counts renewals that fail.
 flush_requests = _table(
     "flush_requests",

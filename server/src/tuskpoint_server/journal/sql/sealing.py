@@ -148,14 +148,14 @@ class Seal:
             former: bytes = self._derived(self._salt, None).encrypt(_nonce(number), data, None)
             return b"".join((self._salt, number, former))
         key = self._derived(self._salt, place[0])
-        sealed: bytes = key.encrypt(_nonce(number), data, _bound(label, place))
+        sealed: bytes = key.encrypt(_nonce(number), data, _place_bytes(label, place))
         return b"".join((PREFIX, self._salt, number, sealed))
 
     def open(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
         """Return what was sealed there, or `UnopenedBytes`; arguments as for `seal`."""
         if data.startswith(PREFIX):
             head = len(PREFIX)
-            opened = self._decrypted(place[0], data[head:], _bound(label, place))
+            opened = self._decrypted(place[0], data[head:], _place_bytes(label, place))
             if opened is not None:
                 return opened
         if self.state != BY_PLACE and (opened := self._decrypted(None, data, None)) is not None:
@@ -191,7 +191,7 @@ def _nonce(number: bytes) -> bytes:
     return bytes(4) + number
 
 
-def _bound(label: bytes, place: Sequence[Any]) -> bytes:
+def _place_bytes(label: bytes, place: Sequence[Any]) -> bytes:
     """Return a place as bytes that no other place has."""
     parts = [label]
     for value in place:

@@ -148,7 +148,7 @@ class Statement:
             values = {**text.defaults, **values}
         parameters = [values[name] for name in (text.names if seal is None else text.given)]
         if seal is not None:
-            [parameters] = _sealed(seal, text, [parameters])
+            [parameters] = _seal_rows(seal, text, [parameters])
         answer: Answer = driver_of(connection).execute(text.sql, parameters)
         return answer if seal is None else _OpenedAnswer(answer, seal, text)
 
@@ -171,12 +171,12 @@ class Statement:
                 parameters[place] = list(chunk)
                 answers.append(execute(text.sql, parameters))
             else:
-                sql, filled = _listing(text, chunk)
+                sql, filled = _fill_list(text, chunk)
                 answers.append(
                     execute(sql, [*parameters[:place], *filled, *parameters[place + 1 :]])
                 )
         rows = (row for answer in answers for row in answer.fetchall())
-        return rows if seal is None else (_opened(seal, text, row) for row in rows)
+        return rows if seal is None else (_open_row(seal, text, row) for row in rows)
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute it once for each row of parameters."""
@@ -216,7 +216,7 @@ class Statement:
         if not rows:
             return []
         if seal is not None:
-            rows = _sealed(seal, text, rows)
+            rows = _seal_rows(seal, text, rows)
         elif self._beside:
             rows = [row[: len(text.names)] for row in rows]
         if connection.dialect.name == "postgresql":
@@ -309,16 +309,16 @@ class _OpenedAnswer:
 
     def fetchone(self) -> SqlRow | None:
         row = self._answer.fetchone()
-        return None if row is None else _opened(self._seal, self._text, row)
+        return None if row is None else _open_row(self._seal, self._text, row)
 
     def fetchall(self) -> list[SqlRow]:
-        return [_opened(self._seal, self._text, row) for row in self._answer.fetchall()]
+        return [_open_row(self._seal, self._text, row) for row in self._answer.fetchall()]
 
     def fetchmany(self, size: int) -> list[SqlRow]:
-        return [_opened(self._seal, self._text, row) for row in self._answer.fetchmany(size)]
+        return [_open_row(self._seal, self._text, row) for row in self._answer.fetchmany(size)]
 
 
-def _opened(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
+def _open_row(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
     changed = list(row[: text.width])
     for at, label, place in text.opened:
         if changed[at] is not None:
@@ -326,7 +326,7 @@ def _opened(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
     return tuple(changed)
 
 
-def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def _seal_rows(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the parameters of rows, in which what goes to sealed columns is sealed."""
     parameter_rows = [list(row[: len(text.names)]) for row in rows]
     for parameters, row in zip(parameter_rows, rows, strict=True):
@@ -353,7 +353,7 @@ def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> lis
         count = 1 << (min(len(rows) - at, max_rows).bit_length() - 1)
         sql = text.listing.get(count)
         if sql is None:
-            row_list = ", ".join(_renumbered(text.row, k * len(text.names)) for k in range(count))
+            row_list = ", ".join(_renumber(text.row, k * len(text.names)) for k in range(count))
             sql = text.listing[count] = text.sql.replace(text.row, row_list)
         flat = [item for row in rows[at : at + count] for item in row]
         answers.append(driver.execute(sql, flat))
@@ -361,11 +361,11 @@ def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> lis
     return answers
 
 
-def _renumbered(row: str, offset: int) -> str:
+def _renumber(row: str, offset: int) -> str:
     return _PARAMETER.sub(lambda match: f"${int(match[1]) + offset}", row)
 
 
-def _listing(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
+def _fill_list(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
     """Return the text for a run of items, and the run filled up with its last one."""
     count = min(1 << (len(items) - 1).bit_length(), IN_LIST)
     listing = text.listing.get(count)
@@ -375,7 +375,7 @@ def _listing(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object, 
     return listing, items + items[-1:] * (count - len(items))
 
 
-def inserting(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
+def insert_rows(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
     """Return the insert of rows, with a parameter for each column; `names`: of these alone.
 
     What PostgreSQL's does on a conflict, SQLite's does too.
@@ -384,7 +384,7 @@ def inserting(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
     return postgresql.insert(table).inline().values({name: bindparam(name) for name in names})
 
 
-def putting(
+def put_rows(
     table: Table,
     key: Sequence[str],
     replaced: Iterable[str] = (),
@@ -397,13 +397,13 @@ def putting(
     `where`: which rows are replaced, all if `None`.
     """
     names = tuple(names) or [column.name for column in table.columns]
-    statement = inserting(table, names)
+    statement = insert_rows(table, names)
     replaced = tuple(replaced) or [name for name in names if name not in key]
     new = {name: statement.excluded[name] for name in replaced}
     return statement.on_conflict_do_update(index_elements=list(key), set_=new, where=where)
 
 
-def updating(table: Table, key: str, names: Iterable[str]) -> Statement:
+def update_rows(table: Table, key: str, names: Iterable[str]) -> Statement:
     """Return the update of columns of rows, found by the parameter `of_` and the name of a column.
 
     PostgreSQL takes all rows in one statement.

@@ -41,7 +41,7 @@ _SIZES = Statement(select(contents.c.digest, contents.c.size).where(*_LISTED))
 _PRESENT = Statement(select(contents.c.digest).where(*_LISTED, contents.c.data.is_not(None)))
 
 
-def present(connection: Connection, family: int, digests: Collection[bytes]) -> set[bytes]:
+def present_digests(connection: Connection, family: int, digests: Collection[bytes]) -> set[bytes]:
     """Return the digests of values whose data is here."""
     return {row[0] for row in _PRESENT.run_listed(connection, digests, of_family=family)}
 
@@ -112,29 +112,29 @@ def stored_value(
     return value
 
 
-def missing(family: int, digest: bytes) -> DamagedValue:
+def missing_value(family: int, digest: bytes) -> DamagedValue:
     """Return what takes the place of a value that has no row."""
     return DamagedValue(Damage(digest, b"", "it is not stored", family))
 
 
-def damaged(
+def find_damaged(
     connection: Connection, family: int, digests: Collection[bytes]
 ) -> Iterator[tuple[bytes, Damage]]:
     """Yield what is damaged of these values, or is not stored; an evicted one is sound."""
     sizes: dict[bytes, int] = dict(_SIZES.run_listed(connection, digests, of_family=family))
     yield from (
-        (digest, missing(family, digest).damage) for digest in digests if digest not in sizes
+        (digest, missing_value(family, digest).damage) for digest in digests if digest not in sizes
     )
     chunk: list[bytes] = []
     for digest, size in sizes.items():
         chunk.append(digest)
         if size > _CHECKED_BYTES or len(chunk) == _CHECKED_AT_ONCE:
-            yield from _damaged(connection, family, chunk)
+            yield from _find_damaged(connection, family, chunk)
             chunk = []
-    yield from _damaged(connection, family, chunk)
+    yield from _find_damaged(connection, family, chunk)
 
 
-def compared(
+def compare_values(
     connection: Connection, family: int, stored: Mapping[bytes, StoredValue]
 ) -> Iterator[tuple[bytes, Value]]:
     """Yield values that were read as they are stored, each as `read` returns it, by digest.
@@ -152,7 +152,7 @@ def compared(
         yield value.digest, _value(family, value, keyframe[1] if value.keyframe else None)
 
 
-def _damaged(
+def _find_damaged(
     connection: Connection, family: int, digests: Collection[bytes]
 ) -> Iterator[tuple[bytes, Damage]]:
     for digest, value in read(connection, family, digests).items():
@@ -160,7 +160,7 @@ def _damaged(
             yield digest, value.damage
 
 
-def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
+def referred_digests(state: bytes, delta_base: bytes | None) -> set[bytes]:
     """Return the digests of the values that a checkpoint, as stored, needs besides its writes."""
     message = checkpoint_pb2.CheckpointState.FromString(state)
     digests = {channel.digest for channel in message.channels}
@@ -179,10 +179,10 @@ def _value(owner: int, value: StoredValue, keyframe: bytes | None) -> Value:
     is_plain = value.encoding == _PLAIN and len(data) == size and type(data) is bytes
     if is_plain and digest_of(value.type, data) == value.digest:
         return Value(value.type, data)
-    return _unpacked(owner, value, data, keyframe)
+    return _unpack_value(owner, value, data, keyframe)
 
 
-def _unpacked(owner: int, value: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
+def _unpack_value(owner: int, value: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
     """Return a value that is packed, or what is wrong with one."""
     actual = b""
     if isinstance(data, UnopenedBytes):

@@ -231,7 +231,7 @@ def _values(
     values = read_values(connection, family, keys)
     for key in keys - values.keys():
         if isinstance(key, bytes):  # the row of a write was read with its number
-            values[key] = contents.missing(family, key)
+            values[key] = contents.missing_value(family, key)
     return values
 
 

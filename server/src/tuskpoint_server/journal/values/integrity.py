@@ -51,7 +51,7 @@ _MACS = tuple(
 )
 
 
-def _after(
+def _rows_after(
     table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[object], ...]
 ) -> Statement:
     """Return what reads columns of a thread's rows above a key, in its order."""
@@ -68,8 +68,8 @@ def _after(
 _PLACE = ("checkpoint_ns", "checkpoint_id")
 _WRITE_KEY = (*_PLACE, "task_id", "idx")
 _CHANGED = ("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted")
-_ROWS = _after(checkpoints, _PLACE, KNOWN)
-_WRITES = _after(
+_ROWS = _rows_after(checkpoints, _PLACE, KNOWN)
+_WRITES = _rows_after(
     writes, _WRITE_KEY, (writes.c.mac, *(writes.c[name] for name in StoredWrite._fields))
 )
 _NUMBERED = Statement(
@@ -93,7 +93,7 @@ _KEYS = Statement(
     .order_by(members.c.sha256)
     .limit(bindparam("max_rows"))
 )
-_CHANGES = _after(
+_CHANGES = _rows_after(
     changes, ("seq",), (changes.c.mac, *(changes.c[name] for name in (*_CHANGED, "created_us")))
 )
 
@@ -292,7 +292,7 @@ def _look_at_checkpoints(
             problems.append(Problem(CHANGED, last))
             continue
         try:
-            sizes = _needed(checkpoint)
+            sizes = _needed_digests(checkpoint)
         except (DecodeError, Refusal):  # a row that is not bound
             problems.append(Problem("its state cannot be read", last))
             continue
@@ -300,7 +300,7 @@ def _look_at_checkpoints(
             places[digest] = last
             size += sizes[digest]
     rows.close()
-    damaged = dict(contents.damaged(connection, row.family, places))
+    damaged = dict(contents.find_damaged(connection, row.family, places))
     problems += (
         Problem(_of_value(damage), places[digest], damage) for digest, damage in damaged.items()
     )
@@ -308,7 +308,7 @@ def _look_at_checkpoints(
     return problems, size, last
 
 
-def _needed(checkpoint: CachedCheckpoint) -> dict[bytes, int]:
+def _needed_digests(checkpoint: CachedCheckpoint) -> dict[bytes, int]:
     """Return the digests of the values that a checkpoint needs besides its writes, with sizes."""
     state = CheckpointState.FromString(checkpoint.state)
     sizes = {channel.digest: channel.size_bytes for channel in state.channels if channel.digest}

@@ -136,7 +136,7 @@ def load(
     message = CheckpointState.FromString(row.state)
     if max_bytes is not None and _size(row, message) > max_bytes:
         raise CheckpointTooLargeError
-    return _whole(connection, tenant, [row], [message])[0]
+    return _whole_checkpoints(connection, tenant, [row], [message])[0]
 
 
 def load_stored(
@@ -162,7 +162,7 @@ def load_stored(
             if _size(row, message) <= max_bytes:
                 small.append((index, row, message))
     rows, messages = [item[1] for item in small], [item[2] for item in small]
-    whole, _, refused = _stored(connection, tenant, rows, messages)
+    whole, _, refused = _stored_checkpoints(connection, tenant, rows, messages)
     for (index, row, _), stored in zip(small, whole, strict=True):
         values = (*stored.values.values(), *(write.value for write in stored.writes))
         if row.place not in refused and not any(isinstance(value, AbsentValue) for value in values):
@@ -246,7 +246,7 @@ def read_page(
     """
     columns = ROW if view is View.ENTRY else _WHOLE
     max_rows = SCANNED_PER_PAGE if query.filter else max_count
-    statement = _listing(tenant, query, after, columns, max_rows + 1)
+    statement = _listing_statement(tenant, query, after, columns, max_rows + 1)
     rows: list[Row] = []
     messages: list[CheckpointState] = []
     size = scanned = 0
@@ -279,15 +279,15 @@ def read_page(
         sound = [(row, message) for row, message in pairs if row.thread not in problems]
         rows, messages = [row for row, _ in sound], [message for _, message in sound]
     if last is None or after is None:
-        damaged += _missing(connection, tenant, query, is_last=last is None)
+        damaged += _missing_rows(connection, tenant, query, is_last=last is None)
     if view is View.ENTRY:
         listed = list(map(Checkpoint, _entries(connection, tenant, rows)))
     else:
-        listed = _whole(connection, tenant, rows, messages, damaged)
+        listed = _whole_checkpoints(connection, tenant, rows, messages, damaged)
     return CheckpointPage(tuple(listed), last, tuple(damaged))
 
 
-def _missing(
+def _missing_rows(
     connection: Connection, tenant: str, query: CheckpointQuery, *, is_last: bool
 ) -> list[Refusal]:
     """Return why a listing of a thread lacks something, if it does.
@@ -324,7 +324,7 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEn
     )
 
 
-def _listing(
+def _listing_statement(
     tenant: str,
     query: CheckpointQuery,
     after: ListPosition | None,
@@ -396,7 +396,7 @@ def _entries(
     return list(map(entry_of, rows, map(max, numbers), places))
 
 
-def _whole(
+def _whole_checkpoints(
     connection: Connection,
     tenant: str,
     rows: Sequence[Row],
@@ -408,7 +408,7 @@ def _whole(
     Why those with a damaged write are left out is added to `damaged`, or raised without it.
     """
     page: list[Checkpoint] = []
-    whole, written, refused = _stored(connection, tenant, rows, messages)
+    whole, written, refused = _stored_checkpoints(connection, tenant, rows, messages)
     for row, stored in zip(rows, whole, strict=True):
         if refusal := refused.get(row.place):
             if damaged is None:
@@ -432,7 +432,7 @@ def _whole(
     return page
 
 
-def _stored(
+def _stored_checkpoints(
     connection: Connection,
     tenant: str,
     rows: Sequence[Row],
@@ -460,11 +460,11 @@ def _stored(
     values = {family: read() for family, read in reads.items()}
     for family, hashes in digests.items():
         for digest in {*hashes} - values[family].keys():
-            values[family][digest] = contents.missing(family, digest)
+            values[family][digest] = contents.missing_value(family, digest)
     entries = _entries(connection, tenant, rows, written)
     return (
         [
-            RawCheckpoint(entry, message, values[row.family], _pending(row, written[row.place]))
+            RawCheckpoint(entry, message, values[row.family], _writes_of(row, written[row.place]))
             for row, entry, message in zip(rows, entries, messages, strict=True)
         ],
         written,
@@ -472,7 +472,7 @@ def _stored(
     )
 
 
-def _pending(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
+def _writes_of(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
     return tuple(sorted((_write(row.thread, write) for write in written), key=write_order))
 
 

@@ -260,7 +260,9 @@ def location_of(row: SqlRow) -> BlobLocation:
     return BlobLocation(sha256, size, blob_id, identifier, b"" if key is None else key)
 
 
-def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
+def locations_anywhere(
+    connection: Connection, hashes: Collection[bytes]
+) -> dict[bytes, BlobLocation]:
     """Return the locations of stored bytes of any tenant, by hash.
 
     Equal hashes mean equal bytes; the caller has the hash from content that it may read.

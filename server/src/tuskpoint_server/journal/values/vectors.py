@@ -14,7 +14,7 @@ from ...core.errors import invalid_field
 from ...core.search import COMPONENT_BYTES
 from ..database.thread_rows import Place
 from ..sql.schema import journal_info, vectors
-from ..sql.statements import Statement, inserting, of_checkpoint, parameters_of
+from ..sql.statements import Statement, insert_rows, of_checkpoint, parameters_of
 
 CALLER = ""
 """Embedder of vectors that callers sent."""
@@ -28,14 +28,14 @@ _ANY_SIZE = Statement(
 _IS_NOTED = journal_info.c.name == _EMBEDDER
 _NOTED = Statement(select(journal_info.c.value).where(_IS_NOTED))
 _FORGET = Statement(delete(journal_info).where(_IS_NOTED))
-_NOTE = Statement(inserting(journal_info))
+_NOTE = Statement(insert_rows(journal_info))
 _DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
 _IN_ORDER = Statement(
     text("SELECT 1"),
     postgresql=text("SELECT pg_advisory_xact_lock(1986356083, hashtext(current_schema()))"),
 )
 _COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
-_ADD = Statement(inserting(vectors, _COLUMNS))
+_ADD = Statement(insert_rows(vectors, _COLUMNS))
 
 
 def note_embedder(connection: Connection, embedder: str, dimension: int) -> None:

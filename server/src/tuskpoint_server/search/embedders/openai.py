@@ -138,13 +138,13 @@ def _read(body: bytes, count: int) -> list[bytes]:
         raise ValueError("something other than a list of embeddings") from None
     if len(rows) != count or by_index.keys() != set(range(count)):
         raise ValueError(f"{len(rows)} embeddings, which are not those of the {count} texts")
-    embedded = [_packed(by_index[index]) for index in range(count)]
+    embedded = [_pack_vector(by_index[index]) for index in range(count)]
     if len(set(map(len, embedded))) > 1:
         raise ValueError("vectors of several dimensions")
     return embedded
 
 
-def _packed(embedding: object) -> bytes:
+def _pack_vector(embedding: object) -> bytes:
     if not isinstance(embedding, list) or not all(
         isinstance(component, int | float) and not isinstance(component, bool)
         for component in embedding

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...core.errors import Refusal
-from ...core.pacing import Backoff, doubled, pause
+from ...core.pacing import Backoff, doubled_pause, pause
 from ...core.search import Memory, MemoryState
 from ..memories import MemoryRows
 from ..pacing import DEFECT
@@ -105,7 +105,7 @@ class MemoryDelivery:
         return None if due_us is None else (due_us - self._clock_us()) / 1e6
 
     def _pause_after(self, failures: int) -> float:
-        return doubled(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
+        return doubled_pause(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
 
     def _succeeded(self, backoff: Backoff) -> None:
         """Note that a call succeeded; while others fail, that alone is no good health."""

@@ -115,7 +115,7 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
         wire = Wire()
     except (ImportError, ValueError, OSError) as error:
         raise UnusableError(
-            f"the environment's proxies or certificates are unusable: {printable(str(error))}"
+            f"the environment's proxies or certificates are unusable: {printable_line(str(error))}"
         ) from None
     # The SDK takes no client; it uses the one that it finds here, and would make its own.
     client._client = wire
@@ -239,7 +239,7 @@ def _job_id(value: object) -> str:
 def _job(item: Any) -> Job:
     states = {"done": JobState.DONE, "failed": JobState.FAILED, "not_found": JobState.UNKNOWN}
     blob_id = item.blob_id if isinstance(item.blob_id, str) else ""
-    error = printable(item.error) if isinstance(item.error, str) else ""
+    error = printable_line(item.error) if isinstance(item.error, str) else ""
     return Job(_job_id(item.job_id), states.get(item.status, JobState.RUNNING), blob_id, error)
 
 
@@ -287,9 +287,9 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
     if isinstance(error, memwal.MemWalError):
         status = getattr(error, "status", None)
         if isinstance(status, int):
-            return _refused(error, status)
+            return _refused_call(error, status)
         # It is about versions, or about preparations of the SDK.
-        return RelayerError(RelayerTrouble.UNAVAILABLE, printable(str(error)))
+        return RelayerError(RelayerTrouble.UNAVAILABLE, printable_line(str(error)))
     problem = f"the answer is not that of a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
@@ -298,13 +298,13 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
             host = "the relayer"
         if isinstance(error, _UNREACHED):
             return RelayerError(
-                RelayerTrouble.UNAVAILABLE, f"no connection to {host}: {printable(str(error))}"
+                RelayerTrouble.UNAVAILABLE, f"no connection to {host}: {printable_line(str(error))}"
             )
-        problem = f"the connection to {host} broke: {printable(str(error))}"
+        problem = f"the connection to {host} broke: {printable_line(str(error))}"
     return RelayerError(RelayerTrouble.UNAVAILABLE, problem, unsure=asked)
 
 
-def _refused(error: Exception, status: int) -> RelayerError:
+def _refused_call(error: Exception, status: int) -> RelayerError:
     broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
     trouble, says = _MEANINGS.get(status) or (
         RelayerTrouble.UNAVAILABLE,
@@ -316,7 +316,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
         fields = {}
     fields = fields if isinstance(fields, dict) else {}
     reason = fields.get("error")
-    reason = printable(reason) if isinstance(reason, str) else ""
+    reason = printable_line(reason) if isinstance(reason, str) else ""
     # The keys of the account were not checked, so nothing else was done.
     unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
     after_s = retry_after_s(getattr(error, "retry_after", None))
@@ -333,6 +333,6 @@ def _refused(error: Exception, status: int) -> RelayerError:
 _SECRET = re.compile(r"suiprivkey1\w*|[A-Za-z0-9+/=_-]{60,}")
 
 
-def printable(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return another program's text as one short line; long runs of letters, as in keys, hidden."""
     return foreign_text(text, _SECRET)
