@@ -183,7 +183,7 @@ def printable_line(text: str) -> str:
     return foreign_text(text, _TOKEN)
 
 
-async def every(calls: Iterable[Coroutine[object, object, _T]]) -> list[_T]:
+async def gather_all(calls: Iterable[Coroutine[object, object, _T]]) -> list[_T]:
     """Run calls at once; once one fails, end the others."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:

@@ -231,7 +231,9 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         leader = await start_leader(lease, duties)
         stack.push_async_callback(leader.stop)
         stack.push_async_callback(trail.flush)
-        trail_task = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
+        trail_task = asyncio.create_task(
+            _sweep_every(FLUSH_SECONDS, "the audit trail", trail.flush)
+        )
         stack.push_async_callback(_cancel, trail_task)
         listeners = 2 if config.http_listen else 1
         max_connections = process.allowed_connections(config.max_connections, listeners)
@@ -244,12 +246,12 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         access_task = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, access_task)
         count = partial(access.authentication.quotas.count, rows, archive)
-        count_task = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
+        count_task = asyncio.create_task(_sweep_every(COUNT_SECONDS, "what tenants store", count))
         stack.push_async_callback(_cancel, count_task)
         report_task = asyncio.create_task(_report_journal(server, journal))
         stack.push_async_callback(_cancel, report_task)
         follow = partial(_follow_clock, clock, journal, server)
-        clock_task = asyncio.create_task(_every(CLOCK_SECONDS, "the clock", follow))
+        clock_task = asyncio.create_task(_sweep_every(CLOCK_SECONDS, "the clock", follow))
         stack.push_async_callback(_cancel, clock_task)
         server.report_deletions(stopped=clock.jump is not None)
         await server.start()
@@ -388,7 +390,7 @@ async def _sweep(
         async def deleted() -> object:
             return "stopped by the clock" if clock.jump is not None else await delete()
 
-        group.create_task(_every(seconds, name, deleted))
+        group.create_task(_sweep_every(seconds, name, deleted))
 
     async with asyncio.TaskGroup() as group:
         by_time(RETENTION_SECONDS, "threads past their retention", removal.delete_past_retention)
@@ -398,11 +400,11 @@ async def _sweep(
         if engine is not None:
             hidden = engine.sweep
             group.create_task(
-                _every(SWEEP_SECONDS, "index entries that search may not find", hidden)
+                _sweep_every(SWEEP_SECONDS, "index entries that search may not find", hidden)
             )
 
 
-async def _every(seconds: float, name: str, sweep: Callable[[], Awaitable[object]]) -> None:
+async def _sweep_every(seconds: float, name: str, sweep: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -75,7 +75,9 @@ def body_of(
     values = {name: value for name, value in channels if name not in excluded}
     room = ViewRoom(MAX_SHOWN)
     interrupts = values.pop(INTERRUPT, None)
-    shown = None if interrupts is None else _searchable(room.show(interrupts).content, excluded)
+    shown = (
+        None if interrupts is None else _searchable_part(room.show(interrupts).content, excluded)
+    )
     head, whole = _head(label, list(_questions(shown)), maximum // 2)
     state = {name: value for name, value in values.items() if not is_internal(name)}
     text, planned, truncated = _of_state(state, room, excluded, maximum - len(head.encode()))
@@ -124,7 +126,7 @@ def _of_state(
         if text:
             return SearchableBody(text, planned=True, truncated=not whole)
     views = {name: room.show(value).content for name, value in values.items()}
-    shown = {name: _searchable(view, excluded) for name, view in views.items()}
+    shown = {name: _searchable_part(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in shown.items() if _has_text(view)}
     fitted = shorten(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
@@ -145,7 +147,7 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
         view = "\n".join(map(str, view))
     if isinstance(view, str):
         return _cut(view, maximum)
-    shown = _searchable(view, excluded)
+    shown = _searchable_part(view, excluded)
     if not _has_text(shown):
         return "", True
     text = shorten(shown, maximum)
@@ -171,12 +173,12 @@ def _has_text(shown: Json) -> bool:
     return shown is not None and shown not in ("", [], {})
 
 
-def _searchable(view: Json, excluded: frozenset[str]) -> Json:
+def _searchable_part(view: Json, excluded: frozenset[str]) -> Json:
     """Return the searchable part of a view."""
     if isinstance(view, str):
         return " ".join(_words(view))
     if isinstance(view, list):
-        return [shown for item in view if _has_text(shown := _searchable(item, excluded))]
+        return [shown for item in view if _has_text(shown := _searchable_part(item, excluded))]
     if isinstance(view, dict):
         return _searchable_object(view, excluded)
     return view
@@ -205,14 +207,14 @@ def _searchable_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
             content = [
                 pair for pair in pairs if not isinstance(pair[0], str) or pair[0] not in excluded
             ]
-        return _searchable(content, excluded)
+        return _searchable_part(content, excluded)
     members: dict[str, Json] = {}
     for key, item in view.items():
         # Names of the agent's own that begin with "$" have one more in a view.
         name = key.removeprefix("$")
         if key in escapes or name in excluded:
             continue
-        shown = _searchable(item, excluded)
+        shown = _searchable_part(item, excluded)
         if _has_text(shown):
             members[name] = shown
     return members

@@ -160,7 +160,7 @@ def _check_of(field: Any) -> Check | None:
                 checks.thread(name, getattr(request, name), required=required)
 
         return thread
-    if field.type == field.TYPE_STRING and (maximum := _longest(name)) is not None:
+    if field.type == field.TYPE_STRING and (maximum := _max_bytes(name)) is not None:
         required = name == "snapshot_id"
         return lambda checks, request: checks.text(
             name, getattr(request, name), maximum, required=required
@@ -168,7 +168,7 @@ def _check_of(field: Any) -> Check | None:
     return None
 
 
-def _longest(name: str) -> int | None:
+def _max_bytes(name: str) -> int | None:
     """Return the most bytes of the text in a field of this name; `None` if it has no limit."""
     if name in _CHECKPOINT_IDS or name.endswith("checkpoint_id"):
         return LIMITS.max_checkpoint_id

@@ -113,17 +113,17 @@ class Quotas:
         """Put other quotas in force, by tenant or for `EACH_OTHER_TENANT`."""
         self._quotas = quotas
         for tenant, usage in self._usages.items():
-            usage.limit(self._of(tenant))
+            usage.limit(self._quota_of(tenant))
 
     def usage(self, tenant: str) -> Usage:
         """Return what a tenant takes."""
         usage = self._usages.get(tenant)
         if usage is None:
             usage = self._usages[tenant] = Usage(tenant, self._clock)
-            usage.limit(self._of(tenant))
+            usage.limit(self._quota_of(tenant))
         return usage
 
-    def _of(self, tenant: str) -> Quota:
+    def _quota_of(self, tenant: str) -> Quota:
         return self._quotas.get(tenant) or self._quotas.get(EACH_OTHER_TENANT, UNLIMITED)
 
     async def count(self, journal: CheckpointRows, archive: Archive) -> None:

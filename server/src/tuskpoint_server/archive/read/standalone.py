@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ...blobs.api import BlobMember, BlobStore, Progress, every
+from ...blobs.api import BlobMember, BlobStore, Progress, gather_all
 from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MAX_MEMBER_READ, MIB
 from ...core.model import BlobLocation
@@ -92,7 +92,7 @@ class StandaloneStore:
         if len(data) <= largest:
             return StandaloneBlob(await self._store(tenant, data, kind))
         pieces = split(data, largest)
-        parts = await every(self._store(tenant, part, Kind.PART) for part in pieces)
+        parts = await gather_all(self._store(tenant, part, Kind.PART) for part in pieces)
         part_list = await asyncio.to_thread(encode_parts, data, parts)
         return StandaloneBlob(await self._store(tenant, part_list, Kind.PARTS), tuple(parts))
 
@@ -156,7 +156,9 @@ class StandaloneStore:
                 raise malformed_bytes(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
-        parts = await every(fetch_one(number, part) for number, part in enumerate(part_locations))
+        parts = await gather_all(
+            fetch_one(number, part) for number, part in enumerate(part_locations)
+        )
         contents = dict(zip(part_locations, parts, strict=True))
         del parts
         try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...blobs.api import BlobStore, every
+from ...blobs.api import BlobStore, gather_all
 from ...blobs.cache import origin
 from ...core.errors import Reason, Refusal
 from ...core.pacing import pause
@@ -324,7 +324,7 @@ class Lifetime:
             ended_segments = set().union(*(blob.of_ended for blob in leaving))
             await self.salvage.store_again(flusher, ended_segments, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
-        renewed = await every(self._renew(tenant, blob, done) for blob in whole)
+        renewed = await gather_all(self._renew(tenant, blob, done) for blob in whole)
         endangered = [
             blob
             for blob, is_renewed in zip(whole, renewed, strict=True)

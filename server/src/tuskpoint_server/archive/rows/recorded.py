@@ -269,7 +269,7 @@ class _Records:
         """Return them."""
         thread = self._thread
         if thread.deleted:
-            if self._of(_ENDING):
+            if self._rows_of(_ENDING):
                 return []  # the next flush records the end
             return [formats.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
         thread_records: list[formats.Record] = []
@@ -282,7 +282,7 @@ class _Records:
             formats.GapRecord(*self._at(gap.seq), gap.reason, *gap.place) for gap in unstored
         ]
         thread_records += self._stored({gap.place for gap in unstored})
-        for pin in map(Pin._make, self._of(_PINS)):
+        for pin in map(Pin._make, self._rows_of(_PINS)):
             if pin.seq <= thread.certified_seq:
                 self._named[pin.sha256] = None
                 thread_records.append(formats.PinRecord(*self._at(pin.seq), *pin[:3]))
@@ -290,7 +290,7 @@ class _Records:
             thread_records.append(thread.setting(self._generation))
         return thread_records + self._members()
 
-    def _of(self, statement: Statement) -> list[SqlRow]:
+    def _rows_of(self, statement: Statement) -> list[SqlRow]:
         return statement.run(self._connection, of_thread=self._thread.number).fetchall()
 
     def _at(self, seq: int) -> tuple[str, int, int, int]:
@@ -299,10 +299,10 @@ class _Records:
     def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[formats.Record]:
         certified = self._thread.certified_seq
         written: dict[tuple[str, str], list[int]] = {}
-        for checkpoint_ns, checkpoint_id, seq in self._of(_ALL_WRITES):
+        for checkpoint_ns, checkpoint_id, seq in self._rows_of(_ALL_WRITES):
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
-        for columns in self._of(_ALL_ROWS):
+        for columns in self._rows_of(_ALL_ROWS):
             checkpoint = dirty_checkpoint(self._connection, self._thread, columns)
             row, held, place = checkpoint.row, checkpoint.held, checkpoint.place
             if row is None or place in unstored:
@@ -362,7 +362,7 @@ class _Records:
         """
         members: dict[bytes, StoredMember] = {}
         identity = (self._thread.number, self._thread.incarnation)
-        used = [sha256 for (sha256,) in self._of(segment_index.USED_BY)]
+        used = [sha256 for (sha256,) in self._rows_of(segment_index.USED_BY)]
         own_hashes = [member.location.sha256 for member in self._ranges if member.is_of(*identity)]
         waiting = [*self._named, *own_hashes, *used]
         while waiting:

@@ -22,7 +22,7 @@ from ..api import (
     PutReceipt,
     StoreLimits,
     digest_of,
-    every,
+    gather_all,
     member_hash,
     unique_members,
 )
@@ -127,10 +127,10 @@ class WalrusStore:
             if location.identifier == location.sha256.hex() and digest_of(location.blob_id):
                 quilts.setdefault(location.blob_id, []).append(location)
         groups = [group for group in quilts.values() if len(group) >= _WHOLE_FROM]
-        proven = await every(map(self._read_whole, groups))
+        proven = await gather_all(map(self._read_whole, groups))
         contents = dict(chain.from_iterable(quilt_contents.items() for quilt_contents in proven))
         singles = [location for location in unique if location not in contents]
-        contents.update(zip(singles, await every(map(self.get, singles)), strict=True))
+        contents.update(zip(singles, await gather_all(map(self.get, singles)), strict=True))
         return [contents[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
@@ -160,7 +160,7 @@ class WalrusStore:
         with _refuse_failed_reads(blob_id):
             content = await self._content(blob_id)
         if not isinstance(content, bytes):
-            members = await every(self._proven(blob_id, patch) for patch in content)
+            members = await gather_all(self._proven(blob_id, patch) for patch in content)
             blob = await self._put(members)
             pairs = [(patch.identifier, len(patch.data)) for patch in members]
             places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in pairs]

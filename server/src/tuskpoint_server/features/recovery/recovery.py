@@ -24,7 +24,7 @@ from ...archive.read.read import DAMAGE, Segments, StoredSegment, slice_items, t
 from ...archive.read.root_keys import with_root_key
 from ...archive.rows import status
 from ...archive.rows.plan import StoredMember
-from ...blobs.api import BlobStore, every
+from ...blobs.api import BlobStore, gather_all
 from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.limits import MIB
 from ...core.model import BlobLocation
@@ -299,7 +299,9 @@ class Recovery:
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             works: list[_Work] = []
             size = 0
-            for reads in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
+            for reads in await gather_all(
+                map(self._read, batches[start : start + _BATCHES_AT_ONCE])
+            ):
                 for reading, location, data in reads:
                     try:
                         segment = await self._segments.take(location, data)

@@ -272,7 +272,7 @@ class UnitOfWork:
             return None
         checkpoint = CachedCheckpoint(*row)
         if self.binder.is_complete:
-            self._check(log, place, checkpoint.mac, checkpoint.bind(*self._of(log, place)))
+            self._check(log, place, checkpoint.mac, checkpoint.bind(*self._binding_of(log, place)))
         log.add(place, checkpoint)
         return checkpoint
 
@@ -308,7 +308,7 @@ class UnitOfWork:
         ended_us = row.updated_us if row.deleted else row.created_us
         return row.compacted_seq > 0 and generated_us(place[1]) <= ended_us
 
-    def _of(self, log: ThreadCacheEntry, place: Place) -> tuple[Binder, str, int, Place]:
+    def _binding_of(self, log: ThreadCacheEntry, place: Place) -> tuple[Binder, str, int, Place]:
         return self.binder, log.row.tenant, log.row.number, place
 
     def _check(self, log: ThreadCacheEntry, place: Place, stored: bytes | None, mac: bytes) -> None:
@@ -405,7 +405,7 @@ class UnitOfWork:
         self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint, before: bytes | None
     ) -> None:
         """Give a row of a checkpoint its MAC; `before`: the MAC of the row in its place so far."""
-        known.mac = known.bind(*self._of(log, place))
+        known.mac = known.bind(*self._binding_of(log, place))
         log.row.move(self.binder, known.mac, before)
 
     def put_content(

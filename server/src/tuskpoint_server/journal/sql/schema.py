@@ -68,7 +68,7 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
     return Table(name, metadata, *table_columns, *indexes, **options)
 
 
-def _partial(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:
+def _partial_index(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:
     return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 
@@ -108,10 +108,10 @@ threads = _table(
     sqlite_autoincrement=True,
 )
 _dirty, _unindexed = threads.c.dirty_since_us, threads.c.unindexed_since_us
-_partial("threads_dirty", threads.c.tenant, _dirty, where=_dirty.is_not(None))
-_partial("threads_unindexed", _unindexed, where=_unindexed.is_not(None))
-_partial("threads_expiring", threads.c.expire_us, where=threads.c.expire_us.is_not(None))
-_partial(
+_partial_index("threads_dirty", threads.c.tenant, _dirty, where=_dirty.is_not(None))
+_partial_index("threads_unindexed", _unindexed, where=_unindexed.is_not(None))
+_partial_index("threads_expiring", threads.c.expire_us, where=threads.c.expire_us.is_not(None))
+_partial_index(
     "threads_waiting",
     threads.c.tenant,
     threads.c.state,
@@ -158,14 +158,14 @@ for _name, _of, _given in (
     ("checkpoints_adopted_from", "tenant", "adopted_from"),
 ):
     _column = checkpoints.c[_given]
-    _partial(_name, checkpoints.c[_of], _column, where=_column != EMPTY)
+    _partial_index(_name, checkpoints.c[_of], _column, where=_column != EMPTY)
 DESCENDED = or_(
     checkpoints.c.forked_from != EMPTY,
     checkpoints.c.rolled_back_from != EMPTY,
     checkpoints.c.adopted_from != EMPTY,
 )
 """The checkpoint came from one that is not its parent."""
-_partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
+_partial_index("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 
 # Items of stores, beside the checkpoints that they are (domain.items): when each was made and put
 # last, and when it ends, `ttl_us` after it was put or read; 0 and null: never. `more`: so many
@@ -176,7 +176,7 @@ items = _table(
     "expire_us int?, more small",
     sqlite_with_rowid=False,
 )
-_partial("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))
+_partial_index("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))
 
 # Pending writes, with their values. `early_us`: it came then, before its checkpoint. `data` is
 # null where it was evicted, and last, as it may be long; `size` is of the value, whole.
@@ -189,8 +189,8 @@ writes = _table(
         "writes_by_key", "thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx", unique=True
     ),
 )
-_partial("writes_early", writes.c.thread, where=writes.c.early_us.is_not(None))
-_partial("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
+_partial_index("writes_early", writes.c.thread, where=writes.c.early_us.is_not(None))
+_partial_index("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
 
 # Values of channels, once per family of threads. Of a patch: the digest of its keyframe, how many
 # patches are on it before this one, and their bytes with this one. `thread` and `seq`: whose
@@ -202,9 +202,9 @@ contents = _table(
     Index("contents_by_digest", "family", "digest", unique=True),
 )
 _keyframe = contents.c.keyframe
-_partial("contents_by_keyframe", contents.c.family, _keyframe, where=_keyframe.is_not(None))
-_partial("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
-_partial("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
+_partial_index("contents_by_keyframe", contents.c.family, _keyframe, where=_keyframe.is_not(None))
+_partial_index("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
+_partial_index("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
 
 # First answers of calls that are not upserts; `fingerprint` is the SHA-256 of the request.
 requests = _table(
@@ -224,7 +224,7 @@ members = _table(
     "digests blob?, patched blob?",
     Index("members_by_blob", "tenant", "blob_id"),
 )
-_partial(
+_partial_index(
     "segments_by_thread", members.c.thread, members.c.last_seq, where=members.c.thread.is_not(None)
 )
 
@@ -302,8 +302,8 @@ documents = _table(
 )
 UNEMBEDDED: ColumnElement[bool] = literal_column("search_documents.unembedded")
 """A document is owed a vector, spelled as in the index: `unembedded = 1` would not use it."""
-_partial("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
-_partial("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
+_partial_index("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
+_partial_index("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
 # The text of documents under their numbers, as `search.text` uses it.
 _TEXT_OF = {
     "sqlite": (
@@ -361,7 +361,7 @@ memories = _table(
 )
 UNSURE: ColumnElement[bool] = literal_column("unsure")
 """A memory is unsure, spelled as in the index: `unsure = 1` would not use it."""
-_partial("search_memories_unsure", memories.c.due_us, where=UNSURE)
+_partial_index("search_memories_unsure", memories.c.due_us, where=UNSURE)
 
 
 # To which places sealed bytes are bound. A digest says which value it is, so a write needs no more.
