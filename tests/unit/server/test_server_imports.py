@@ -26,12 +26,12 @@ HEAVY = {
 
 SERVE = """
 import asyncio, json, pathlib, sys
-from tuskpoint_server.commands.serve import running
+from tuskpoint_server.commands.serve import running_server
 from tuskpoint_server.config.settings import Config
 
 async def serve():
     config = Config(listen="127.0.0.1:0", data_dir=pathlib.Path(sys.argv[1]))
-    async with running(config):
+    async with running_server(config):
         print(json.dumps(list(sys.modules)))
 
 asyncio.run(serve())
