@@ -41,6 +41,8 @@ def main() -> int:
         help="print what became slower between two files of --json; status 1: something did",
     )
     options = parser.parse_args()
+    if options.repeat is not None and options.repeat < 1:
+        parser.error("--repeat takes a number from 1 on")
     if options.compare:
         return _compare(*options.compare)
     if options.list:
