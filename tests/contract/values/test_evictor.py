@@ -26,6 +26,11 @@ async def grow(home: Home, thread: str, count: int) -> None:
     await home.certify(thread)
 
 
+@pytest.mark.parametrize(("grace_s", "pause_s"), [(0, 0.1), (10, 5), (60, 30), (86_400, 30)])
+def test_a_long_grace_does_not_put_off_the_next_look(grace_s: float, pause_s: float) -> None:
+    assert EvictionSettings(grace_s=grace_s).pause_s == pause_s
+
+
 async def test_a_journal_within_its_bound_keeps_its_values(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)

@@ -175,7 +175,7 @@ class Config(BaseModel):
     none. All threads are gone through, at most once an hour."""
     eviction_grace: float = Field(default=60.0, ge=0)
     """Seconds for which the values of a new checkpoint are not evicted. The server checks the size
-    of the journal twice in this time."""
+    of the journal twice in this time, and at least every 30 seconds."""
     late_save_grace: float = Field(default=0.0, ge=0, le=86400)
     """Seconds after a thread was deleted in which a save that repeats the ID of one of its
     checkpoints, and has no parent, starts the thread again. Later such a save is refused, because

@@ -50,7 +50,7 @@ _ALL = 2**62
 _Progress = tuple[int, int, int]
 
 
-_SHORTEST_PAUSE_S = 0.1  # between two looks at the bound
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # between two looks at the bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,12 @@ class EvictionSettings:
 
     # bytes that the journal may use before values are evicted; 0: all are that may be
     journal_bytes: int = 1024 * MIB
-    # age below which a change keeps its values; the bound is looked at twice in that time
-    grace_s: float = 60.0
+    grace_s: float = 60.0  # age below which a change keeps its values
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds between two looks at the bound: half of the grace, and at most 30."""
+        return min(max(self.grace_s / 2, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
 _THROUGH: sa.BindParameter[int] = sa.bindparam("through")
@@ -197,7 +201,7 @@ class Evictor:
             else:
                 if total.size_bytes:
                     _log.info("%d bytes were evicted from the journal", total.size_bytes)
-            await asyncio.sleep(max(self._settings.grace_s / 2, _SHORTEST_PAUSE_S))
+            await asyncio.sleep(self._settings.pause_s)
 
     async def evict(self) -> FreedValues:
         """Evict until the journal is within its bound or no family has anything to give."""
