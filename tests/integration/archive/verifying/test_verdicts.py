@@ -19,7 +19,7 @@ from tuskpoint_server.archive.formats.catalogs import decode_catalog
 from tuskpoint_server.archive.rows import gaps
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.model import BlobLocation, View
+from tuskpoint_server.core.model import BlobLocation, Value, View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
@@ -188,6 +188,10 @@ async def test_a_copy_of_what_a_copy_saved_again_is_verified_by_the_newer_segmen
     await lineage.fork(TENANT, key(name(3), thread_id="fork"), "copy", "")
     await home.flush()
     assert await intact(home, "copy") == {name(3): PASS}
+    copied = await home.journal.load(TENANT, key(name(3), "copy"), View.ENTRY)
+    assert copied is not None
+    stored = await home.archive.read(copied.entry)
+    assert [channel.value for channel in stored.state.channels] == [Value("msgpack", b"again")]
 
 
 async def test_evicted_values_are_verified_too(home: House, blobs: Path) -> None:
