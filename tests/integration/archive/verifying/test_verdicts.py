@@ -191,6 +191,7 @@ async def test_a_copy_of_what_a_copy_saved_again_is_verified_by_the_newer_segmen
     copied = await home.journal.load(TENANT, key(name(3), "copy"), View.ENTRY)
     assert copied is not None
     stored = await home.archive.read(copied.entry)
+    assert stored.state is not None
     assert [channel.value for channel in stored.state.channels] == [Value("msgpack", b"again")]
 
 
