@@ -17,6 +17,7 @@ from crewai import LLM, Agent, Crew, CrewOutput, Task
 from crewai.events import crewai_event_bus
 from crewai.flow.flow import Flow, listen, start
 from crewai.state import CheckpointConfig, JsonProvider
+from crewai.state.event_record import EventRecord
 from crewai.state.runtime import RuntimeState
 from pydantic import BaseModel
 
@@ -122,6 +123,22 @@ def nothing_ran() -> Iterator[None]:
     crewai_event_bus.set_runtime_state(RuntimeState(root=[]))
     yield
     crewai_event_bus.flush()
+
+
+@pytest.fixture(autouse=True)
+def no_event_during_a_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold the lock of CrewAI's record of events while a checkpoint is made of the record.
+
+    CrewAI 1.15 adds events under the lock, and makes a checkpoint without the lock: an event that
+    another thread adds meanwhile ends the flow with "dictionary changed size during iteration".
+    """
+    dump = EventRecord.model_dump
+
+    def locked_dump(record: EventRecord, **options: Any) -> dict[str, Any]:
+        with record._lock.r_locked():
+            return dump(record, **options)
+
+    monkeypatch.setattr(EventRecord, "model_dump", locked_dump)
 
 
 def saving(
