@@ -8,7 +8,7 @@ from sqlalchemy.dialects import sqlite
 
 from tests.kit.journal import Journal
 from tuskpoint_server.core.model import CheckpointQuery
-from tuskpoint_server.journal.values.load import ListPosition, _listing_statement
+from tuskpoint_server.journal.values.listing import ListPosition, _listing_statement
 from tuskpoint_server.journal.values.segment_refs import ROW
 
 pytestmark = pytest.mark.sqlite

@@ -27,8 +27,8 @@ from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.values import load
-from tuskpoint_server.journal.values.load import ListPosition
+from tuskpoint_server.journal.values import listing
+from tuskpoint_server.journal.values.listing import ListPosition
 
 Place = tuple[str, str, str]
 
@@ -86,7 +86,7 @@ async def test_pages_together_are_the_listing(several: Journal, max_count: int) 
 async def test_scanning_in_stretches_changes_nothing(
     several: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "SCANNED_PER_PAGE", 2)
+    monkeypatch.setattr(listing, "SCANNED_PER_PAGE", 2)
     query = CheckpointQuery(filter={"step": 0})
     first = await several.read_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
     assert first.checkpoints == ()

@@ -16,7 +16,7 @@ from tuskpoint_server.archive.verify.repair_values import Mender
 from tuskpoint_server.commands import start_checks
 from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
-from tuskpoint_server.journal.values import contents, load
+from tuskpoint_server.journal.values import contents, listing
 from tuskpoint_server.journal.values.integrity import ThreadCheck
 from tuskpoint_server.journal.values.segment_refs import Row
 
@@ -46,7 +46,7 @@ def rows_are_not_compared(patch: Patch) -> None:
 
 def missing_rows_are_not_missed(patch: Patch) -> None:
     """A listing does not look whether it had all rows."""
-    patch.setattr(load, "check_rows", lambda connection, row: None)
+    patch.setattr(listing, "check_rows", lambda connection, row: None)
 
 
 def damaged_values_are_certified(patch: Patch) -> None:

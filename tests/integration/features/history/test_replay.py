@@ -26,8 +26,8 @@ from tuskpoint_server.features.checkpoints import completing as service
 from tuskpoint_server.features.checkpoints.completing import PAGE_BYTES
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql import schema
-from tuskpoint_server.journal.values import load
-from tuskpoint_server.journal.values.load import CheckpointPage
+from tuskpoint_server.journal.values import listing
+from tuskpoint_server.journal.values.listing import CheckpointPage
 
 ENTRY = checkpoint_pb2.VIEW_ENTRY
 BLOB = checkpoint_pb2.SOURCE_BLOB
@@ -79,7 +79,7 @@ async def test_pages_join_without_a_seam(
     everything = await places(house.replay())
     for count, scanned in ((1, 2000), (2, 2000), (3, 2), (64, 1)):
         monkeypatch.setattr(service, "PAGE_COUNT", count)
-        monkeypatch.setattr(load, "SCANNED_PER_PAGE", scanned)
+        monkeypatch.setattr(listing, "SCANNED_PER_PAGE", scanned)
         assert await places(house.replay()) == everything
     monkeypatch.setattr(service, "PAGE_BYTES", 1)
     assert await places(house.replay(checkpoint_ns="")) == [

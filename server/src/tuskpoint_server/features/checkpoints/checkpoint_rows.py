@@ -23,7 +23,7 @@ from ...journal.database.database import Connection, Database
 from ...journal.database.thread_rows import StoredWrite, find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import delta_history, load
-from ...journal.values.load import CheckpointPage, ListPosition
+from ...journal.values.listing import CheckpointPage, ListPosition, read_page
 from ...journal.values.load_head import learn, load_head
 from . import listed_threads as threads
 from . import save
@@ -202,10 +202,10 @@ class CheckpointRows:
         max_count: int,
         max_bytes: int,
     ) -> CheckpointPage:
-        """Return the next checkpoints of a listing or a replay; see `load.read_page`."""
+        """Return the next checkpoints of a listing or a replay; see `listing.read_page`."""
         bounds = {"max_count": max_count, "max_bytes": max_bytes}
         return await self._database.query(
-            lambda connection: load.read_page(connection, tenant, query, view, after, **bounds)
+            lambda connection: read_page(connection, tenant, query, view, after, **bounds)
         )
 
     async def delta_history(

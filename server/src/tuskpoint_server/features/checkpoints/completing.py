@@ -38,7 +38,7 @@ from ...core.state import (
     supply_history,
     supply_values,
 )
-from ...journal.values.load import ListPosition
+from ...journal.values.listing import ListPosition
 from .checkpoint_rows import CheckpointRows
 from .missing_values import SuppliedValues, ValuesDamagedError, ValuesEvictedError
 

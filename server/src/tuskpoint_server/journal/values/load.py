@@ -1,4 +1,4 @@
-"""Reading checkpoints: one, or a page of them.
+"""Reading checkpoints: rows, contents and writes.
 
 Reads the rows first, then each kind of content for all of them at once, and each value once even
 if several of them have it. An evicted value is `EVICTED`, a damaged one a `DamagedValue`.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -23,67 +21,41 @@ from ...core.model import (
     Checkpoint,
     CheckpointEntry,
     CheckpointKey,
-    CheckpointQuery,
     Lineage,
     View,
     Write,
     write_order,
 )
-from ...core.state import RawCheckpoint, matches, state_of
+from ...core.state import RawCheckpoint, state_of
 from ..database import put_back
 from ..database.binding import Binder, binder_of
 from ..database.put_back import STORED_THROUGH
 from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
 from ..sql.schema import checkpoints, threads, writes
 from ..sql.statements import (
-    EMPTY,
     LISTED,
     Answer,
     SqlRow,
     Statement,
     of_namespace,
-    of_users,
     same_checkpoint,
 )
 from . import contents, segment_refs
-from .integrity import check_rows
 from .segment_refs import ROW, Row
-
-SCANNED_PER_PAGE = 2000
-"""Rows that one page looks at, however few of them match a filter."""
 
 
 class CheckpointTooLargeError(Exception):
     """A checkpoint has more content than was asked for at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListPosition:
-    """Position of a listing: past this ID, or at it and past this thread and namespace."""
-
-    checkpoint_id: str
-    thread_id: str
-    checkpoint_ns: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPage:
-    """Some checkpoints, in the order of their listing; `next` is `None` on the last page.
-
-    `damaged`: why others were left out, or what the thread lacks (`JOURNAL_DAMAGED`).
-    """
-
-    checkpoints: tuple[Checkpoint, ...]
-    next: ListPosition | None
-    damaged: tuple[Refusal, ...] = ()
-
-
 _WRITTEN_BYTES = (
     select(func.sum(writes.c.size)).where(same_checkpoint(writes, checkpoints)).scalar_subquery()
 )
-_WHOLE = (*ROW, _WRITTEN_BYTES)
+WHOLE = (*ROW, _WRITTEN_BYTES)
+"""Columns of a checkpoint that is read whole."""
+
 _OF_NAMESPACE = (
-    select(*_WHOLE)
+    select(*WHOLE)
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(
         threads.c.tenant == bindparam("of_tenant"),
@@ -91,7 +63,7 @@ _OF_NAMESPACE = (
         checkpoints.c.checkpoint_ns == bindparam("of_ns"),
     )
 )
-_WIDTH = len(_WHOLE)
+_WIDTH = len(WHOLE)
 _BY_KEY = Statement(
     _OF_NAMESPACE.add_columns(STORED_THROUGH).where(
         checkpoints.c.checkpoint_id == bindparam("of_id")
@@ -132,11 +104,11 @@ def load(
         why = put_back.problem(row.certified_seq, columns[_WIDTH])
         raise journal_damaged(row.thread_id, problem=why)
     if view is View.ENTRY:
-        return Checkpoint(_entries(connection, tenant, [row])[0])
+        return Checkpoint(entries_of(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
-    if max_bytes is not None and _size(row, message) > max_bytes:
+    if max_bytes is not None and size_of(row, message) > max_bytes:
         raise CheckpointTooLargeError
-    return _whole_checkpoints(connection, tenant, [row], [message])[0]
+    return whole_checkpoints(connection, tenant, [row], [message])[0]
 
 
 def load_stored(
@@ -159,7 +131,7 @@ def load_stored(
             if not keys[index].checkpoint_id and not _is_head(binder, row, columns[_WIDTH + 1 :]):
                 continue
             message = CheckpointState.FromString(row.state)
-            if _size(row, message) <= max_bytes:
+            if size_of(row, message) <= max_bytes:
                 small.append((index, row, message))
     rows, messages = [item[1] for item in small], [item[2] for item in small]
     whole, _, refused = _stored_checkpoints(connection, tenant, rows, messages)
@@ -228,84 +200,6 @@ def _not_latest(thread_id: str, head_id: str, checkpoint_id: str) -> Refusal:
     return journal_damaged(thread_id, "", head_id, problem=problem)
 
 
-def read_page(
-    connection: Connection,
-    tenant: str,
-    query: CheckpointQuery,
-    view: View,
-    after: ListPosition | None,
-    *,
-    max_count: int,
-    max_bytes: int,
-) -> CheckpointPage:
-    """Return the next checkpoints: greatest ID first, then by thread and namespace.
-
-    A replay has the least ID first, then the least namespace. A page ends at `max_count`
-    checkpoints or when their content passes `max_bytes`, but holds at least one if there is
-    one. It may hold fewer than both allow, even none, and still have a `next`.
-    """
-    columns = ROW if view is View.ENTRY else _WHOLE
-    max_rows = SCANNED_PER_PAGE if query.filter else max_count
-    statement = _listing_statement(tenant, query, after, columns, max_rows + 1)
-    rows: list[Row] = []
-    messages: list[CheckpointState] = []
-    size = scanned = 0
-    last: ListPosition | None = None
-    damaged: list[Refusal] = []
-    binder = binder_of(connection)
-    with connection.execute(statement) as result:
-        for row in (Row(*row_columns) for row_columns in result):
-            full = len(rows) >= max_count or (rows and size >= max_bytes)
-            if full or scanned == max_rows:
-                break
-            scanned += 1
-            last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
-            if not row.is_bound(binder):
-                damaged.append(journal_damaged(row.thread_id, row.checkpoint_ns, row.checkpoint_id))
-            elif matches(row.metadata, query.filter):
-                rows.append(row)
-                messages.append(CheckpointState.FromString(row.state))
-                size += _size(row, messages[-1])
-        else:
-            last = None
-    if query.thread_id is None:
-        problems = put_back.problems(connection, {row.thread for row in rows})
-        damaged += (
-            journal_damaged(row.thread_id, row.checkpoint_ns, row.checkpoint_id, problem=problem)
-            for row in rows
-            if (problem := problems.get(row.thread))
-        )
-        pairs = zip(rows, messages, strict=True)
-        sound = [(row, message) for row, message in pairs if row.thread not in problems]
-        rows, messages = [row for row, _ in sound], [message for _, message in sound]
-    if last is None or after is None:
-        damaged += _missing_rows(connection, tenant, query, is_last=last is None)
-    if view is View.ENTRY:
-        listed = list(map(Checkpoint, _entries(connection, tenant, rows)))
-    else:
-        listed = _whole_checkpoints(connection, tenant, rows, messages, damaged)
-    return CheckpointPage(tuple(listed), last, tuple(damaged))
-
-
-def _missing_rows(
-    connection: Connection, tenant: str, query: CheckpointQuery, *, is_last: bool
-) -> list[Refusal]:
-    """Return why a listing of a thread lacks something, if it does.
-
-    Whether the thread is whole is looked at with the last page of all of it.
-    """
-    narrowed = (query.checkpoint_ns, query.checkpoint_id, query.before, query.first, query.last)
-    if query.thread_id is None:
-        return []
-    try:
-        thread = find_thread(connection, tenant, query.thread_id)
-        if thread is not None and is_last and not any(narrowed):
-            check_rows(connection, thread)
-    except Refusal as refusal:
-        return [refusal]
-    return []
-
-
 def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEntry:
     """Make an entry of a row, its last change (its writes included) and its segments."""
     return CheckpointEntry(
@@ -324,55 +218,7 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEn
     )
 
 
-def _listing_statement(
-    tenant: str,
-    query: CheckpointQuery,
-    after: ListPosition | None,
-    columns: Sequence[Any],
-    limit: int,
-) -> Select[Any]:
-    """Return the statement of a listing or a replay from a position on, of so many at most.
-
-    The checkpoints of one thread are chosen by their keys, from an index that has nothing else, and
-    then read: a thread costs what it has, and not what its tenant has.
-    """
-    table, thread_id = checkpoints.c, threads.c.thread_id
-    id_column, replayed = table.checkpoint_id, query.replayed
-    of_tenant = table.tenant == tenant
-    terms: list[ColumnElement[bool]] = []
-    if query.checkpoint_ns is not None:
-        terms.append(table.checkpoint_ns == query.checkpoint_ns)
-    terms += [id_column == query.checkpoint_id] if query.checkpoint_id else []
-    terms += [id_column < query.before] if query.before else []
-    terms += [id_column >= query.first] if query.first else []
-    terms += [id_column <= query.last] if query.last else []
-    terms += [of_tenant, table.label == query.label, table.label != EMPTY] if query.label else []
-    order = (id_column if replayed else id_column.desc(), thread_id, table.checkpoint_ns)
-    listing = select(*columns).join(threads, threads.c.number == table.thread).order_by(*order)
-    at = after.checkpoint_id if after is not None else ""
-    past = id_column > at if replayed else id_column < at
-    if query.thread_id is None:
-        if after is not None:
-            further = and_(thread_id == after.thread_id, table.checkpoint_ns > after.checkpoint_ns)
-            terms.append(id_column >= at if replayed else id_column <= at)
-            terms.append(or_(past, thread_id > after.thread_id, further))
-        return listing.where(of_tenant, of_users(threads), *terms).limit(limit)
-    if after is not None:
-        terms.append(id_column >= at if replayed else id_column <= at)
-        terms.append(or_(past, table.checkpoint_ns > after.checkpoint_ns))
-    of_thread = select(threads.c.number).where(
-        threads.c.tenant == tenant, thread_id == query.thread_id
-    )
-    page = (
-        select(table.number)
-        .where(table.thread == of_thread.scalar_subquery(), *terms)
-        .order_by(order[0], table.checkpoint_ns)
-        .limit(limit)
-    )
-    return listing.where(table.number.in_(page))
-
-
-def _size(row: Row, message: CheckpointState) -> int:
+def size_of(row: Row, message: CheckpointState) -> int:
     """Return about how many bytes a checkpoint takes in memory."""
     values = sum([channel.size_bytes for channel in message.channels]) + (row.written_bytes or 0)
     return len(row.metadata) + len(row.state) + values
@@ -381,7 +227,7 @@ def _size(row: Row, message: CheckpointState) -> int:
 _PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
 
 
-def _entries(
+def entries_of(
     connection: Connection, tenant: str, rows: Sequence[Row], written: _PlacedWrites | None = None
 ) -> list[CheckpointEntry]:
     """Return the entries of rows; `written`: their writes, where they are at hand."""
@@ -396,7 +242,7 @@ def _entries(
     return list(map(entry_of, rows, map(max, numbers), places))
 
 
-def _whole_checkpoints(
+def whole_checkpoints(
     connection: Connection,
     tenant: str,
     rows: Sequence[Row],
@@ -461,7 +307,7 @@ def _stored_checkpoints(
     for family, hashes in digests.items():
         for digest in {*hashes} - values[family].keys():
             values[family][digest] = contents.missing_value(family, digest)
-    entries = _entries(connection, tenant, rows, written)
+    entries = entries_of(connection, tenant, rows, written)
     return (
         [
             RawCheckpoint(entry, message, values[row.family], _writes_of(row, written[row.place]))
