@@ -1,17 +1,21 @@
-"""The agent that every measure runs: realistic checkpoints, one step after the other.
+"""The agent that every measure runs: the calls that LangGraph makes for a small graph.
 
-A step saves a checkpoint of six channels of which two changed, saves the pending writes of
-one task, and loads the thread's latest checkpoint again. A message is about 1 KiB.
+The graph has two nodes that take turns: `agent` appends a message with a tool call to the channel
+`messages`, `tools` appends the tool's answer and replaces the channel `text`. A step saves the
+checkpoint that LangGraph saves then (version 4, with the versions of all channels, those that each
+node has seen, and the channels that the step updated), saves what the next node writes, and loads
+the thread's latest checkpoint again.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -22,15 +26,21 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.base.id import uuid6
 
 MESSAGE_BYTES = 1024
+TEXT_BYTES = 1024
 STEPS_PER_THREAD = 20
+_SHORT_BYTES = 64
 
 Saver = BaseCheckpointSaver[Any]
 
 
 def message(source: random.Random) -> dict[str, str]:
     """Return a message whose content is about as compressible as prose."""
-    words = source.choices(_WORDS, k=MESSAGE_BYTES // 6)
-    return {"role": "assistant", "content": " ".join(words)[:MESSAGE_BYTES]}
+    return {"role": "assistant", "content": prose(source, MESSAGE_BYTES)}
+
+
+def prose(source: random.Random, length: int) -> str:
+    """Return a text of so many characters, about as compressible as prose."""
+    return " ".join(source.choices(_WORDS, k=length // 4))[:length]
 
 
 def _vocabulary() -> list[str]:
@@ -42,6 +52,19 @@ def _vocabulary() -> list[str]:
 _WORDS = _vocabulary()
 
 
+class StepTimes(NamedTuple):
+    """The seconds of each call of a step."""
+
+    put: float
+    put_writes: float
+    get_tuple: float
+
+    @property
+    def save(self) -> float:
+        """The seconds of `put` and `put_writes`."""
+        return self.put + self.put_writes
+
+
 class Agent:
     """One agent at work on one thread after the other.
 
@@ -49,8 +72,9 @@ class Agent:
         saver: The checkpointer that is measured.
         name: Prefix of its thread IDs, unique among the agents of a saver.
         steps_per_thread: Steps after which it begins a new thread; 0 for never.
-        window: Messages that the state keeps, 2 or more; 0 for all of the thread.
-        changing: Channels that change with every step.
+        window: Messages that the state keeps; 0 for all of the thread.
+        message_bytes: Characters of each message's content.
+        text_bytes: Characters of the channel `text`; 0 for no such channel.
     """
 
     def __init__(
@@ -59,13 +83,15 @@ class Agent:
         name: str,
         steps_per_thread: int = STEPS_PER_THREAD,
         window: int = 0,
-        changing: Sequence[str] = ("messages", "findings"),
+        message_bytes: int = _SHORT_BYTES,
+        text_bytes: int = TEXT_BYTES,
     ) -> None:
         self._saver = saver
         self._name = name
         self._steps_per_thread = steps_per_thread
         self._window = window
-        self._changing = tuple(changing)
+        self._message_bytes = message_bytes
+        self._text_bytes = text_bytes
         self._source = random.Random(name)
         self._threads = 0
         self._begin_thread()
@@ -76,89 +102,133 @@ class Agent:
             "configurable": {"thread_id": f"{self._name}-{self._threads}", "checkpoint_ns": ""}
         }
         self._threads += 1
-        self._values: dict[str, Any] = {
-            "messages": [],
-            "findings": message(self._source)["content"],
-            "documents": [message(self._source)["content"] for _ in range(3)],
-            "plan": ["read", "compare", "write", "check"],
-            "question": message(self._source)["content"][:256],
-            "settings": {"model": "none", "temperature": 0.0, "language": "en"},
+        self._values: dict[str, Any] = {"messages": []}
+        version = self._saver.get_next_version(None, None)
+        self._versions: dict[str, Any] = {"__start__": version}
+        self._seen: dict[str, dict[str, Any]] = {
+            "__input__": {},
+            "__start__": {"__start__": version},
         }
-        self._versions: dict[str, Any] = {}
+        question = HumanMessage(self._prose(), id=self._id())
+        self._output: dict[str, Any] = {"messages": [question], "branch:to:agent": None}
+        if self._text_bytes:
+            self._output["text"] = ""
+        self._node = "__start__"
 
     @property
     def thread_id(self) -> str:
         """The thread that it works on now."""
         return str(self._head.get("configurable", {})["thread_id"])
 
+    def _prose(self) -> str:
+        return prose(self._source, self._message_bytes)
+
+    def _id(self) -> str:
+        return str(uuid.UUID(bytes=self._source.randbytes(16), version=4))
+
     def _next_checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
-        """Take a step in memory; return the checkpoint and the versions that rose."""
-        said = self._values["messages"]
-        if self._window:
-            said = said[-(self._window - 1) :]
-        fresh = {
-            "messages": [*said, message(self._source)],
-            "findings": message(self._source)["content"],
-        }
-        self._values |= {channel: fresh[channel] for channel in self._changing}
-        risen = self._changing if self._step else tuple(self._values)
-        for channel in risen:
-            current = self._versions.get(channel)
-            self._versions[channel] = self._saver.get_next_version(current, None)
+        """Apply what the last node wrote; return the checkpoint and the versions that rose."""
+        consumed = "__start__" if self._node == "__start__" else f"branch:to:{self._node}"
+        version = self._saver.get_next_version(max(self._versions.values()), None)
+        # A consumed channel has no value any longer; its version rises all the same.
+        self._values.pop(consumed, None)
+        said: list[BaseMessage] = [*self._values["messages"], *self._output["messages"]]
+        self._values |= {**self._output, "messages": said[-self._window :]}
+        risen = dict.fromkeys([consumed, *self._output], version)
+        if self._node != "__start__":
+            self._seen[self._node] = {consumed: self._versions[consumed]}
+        self._versions |= risen
         checkpoint = Checkpoint(
             v=4,
             id=str(uuid6(clock_seq=self._step)),
             ts=datetime.now(UTC).isoformat(),
             channel_values=dict(self._values),
             channel_versions=dict(self._versions),
-            versions_seen={"writer": dict(self._versions)},
-            updated_channels=sorted(risen),
+            versions_seen={node: dict(seen) for node, seen in self._seen.items()},
+            updated_channels=sorted(self._output),
         )
-        return checkpoint, {channel: self._versions[channel] for channel in risen}
+        return checkpoint, risen
+
+    def _run_node(self) -> None:
+        """Let the next node run: it appends a message, and `tools` replaces the text too."""
+        call_id = f"call-{self._step}"
+        if self._node != "agent":
+            self._node, following = "agent", "tools"
+            call = {"name": "search", "args": {"query": self._prose()}, "id": call_id}
+            said: BaseMessage = AIMessage("", tool_calls=[call], id=self._id())
+        else:
+            self._node, following = "tools", "agent"
+            said = ToolMessage(self._prose(), tool_call_id=call_id, id=self._id())
+        self._output = {"messages": [said], f"branch:to:{following}": None}
+        if self._node == "tools" and self._text_bytes:
+            self._output["text"] = prose(self._source, self._text_bytes)
 
     async def save(self) -> None:
         """Save the next checkpoint and the writes of one task."""
         await self.put()
-        await self._saver.aput_writes(*self._writes())
+        await self.put_writes()
 
     async def put(self) -> None:
         """Save the next checkpoint."""
         self._head = await self._saver.aput(*self._next())
 
-    async def step(self) -> float:
-        """Save, then load; return the seconds that the save took."""
-        began = time.perf_counter()
-        await self.save()
-        seconds = time.perf_counter() - began
-        self._check(await self._saver.aget_tuple(self._latest()))
-        return seconds
+    async def put_writes(self) -> None:
+        """Save what the next node wrote."""
+        await self._saver.aput_writes(*self._writes())
 
-    def blocking_step(self) -> float:
+    async def load(self) -> None:
+        """Load the latest checkpoint of the thread."""
+        self._check(await self._saver.aget_tuple(self._latest()))
+
+    async def step(self) -> StepTimes:
+        """Save, then load; return the seconds of each call."""
+        began = time.perf_counter()
+        await self.put()
+        put = time.perf_counter()
+        await self.put_writes()
+        written = time.perf_counter()
+        await self.load()
+        return StepTimes(put - began, written - put, time.perf_counter() - written)
+
+    def blocking_step(self) -> StepTimes:
         """Do what `step` does, with the methods that block."""
         began = time.perf_counter()
+        self.blocking_put()
+        put = time.perf_counter()
+        self.blocking_put_writes()
+        written = time.perf_counter()
+        self.blocking_load()
+        return StepTimes(put - began, written - put, time.perf_counter() - written)
+
+    def blocking_put(self) -> None:
+        """Do what `put` does, with the method that blocks."""
         self._head = self._saver.put(*self._next())
+
+    def blocking_put_writes(self) -> None:
+        """Do what `put_writes` does, with the method that blocks."""
         self._saver.put_writes(*self._writes())
-        seconds = time.perf_counter() - began
+
+    def blocking_load(self) -> None:
+        """Do what `load` does, with the method that blocks."""
         self._check(self._saver.get_tuple(self._latest()))
-        return seconds
 
     def _next(self) -> tuple[RunnableConfig, Checkpoint, CheckpointMetadata, dict[str, Any]]:
-        """Take a step in memory; return the arguments of `put`."""
+        """Return the arguments of `put`, and run the node that follows."""
         if self._step and self._step == self._steps_per_thread:
             self._begin_thread()
         checkpoint, risen = self._next_checkpoint()
         metadata = CheckpointMetadata(source="loop", step=self._step, parents={})
         self._step += 1
+        self._run_node()
         return self._head, checkpoint, metadata, risen
 
-    def _writes(self) -> tuple[RunnableConfig, list[tuple[str, Any]], str]:
+    def _writes(self) -> tuple[RunnableConfig, list[tuple[str, Any]], str, str]:
         """Return the arguments of `put_writes`."""
-        writes = [("messages", self._values["messages"][-1]), ("branch:to:writer", None)]
-        return self._head, writes, f"task-{self._step}"
+        path = f"~__pregel_pull, {self._node}"
+        return self._head, [*self._output.items()], self._id(), path
 
     def _latest(self) -> RunnableConfig:
-        thread_id = self._head.get("configurable", {})["thread_id"]
-        return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+        return {"configurable": {"thread_id": self.thread_id, "checkpoint_ns": ""}}
 
     def _check(self, checkpoint: CheckpointTuple | None) -> None:
         saved = self._head.get("configurable", {})["checkpoint_id"]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from bench.agents import Agent, Saver
+from bench.agents import Agent, Saver, StepTimes
 from bench.report import Chart, Goal, Table, at_least, at_most, number, ratio
 from bench.running.contenders import POSTGRES, SQLITE, TUSKPOINT, Contender, contenders
 from bench.running.processes import PER_PROCESS, PROCESSES, Processes
@@ -37,12 +37,12 @@ class Measured:
     """Rounds of one checkpointer in one scenario."""
 
     rates: list[float] = field(default_factory=list)
-    saves: list[float] = field(default_factory=list)
+    steps: list[StepTimes] = field(default_factory=list)
 
-    def add(self, saves: list[float], seconds: float) -> None:
-        """Add a round: the time of each save, and the round's."""
-        self.rates.append(len(saves) / seconds)
-        self.saves += saves
+    def add(self, steps: list[StepTimes], seconds: float) -> None:
+        """Add a round: the times of each step, and the round's."""
+        self.rates.append(len(steps) / seconds)
+        self.steps += steps
 
     @property
     def rate(self) -> float:
@@ -52,7 +52,7 @@ class Measured:
     @property
     def save(self) -> float:
         """Median of the seconds of a save."""
-        return statistics.median(self.saves) if self.saves else 0.0
+        return statistics.median(step.save for step in self.steps) if self.steps else 0.0
 
 
 async def measure(setting: Setting) -> Table:
@@ -76,8 +76,8 @@ async def measure(setting: Setting) -> Table:
                 }
                 rate = await asyncio.to_thread(processes.rate, place, f"{name}-e", length)
                 if turn >= 0:
-                    for scenario, (saves, round_seconds) in done.items():
-                        measured[scenario][contender.name].add(saves, round_seconds)
+                    for scenario, (steps, round_seconds) in done.items():
+                        measured[scenario][contender.name].add(steps, round_seconds)
                     measured[_APART][contender.name].rates.append(rate)
     return _table(setting, here, measured, rounds, seconds)
 
@@ -126,10 +126,11 @@ def _table(
     notes = [
         f"Medians of {rounds} rounds of {seconds} s, the checkpointers in turn in each; lowest and "
         "highest beside it. A save is `put` and `put_writes`, a step is a save and `get_tuple`, "
-        "with checkpoints of six channels of which two change; each agent works on threads of 20 "
-        "steps. TuskPoint's server is another process, with its archive and its index at work; "
-        "SQLite works inside the agents' process on one file, with the synchronous=FULL that it "
-        "defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
+        "with the checkpoints of version 4 that LangGraph writes for a graph of two nodes: in a "
+        "thread of 20 steps its `messages` grow to 20 short ones, and every second step replaces "
+        "1 KiB of text. TuskPoint's server is another process, with its archive and its index at "
+        "work; SQLite works inside the agents' process on one file, with the synchronous=FULL that "
+        "it defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
         "in each of several processes)."
     ]
     chart = Chart(
@@ -146,42 +147,44 @@ def _table(
 
 async def work_round(
     savers: Sequence[Saver], name: str, count: int, seconds: float
-) -> tuple[list[float], float]:
+) -> tuple[list[StepTimes], float]:
     """Let so many agents work at once, spread over savers.
 
     Returns:
-        The seconds of each save, and of the round.
+        The times of each step, and the seconds of the round.
     """
     agents = [Agent(savers[index % len(savers)], f"{name}-{index}") for index in range(count)]
     began = time.perf_counter()
 
-    async def work(agent: Agent) -> list[float]:
-        saves = []
+    async def work(agent: Agent) -> list[StepTimes]:
+        steps = []
         while time.perf_counter() < began + seconds:
-            saves.append(await agent.step())
-        return saves
+            steps.append(await agent.step())
+        return steps
 
     every = await asyncio.gather(*map(work, agents))
-    return [save for saves in every for save in saves], time.perf_counter() - began
+    return [step for steps in every for step in steps], time.perf_counter() - began
 
 
 async def _in_threads(
     saver: Saver, name: str, count: int, seconds: float
-) -> tuple[list[float], float]:
+) -> tuple[list[StepTimes], float]:
     """Do the same with the methods that block, each agent in a thread of its own."""
     agents = [Agent(saver, f"{name}-{index}") for index in range(count)]
     began = time.perf_counter()
 
-    def work(agent: Agent) -> list[float]:
-        saves = []
+    def work(agent: Agent) -> list[StepTimes]:
+        steps = []
         while time.perf_counter() < began + seconds:
-            saves.append(agent.blocking_step())
-        return saves
+            steps.append(agent.blocking_step())
+        return steps
 
     every = await asyncio.to_thread(_at_once, work, agents)
-    return [save for saves in every for save in saves], time.perf_counter() - began
+    return [step for steps in every for step in steps], time.perf_counter() - began
 
 
-def _at_once(work: Callable[[Agent], list[float]], agents: list[Agent]) -> list[list[float]]:
+def _at_once(
+    work: Callable[[Agent], list[StepTimes]], agents: list[Agent]
+) -> list[list[StepTimes]]:
     with ThreadPoolExecutor(len(agents)) as pool:
         return list(pool.map(work, agents))

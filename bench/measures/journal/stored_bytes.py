@@ -53,7 +53,7 @@ async def measure(setting: Setting) -> Table:
     ]
     notes = [
         f"{steps} steps of `aput` and `aput_writes`, each appending a message of "
-        f"{MESSAGE_BYTES} bytes to a list. Sizes of the files on disk; both databases closed, "
+        f"{MESSAGE_BYTES} characters to a list. Sizes of the files on disk; both databases closed, "
         "except in the line that says otherwise, which counts the write-ahead log too. The journal "
         "holds the search index."
     ]
@@ -70,7 +70,7 @@ def _blob_bytes(data_dir: Path) -> int:
 
 async def _append(saver: Saver, steps: int, flushed: str = "") -> None:
     """Append so many messages, with a flush of the server at `flushed` after each."""
-    agent = Agent(saver, "growing", steps_per_thread=0, changing=("messages",))
+    agent = Agent(saver, "growing", steps_per_thread=0, message_bytes=MESSAGE_BYTES, text_bytes=0)
     for _ in range(steps):
         await agent.save()
         if flushed:

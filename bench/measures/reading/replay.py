@@ -16,7 +16,7 @@ from bench.setting import Setting
 from tuskpoint import TuskPointSaver
 
 TITLE = "Reading every checkpoint of a thread (areplay against alist)"
-_MESSAGES = 8
+_MESSAGES = 11
 
 
 async def measure(setting: Setting) -> Table:
@@ -40,7 +40,7 @@ async def measure(setting: Setting) -> Table:
         rows.append([name, number(median), number(count / median), relation])
     notes = [
         f"Median of {rounds} readings of one thread of {count:,} checkpoints, taken in turn; each "
-        f"has six channels, one of them a list of {_MESSAGES} messages of 1 KiB, and its writes. "
+        f"has {_MESSAGES} short messages and 1 KiB of text, and its writes. "
         "Everything is decoded. A replay comes oldest first, a listing newest first."
     ]
     goals = [
