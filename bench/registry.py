@@ -16,6 +16,7 @@ from bench.measures.certification import (
     walrus_certified,
     walrus_cost,
 )
+from bench.measures.cost import calls
 from bench.measures.journal import on_postgres, stored_bytes, writer
 from bench.measures.reading import replay, search
 from bench.report import Table
@@ -40,6 +41,7 @@ class Measure:
 MEASURES: dict[str, Measure] = {
     "steps": Measure(steps.TITLE, steps.measure, compares_postgres=True),
     "graphs": Measure(graphs.TITLE, graphs.measure, compares_postgres=True),
+    "calls": Measure(calls.TITLE, calls.measure, compares_postgres=True),
     "start": Measure(start.TITLE, start.measure),
     "growth": Measure(growth.TITLE, growth.measure),
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),

@@ -99,16 +99,18 @@ async def contenders(setting: Setting) -> AsyncIterator[list[Contender]]:
     """
     folder = setting.place("contenders")
     with running_tuskpoint(folder) as server:
-        field = [
-            Contender(TUSKPOINT, server.target),
-            Contender(SQLITE, str(folder / "peer.sqlite")),
-        ]
-        if setting.postgres:
-            field.append(Contender(POSTGRES, setting.postgres))
-        for peer in field[1:]:
-            async with peer.opened() as saver:
-                await set_up(saver)
-        yield field
+        yield [Contender(TUSKPOINT, server.target), *await peers(setting, folder)]
+
+
+async def peers(setting: Setting, folder: Path) -> list[Contender]:
+    """Make the tables of every peer there is; SQLite's file goes into `folder`."""
+    here = [Contender(SQLITE, str(folder / "peer.sqlite"))]
+    if setting.postgres:
+        here.append(Contender(POSTGRES, setting.postgres))
+    for peer in here:
+        async with peer.opened() as saver:
+            await set_up(saver)
+    return here
 
 
 async def set_up(saver: Saver) -> None:

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.running.thread_times import Times, times_of
 from bench.running.walrus import Walrus
 
 _LISTENING = " listening on "
 _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
+_TIMED = "bench.running.timed_server"
 # Variables that would make a process another one than the measure asks for.
 _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
 
@@ -29,11 +31,13 @@ class Server:
         target: Its HOST:PORT.
         pid: Its process ID.
         data_dir: Where it keeps its files.
+        process: The process, if it was started to report the times of its threads.
     """
 
     target: str
     pid: int
     data_dir: Path
+    process: subprocess.Popen[bytes] | None = None
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the process has used, all threads together.
@@ -45,6 +49,11 @@ class Server:
         user, system = fields.split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    def thread_times(self) -> Times:
+        """Return the processor time of each thread of a server that was started `timed`."""
+        assert self.process is not None
+        return times_of(self.process)
+
 
 def counts_cpu() -> bool:
     """Return whether this system shows the processor time of other processes."""
@@ -52,16 +61,20 @@ def counts_cpu() -> bool:
 
 
 @contextmanager
-def running_tuskpoint(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running_tuskpoint(
+    folder: Path, settings: Mapping[str, str] | None = None, *, timed: bool = False
+) -> Iterator[Server]:
     """Run TuskPoint's server on an empty data directory below `folder`.
 
     Args:
         folder: Where its files and its log go.
         settings: Environment variables to set besides the defaults of the server.
+        timed: Whether the server reports the times of its threads.
     """
     data_dir = folder / "data"
-    command = ["-m", "tuskpoint_server", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
-    with _running(command, folder / "server.log", data_dir, settings or {}) as server:
+    command = ["tuskpoint_server", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    log = folder / "server.log"
+    with _running(command, log, data_dir, settings or {}, timed=timed) as server:
         yield server
 
 
@@ -73,7 +86,7 @@ def running_walrus(folder: Path, put_seconds: float = 0.0) -> Iterator[Walrus]:
         folder: Where its log goes.
         put_seconds: What every PUT takes longer.
     """
-    command = ["-m", "tuskpoint_emulators.walrus.program", "--listen", "127.0.0.1:0"]
+    command = ["tuskpoint_emulators.walrus.program", "--listen", "127.0.0.1:0"]
     command += ["--latency", str(put_seconds)]
     with (
         _running(command, folder / "walrus.log", folder, {}) as process,
@@ -83,28 +96,37 @@ def running_walrus(folder: Path, put_seconds: float = 0.0) -> Iterator[Walrus]:
 
 
 @contextmanager
-def running_echo(folder: Path) -> Iterator[Server]:
+def running_echo(folder: Path, *, timed: bool = False) -> Iterator[Server]:
     """Run the bare echo of `bench.running.echo_server`."""
-    with _running(["-m", "bench.running.echo_server"], folder / "echo.log", folder, {}) as server:
+    command = ["bench.running.echo_server"]
+    with _running(command, folder / "echo.log", folder, {}, timed=timed) as server:
         yield server
 
 
 @contextmanager
 def _running(
-    command: list[str], log: Path, data_dir: Path, settings: Mapping[str, str]
+    command: list[str],
+    log: Path,
+    data_dir: Path,
+    settings: Mapping[str, str],
+    *,
+    timed: bool = False,
 ) -> Iterator[Server]:
+    """Run a module with arguments until the caller is done with it."""
+    launcher = [_TIMED] if timed else []
     variables = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     with (
         log.open("wb") as errors,
         subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, "-m", *launcher, *command],
+            stdin=subprocess.PIPE if timed else None,
             stdout=subprocess.PIPE,
             stderr=errors,
             env={**variables, **settings},
         ) as process,
     ):
         try:
-            yield Server(_target(process, log), process.pid, data_dir)
+            yield Server(_target(process, log), process.pid, data_dir, process if timed else None)
         finally:
             _stop(process)
 
