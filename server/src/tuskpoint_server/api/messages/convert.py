@@ -22,7 +22,7 @@ from tuskpoint.v1 import (
 from ...core import model
 from ...core.limits import LIMITS
 from ...core.state import RawCheckpoint, fill_state, fill_version, parse_object
-from .chunks import INLINE_BUDGET, Cutter, uncut_values
+from .chunks import INLINE_BUDGET, Cutter
 from .validation import limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -149,30 +149,38 @@ def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Check
 
 def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> None:
     """Fill the message for a checkpoint, all its values inline."""
-    message.MergeFrom(entry(stored.entry))
-    message.state.SetInParent()
+    _fill_entry(message, stored.entry)
     fill_state(message.state, stored)
-    cutter = uncut_values()
     for write in stored.writes:
-        _fill_write(message.writes.add(), write, cutter)
+        sent = message.writes.add()
+        sent.task_id, sent.task_path, sent.idx = write.task_id, write.task_path, write.idx
+        sent.channel, sent.digest = write.channel, write.digest
+        content = sent.value
+        content.type, content.data = write.value.type, write.value.data
 
 
 def entry(stored: model.CheckpointEntry) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint without its state."""
+    message = checkpoint_pb2.Checkpoint()
+    _fill_entry(message, stored)
+    return message
+
+
+def _fill_entry(message: checkpoint_pb2.Checkpoint, stored: model.CheckpointEntry) -> None:
+    """Fill a message field by field: every load has one."""
+    identity, key = message.ref, stored.key
+    identity.thread_id, identity.checkpoint_ns = key.thread_id, key.checkpoint_ns
+    identity.checkpoint_id, message.parent_checkpoint_id = key.checkpoint_id, stored.parent_id
+    message.metadata_json, message.seq = stored.metadata, stored.seq
+    message.label, message.summary = stored.label, stored.summary
     durability = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
-    return checkpoint_pb2.Checkpoint(
-        ref=ref(stored.key),
-        parent_checkpoint_id=stored.parent_id,
-        metadata_json=stored.metadata,
-        label=stored.label,
-        summary=stored.summary,
-        seq=stored.seq,
-        durability=number(durability),
-        create_time=timestamp(stored.created_us),
-        lineage=lineage(stored.lineage),
-        location=location(stored.segments[0]) if stored.segments else None,
-        agent_id=stored.agent_id,
-    )
+    message.durability, message.agent_id = number(durability), stored.agent_id
+    seconds, rest = divmod(stored.created_us, 1_000_000)
+    message.create_time.seconds, message.create_time.nanos = seconds, rest * 1000
+    if stored.lineage != model.NO_LINEAGE:
+        fill_fields(message.lineage, stored.lineage)
+    if stored.segments:
+        message.location.CopyFrom(location(stored.segments[0]))
 
 
 def _fill_channel(message: value_pb2.Channel, channel: model.Channel, cutter: Cutter) -> None:
