@@ -901,7 +901,21 @@ type GetCheckpointRequest struct {
 	// How much to return.
 	View View `protobuf:"varint,2,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
 	// Where to take it from.
-	Source        Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
+	Source Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
+	// Digests of values that the caller holds, as in `Channel.digest`: at most
+	// 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// If the checkpoint or one of its pending writes has a value with one of
+	// these digests, the server MAY leave the value out: then `digest` and
+	// `size_bytes` are set and no `content` is. All else in the answer is as it
+	// would be without the field. A digest of any other value has no effect.
+	//
+	// The server does not read a value that it leaves out: neither damage nor the
+	// absence of a blob is noticed, and its size does not count for limits on
+	// the answer. The caller MUST keep the values until it has the answer.
+	//
+	// Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
+	// Servers that do not know the field send every value.
+	HeldDigests   [][]byte `protobuf:"bytes,4,rep,name=held_digests,json=heldDigests,proto3" json:"held_digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -955,6 +969,13 @@ func (x *GetCheckpointRequest) GetSource() Source {
 		return x.Source
 	}
 	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *GetCheckpointRequest) GetHeldDigests() [][]byte {
+	if x != nil {
+		return x.HeldDigests
+	}
+	return nil
 }
 
 // Response of `GetCheckpoint`.
@@ -1011,7 +1032,21 @@ type LoadCheckpointRequest struct {
 	// How much to return.
 	View View `protobuf:"varint,2,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
 	// Where to take it from.
-	Source        Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
+	Source Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
+	// Digests of values that the caller holds, as in `Channel.digest`: at most
+	// 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// If the checkpoint or one of its pending writes has a value with one of
+	// these digests, the server MAY leave the value out: then `digest` and
+	// `size_bytes` are set and no `content` is. All else in the answer is as it
+	// would be without the field. A digest of any other value has no effect.
+	//
+	// The server does not read a value that it leaves out: neither damage nor the
+	// absence of a blob is noticed, and its size does not count for limits on
+	// the answer. The caller MUST keep the values until it has the answer.
+	//
+	// Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
+	// Servers that do not know the field send every value.
+	HeldDigests   [][]byte `protobuf:"bytes,4,rep,name=held_digests,json=heldDigests,proto3" json:"held_digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1065,6 +1100,13 @@ func (x *LoadCheckpointRequest) GetSource() Source {
 		return x.Source
 	}
 	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *LoadCheckpointRequest) GetHeldDigests() [][]byte {
+	if x != nil {
+		return x.HeldDigests
+	}
+	return nil
 }
 
 // One frame of a `LoadCheckpoint` stream.
@@ -1774,19 +1816,21 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05early\x18\x03 \x01(\bR\x05early\x12&\n" +
 	"\x0fcatalog_blob_id\x18\x04 \x01(\tR\rcatalogBlobId\x121\n" +
-	"\bwarnings\x18\x05 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\x9b\x01\n" +
+	"\bwarnings\x18\x05 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\xbe\x01\n" +
 	"\x14GetCheckpointRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x12.tuskpoint.v1.ViewR\x04view\x12,\n" +
-	"\x06source\x18\x03 \x01(\x0e2\x14.tuskpoint.v1.SourceR\x06source\"Q\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x14.tuskpoint.v1.SourceR\x06source\x12!\n" +
+	"\fheld_digests\x18\x04 \x03(\fR\vheldDigests\"Q\n" +
 	"\x15GetCheckpointResponse\x128\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
-	"checkpoint\"\x9c\x01\n" +
+	"checkpoint\"\xbf\x01\n" +
 	"\x15LoadCheckpointRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x12.tuskpoint.v1.ViewR\x04view\x12,\n" +
-	"\x06source\x18\x03 \x01(\x0e2\x14.tuskpoint.v1.SourceR\x06source\"\x8f\x01\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x14.tuskpoint.v1.SourceR\x06source\x12!\n" +
+	"\fheld_digests\x18\x04 \x03(\fR\vheldDigests\"\x8f\x01\n" +
 	"\x16LoadCheckpointResponse\x12:\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointH\x00R\n" +

@@ -403,7 +403,8 @@ type Channel struct {
 	// `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
 	// this thread, or one that it was forked, copied or restored from or to,
 	// stored before; with `inherit` or `empty` it is refused. In a response it is
-	// set for every channel that has a value.
+	// set for every channel that has a value: also where the answer leaves the
+	// value out, and then no `content` is set.
 	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Where the content comes from. In a save exactly one of these is set,
 	// unless only `digest` is set.
@@ -415,8 +416,9 @@ type Channel struct {
 	//	*Channel_Inherit
 	//	*Channel_Empty
 	Content isChannel_Content `protobuf_oneof:"content"`
-	// Output only. Number of bytes of the content; set where a view leaves the
-	// content out.
+	// Output only. Number of bytes of the content; set where the answer leaves the
+	// content out: because of its view, or because the caller holds the value
+	// (`GetCheckpointRequest.held_digests`).
 	SizeBytes     uint64 `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -576,7 +578,7 @@ type PendingWrite struct {
 	Idx *int32 `protobuf:"zigzag32,3,opt,name=idx,proto3,oneof" json:"idx,omitempty"`
 	// The channel written to. 1 to 512 bytes of UTF-8, without NUL.
 	Channel string `protobuf:"bytes,4,opt,name=channel,proto3" json:"channel,omitempty"`
-	// What was written.
+	// What was written. Not set where the answer leaves the content out.
 	//
 	// Types that are valid to be assigned to Content:
 	//
@@ -585,8 +587,8 @@ type PendingWrite struct {
 	Content isPendingWrite_Content `protobuf_oneof:"content"`
 	// Output only. SHA-256 of the content, as in `Channel.digest`.
 	Digest []byte `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Output only. Number of bytes of the content; set where a view leaves the
-	// content out.
+	// Output only. Number of bytes of the content; set where the answer leaves the
+	// content out, as in `Channel.size_bytes`.
 	SizeBytes     uint64 `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -14,6 +14,7 @@ from tests.kit.drafts import TENANT, Reference, channel, draft, key, write
 from tests.kit.heads import check_heads, in_database
 from tests.kit.journal import Journal, save
 from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.model import HeldValue, View
 from tuskpoint_server.core.state import RawCheckpoint
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database import heads, writer
@@ -121,6 +122,27 @@ async def test_what_is_large_is_not_kept(journal: Journal) -> None:
     await save(journal, draft("b", "a", (channel("x", half), channel("y", half[::-1]))))
     assert await kept(journal) == []
     assert journal.load_inline(TENANT, [key("", "t")]) == [None]
+
+
+@pytest.mark.sqlite  # a shared journal has nothing in memory
+async def test_what_is_large_is_loaded_from_memory_by_who_holds_it(journal: Journal) -> None:
+    large = random.Random(8).randbytes(HEAD_BYTES)
+    await save(journal, draft("a", "", (channel("x", large), channel("y", b"1"))))
+    await journal.save_writes(TENANT, key("a", "t"), [write("x", large, task="n")])
+    in_whole = await journal.load(TENANT, key("", "t"), View.FULL)
+    assert in_whole is not None
+    held = frozenset([in_whole.writes[0].digest])
+    head = load_head(journal.database.heads, TENANT, key("", "t"), held)
+    assert head is not None
+    assert (len(head.values), head.writes[0].value) == (1, HeldValue(len(large)))
+    assert head.entry == in_whole.entry
+    [read] = journal.load_inline(TENANT, [key("a", "t")], [held])
+    assert read == head
+    journal.database.heads.clear()
+    stored = await journal.load(TENANT, key("", "t"), View.FULL, held)
+    assert stored is not None
+    assert stored.writes == head.writes
+    assert head_of(journal) is None
 
 
 @pytest.mark.sqlite  # a shared journal has nothing in memory

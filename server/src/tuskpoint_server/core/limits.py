@@ -31,6 +31,7 @@ class Limits:
     max_channels: int = 4096
     max_writes: int = 4096
     max_extras: int = 64
+    max_held_digests: int = 256
     max_thread_id: int = 512
     max_checkpoint_ns: int = 2048
     max_checkpoint_id: int = 128

@@ -72,6 +72,32 @@ EVICTED: Value = object.__new__(AbsentValue)
 """Placeholder of a value that was evicted from the journal; `core.state` restores values."""
 
 
+class HeldValue(Value):
+    """Placeholder of the value of a write that the caller of a load holds: it was not read.
+
+    A channel whose value the caller holds has no value.
+    """
+
+    __slots__ = ("size",)
+    size: int
+    __hash__ = object.__hash__
+
+    def __init__(self, size: int) -> None:
+        object.__setattr__(self, "size", size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HeldValue) and other.size == self.size
+
+    def __repr__(self) -> str:
+        return f"HeldValue({self.size})"
+
+
+HeldDigests = frozenset[bytes]
+"""Digests of values that the caller of a load holds: the load need not read them."""
+
+NONE_HELD: HeldDigests = frozenset()
+
+
 class Damage(NamedTuple):
     """A value whose stored bytes are not those of its digest.
 

@@ -137,14 +137,16 @@ class SaveWritesResponse(_message.Message):
     def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., early: bool = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
 
 class GetCheckpointRequest(_message.Message):
-    __slots__ = ("ref", "view", "source")
+    __slots__ = ("ref", "view", "source", "held_digests")
     REF_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    HELD_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     view: _checkpoint_pb2.View
     source: _checkpoint_pb2.Source
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., source: _Optional[_Union[_checkpoint_pb2.Source, str]] = ...) -> None: ...
+    held_digests: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., source: _Optional[_Union[_checkpoint_pb2.Source, str]] = ..., held_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class GetCheckpointResponse(_message.Message):
     __slots__ = ("checkpoint",)
@@ -153,14 +155,16 @@ class GetCheckpointResponse(_message.Message):
     def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class LoadCheckpointRequest(_message.Message):
-    __slots__ = ("ref", "view", "source")
+    __slots__ = ("ref", "view", "source", "held_digests")
     REF_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    HELD_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     view: _checkpoint_pb2.View
     source: _checkpoint_pb2.Source
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., source: _Optional[_Union[_checkpoint_pb2.Source, str]] = ...) -> None: ...
+    held_digests: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., source: _Optional[_Union[_checkpoint_pb2.Source, str]] = ..., held_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LoadCheckpointResponse(_message.Message):
     __slots__ = ("checkpoint", "chunk")

@@ -62,9 +62,12 @@ def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
 def read_load_request(
     request: checkpoint_service_pb2.GetCheckpointRequest
     | checkpoint_service_pb2.LoadCheckpointRequest,
-) -> tuple[model.CheckpointKey, model.View, model.Source]:
-    """Return which checkpoint is to be loaded, how much of it, and from where."""
-    return key(request.ref), model.View(request.view), model.Source(request.source)
+) -> tuple[model.CheckpointKey, model.View, model.Source, model.HeldDigests]:
+    """Return which checkpoint is to be loaded, how much of it, from where, and what is held."""
+    view, source, held = model.View(request.view), model.Source(request.source), model.NONE_HELD
+    if view is model.View.FULL and source is model.Source.ANY and request.held_digests:
+        held = frozenset(request.held_digests)
+    return key(request.ref), view, source, held
 
 
 def checkpoint_query(
@@ -155,6 +158,9 @@ def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> No
         sent = message.writes.add()
         sent.task_id, sent.task_path, sent.idx = write.task_id, write.task_path, write.idx
         sent.channel, sent.digest = write.channel, write.digest
+        if isinstance(write.value, model.HeldValue):
+            sent.size_bytes = write.value.size
+            continue
         content = sent.value
         content.type, content.data = write.value.type, write.value.data
 
@@ -203,7 +209,10 @@ def _fill_write(message: value_pb2.PendingWrite, write: model.Write, cutter: Cut
     message.idx = write.idx
     message.channel = write.channel
     message.digest = write.digest
-    cutter.place(message, write.value)
+    if isinstance(write.value, model.HeldValue):
+        message.size_bytes = write.value.size
+    else:
+        cutter.place(message, write.value)
 
 
 def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:

@@ -99,6 +99,12 @@ class Checks:
     def channels(self, path: str, names: Collection[str]) -> None:
         self.names(path, names, LIMITS.max_channel_name, LIMITS.max_channels)
 
+    def digests(self, path: str, digests: Collection[bytes]) -> None:
+        if self.at_most(path, len(digests), LIMITS.max_held_digests, " digests"):
+            for number, digest in enumerate(digests):
+                if len(digest) != DIGEST_BYTES:
+                    self.fail(f"{path}[{number}]", f"must be {DIGEST_BYTES} bytes")
+
     def threads(self, path: str, thread_ids: Collection[str]) -> None:
         if self.at_most(path, len(thread_ids), LIMITS.max_batch, " threads"):
             for number, thread_id in enumerate(thread_ids):
@@ -141,6 +147,8 @@ def _check_of(field: Any) -> Check | None:
     kind, name = field.containing_type.name, field.name
     if name == "thread_ids":
         return lambda checks, request: checks.threads(name, request.thread_ids)
+    if name == "held_digests":
+        return lambda checks, request: checks.digests(name, request.held_digests)
     if field.is_repeated:
         return None
     if field.enum_type is not None:

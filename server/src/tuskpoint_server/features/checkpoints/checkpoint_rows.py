@@ -9,10 +9,12 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from ...core.model import (
+    NONE_HELD,
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
     DeltaHistory,
+    HeldDigests,
     SaveOutcome,
     ThreadName,
     View,
@@ -33,6 +35,7 @@ from .value_groups import Keyframes
 
 _Change = Callable[[UnitOfWork], SaveOutcome]
 _StoredState = RawCheckpoint | None
+_Request = tuple[CheckpointKey, HeldDigests, asyncio.Future[_StoredState]]
 
 LARGE_BYTES = 64 * 1024
 """Content from which on a save is packed, or a checkpoint read, in a thread."""
@@ -62,7 +65,7 @@ class CheckpointRows:
         self._late_save_grace_us = int(late_save_grace_s * 1e6)
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
         # Who waits for `load_batched`, by tenant.
-        self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_StoredState]]]] = {}
+        self._asked: dict[str, list[_Request]] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
 
@@ -132,22 +135,26 @@ class CheckpointRows:
         del line, pack
         return await answer
 
-    def load_inline(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
+    def load_inline(
+        self, tenant: str, keys: Sequence[CheckpointKey], held: Sequence[HeldDigests] = ()
+    ) -> list[RawCheckpoint | None]:
         """Return checkpoints as they are stored; `None`: call `load` instead.
 
         See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
         """
         if not self._database.is_local:
             return [None] * len(keys)
-        heads = self._database.heads
-        loaded = [load_head(heads, tenant, key) for key in keys]
+        heads, held = self._database.heads, held or [NONE_HELD] * len(keys)
+        loads = zip(keys, held, strict=True)
+        loaded = [load_head(heads, tenant, key, key_held) for key, key_held in loads]
         absent = [index for index, checkpoint in enumerate(loaded) if checkpoint is None]
         if absent:
             absent_keys = [keys[index] for index in absent]
+            absent_held = [held[index] for index in absent]
             with suppress(Exception):  # `load` raises it for those that are concerned
                 checkpoints = self._database.query_inline(
                     lambda connection: load.load_stored(
-                        connection, tenant, absent_keys, LARGE_BYTES
+                        connection, tenant, absent_keys, LARGE_BYTES, absent_held
                     )
                 )
                 for index, checkpoint in zip(absent, checkpoints, strict=True):
@@ -156,7 +163,9 @@ class CheckpointRows:
                         learn(heads, tenant, checkpoint)
         return loaded
 
-    async def load_batched(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+    async def load_batched(
+        self, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
+    ) -> RawCheckpoint | None:
         """Return a checkpoint as `load_inline` does, where that reads nothing.
 
         What is asked for while others are read is read together, in one transaction.
@@ -164,7 +173,7 @@ class CheckpointRows:
         if self._database.is_local:
             return None
         answer: asyncio.Future[_StoredState] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(tenant, []).append((key, answer))
+        self._asked.setdefault(tenant, []).append((key, held, answer))
         if len(self._reading) < _READS_AT_ONCE:
             task = asyncio.create_task(self._read_asked())
             self._reading.add(task)
@@ -174,19 +183,27 @@ class CheckpointRows:
     async def _read_asked(self) -> None:
         while self._asked:
             tenant, requests = self._asked.popitem()
-            keys = [key for key, _ in requests]
+            keys, held, answers = zip(*requests, strict=True)
             checkpoints: list[_StoredState] = [None] * len(keys)
             with suppress(Exception):  # `load` raises it for those that are concerned
                 checkpoints = await self._database.query(
-                    partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES)
+                    partial(
+                        load.load_stored,
+                        tenant=tenant,
+                        keys=keys,
+                        max_bytes=LARGE_BYTES,
+                        held=held,
+                    )
                 )
-            for (_, answer), checkpoint in zip(requests, checkpoints, strict=True):
+            for answer, checkpoint in zip(answers, checkpoints, strict=True):
                 if not answer.done():
                     answer.set_result(checkpoint)
 
-    async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
+    async def load(
+        self, tenant: str, key: CheckpointKey, view: View, held: HeldDigests = NONE_HELD
+    ) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""
-        query = partial(load.load, tenant=tenant, key=key, view=view)
+        query = partial(load.load, tenant=tenant, key=key, view=view, held=held)
         if self._database.is_local:
             with suppress(load.CheckpointTooLargeError):
                 return self._database.query_inline(partial(query, max_bytes=LARGE_BYTES))

@@ -15,10 +15,12 @@ from ...core.errors import checkpoint_not_found
 from ...core.json_view.differences import Diff, Side, diff
 from ...core.limits import LIMITS
 from ...core.model import (
+    NONE_HELD,
     Checkpoint,
     CheckpointKey,
     DeltaHistory,
     Durability,
+    HeldDigests,
     SaveOutcome,
     Source,
     View,
@@ -96,42 +98,58 @@ class Checkpoints:
         return (await self._archive.certify(tenant, saved.key, saved.seq)).blob_id
 
     def load_inline(
-        self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source]]
+        self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source, HeldDigests]]
     ) -> list[RawCheckpoint | None]:
         """Return checkpoints, all of one moment; `None` where `load` has to be called.
 
         This is for small ones whose values are all in the journal: a task costs more than they.
+        Values that the caller holds are left out.
         """
-        plain = [_is_plain(view, source) for _, view, source in asked]
+        plain = [_is_plain(view, source) for _, view, source, _ in asked]
+        loads = list(compress(asked, plain))
         checkpoints = iter(
-            self._journal.load_inline(tenant, [query[0] for query in compress(asked, plain)])
+            self._journal.load_inline(
+                tenant, [load[0] for load in loads], [load[3] for load in loads]
+            )
         )
         return [next(checkpoints) if is_plain else None for is_plain in plain]
 
     async def load_batched(
-        self, tenant: str, key: CheckpointKey, view: View, source: Source
+        self, tenant: str, key: CheckpointKey, view: View, source: Source, held: HeldDigests
     ) -> RawCheckpoint | None:
         """Return a checkpoint as `load_inline` does, where the database is not at hand."""
-        return await self._journal.load_batched(tenant, key) if _is_plain(view, source) else None
+        if not _is_plain(view, source):
+            return None
+        return await self._journal.load_batched(tenant, key, held)
 
     async def load(
-        self, tenant: str, key: CheckpointKey, view: View, source: Source, holder: Holder
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        view: View,
+        source: Source,
+        held: HeldDigests,
+        holder: Holder,
     ) -> Checkpoint:
-        """Return a checkpoint, which the holder holds; an empty ID means the latest."""
+        """Return a checkpoint, which the holder holds; an empty ID means the latest.
+
+        Values that the caller holds are left out.
+        """
         if view is View.ENTRY:
-            return await self._load(tenant, key, view, source)
-        return await holder.whole(partial(self._load, tenant, key, view, source), content_bytes)
+            return await self._load(tenant, key, view, source, held)
+        load = partial(self._load, tenant, key, view, source, held)
+        return await holder.whole(load, content_bytes)
 
     async def _load(
-        self, tenant: str, key: CheckpointKey, view: View, source: Source
+        self, tenant: str, key: CheckpointKey, view: View, source: Source, held: HeldDigests
     ) -> Checkpoint:
         journal_view = View.ENTRY if source is Source.BLOB else view
-        loaded = await self._journal.load(tenant, key, journal_view)
+        loaded = await self._journal.load(tenant, key, journal_view, held)
         if loaded is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self.completer.from_blob(tenant, loaded.entry, view)
-        checkpoint = await self.completer.checkpoint(tenant, loaded)
+        checkpoint = await self.completer.checkpoint(tenant, loaded, held)
         return await self.completer.shown(tenant, checkpoint, view)
 
     async def delta_history(
@@ -159,7 +177,7 @@ class Checkpoints:
         return await in_pool(diff, first, second, limit)
 
     async def _side(self, tenant: str, key: CheckpointKey, holder: Holder) -> Side:
-        loaded = await self.load(tenant, key, View.FULL, Source.ANY, holder)
+        loaded = await self.load(tenant, key, View.FULL, Source.ANY, NONE_HELD, holder)
         histories = await self.completer.rebuilding(tenant, loaded)
         channels = loaded.state.channels if loaded.state is not None else ()
         return Side(channels, {history.channel: history for history in histories})

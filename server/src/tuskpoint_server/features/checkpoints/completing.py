@@ -17,6 +17,7 @@ from ...core.json_view.views import checkpoint_view
 from ...core.limits import KIB, MIB
 from ...core.model import (
     EVICTED,
+    NONE_HELD,
     BlobLocation,
     Checkpoint,
     CheckpointEntry,
@@ -25,6 +26,8 @@ from ...core.model import (
     Damage,
     DeltaHistory,
     Durability,
+    HeldDigests,
+    HeldValue,
     SaveOutcome,
     Source,
     Value,
@@ -72,8 +75,10 @@ class Completer:
     _journal: CheckpointRows
     _archive: Archive
 
-    async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
-        """Return a checkpoint with all its values; damaged ones are repaired.
+    async def checkpoint(
+        self, tenant: str, loaded: Checkpoint, held: HeldDigests = NONE_HELD
+    ) -> Checkpoint:
+        """Return a checkpoint with all its values that are not held; damaged ones are repaired.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -81,7 +86,7 @@ class Completer:
         key, tried = loaded.entry.key, set[Damage]()
         while damaged := damages(loaded):
             await self._mend(tenant, key, damaged, tried, loaded.entry.segments)
-            current = await self._journal.load(tenant, key, View.FULL)
+            current = await self._journal.load(tenant, key, View.FULL, held)
             if current is None:  # it was deleted
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
             loaded = current
@@ -299,10 +304,10 @@ def _weight(loaded: Checkpoint) -> int:
 
 
 def content_bytes(whole: Checkpoint) -> int:
-    """Return the bytes of values and metadata of a checkpoint that has all its values."""
+    """Return the bytes of values and metadata of a checkpoint; values that are held count 0."""
     channels = whole.state.channels if whole.state is not None else ()
     values = [channel.value for channel in channels if channel.value is not None]
-    values += [write.value for write in whole.writes]
+    values += [write.value for write in whole.writes if not isinstance(write.value, HeldValue)]
     return len(whole.entry.metadata) + sum(len(value.data) for value in values)
 
 

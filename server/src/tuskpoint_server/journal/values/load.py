@@ -16,12 +16,16 @@ from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 from ...core.errors import Refusal, journal_damaged
 from ...core.model import (
     EVICTED,
+    NONE_HELD,
     AbsentValue,
     BlobLocation,
     Checkpoint,
     CheckpointEntry,
     CheckpointKey,
+    HeldDigests,
+    HeldValue,
     Lineage,
+    Value,
     View,
     Write,
     write_order,
@@ -37,7 +41,9 @@ from ..sql.statements import (
     Answer,
     SqlRow,
     Statement,
+    of_checkpoint,
     of_namespace,
+    parameters_of,
     same_checkpoint,
 )
 from . import contents, segment_refs
@@ -76,8 +82,16 @@ _LATEST = Statement(
 )
 _OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
 _SEQS = Statement(select(writes.c.checkpoint_id, writes.c.seq).where(*_OF_LISTED))
-_STORED = (writes.c[name] for name in StoredWrite._fields)
+_STORED = [writes.c[name] for name in StoredWrite._fields]
 _WRITES = Statement(select(writes.c.checkpoint_id, writes.c.mac, *_STORED).where(*_OF_LISTED))
+_WRITES_WITHOUT_DATA = Statement(
+    select(writes.c.checkpoint_id, writes.c.mac, *_STORED[:-1]).where(*_OF_LISTED)
+)
+_WRITTEN_DATA = Statement(
+    select(writes.c.task_id, writes.c.idx, writes.c.data).where(
+        of_checkpoint(writes), writes.c.digest.in_(LISTED)
+    )
+)
 
 
 def load(
@@ -86,11 +100,14 @@ def load(
     key: CheckpointKey,
     view: View,
     max_bytes: int | None = None,
+    held: HeldDigests = NONE_HELD,
 ) -> Checkpoint | None:
     """Return a checkpoint, or `None`; an empty `checkpoint_id` means the latest.
 
+    Values that are held are left out.
+
     Raises:
-        TooLargeError: It has more than `max_bytes` of content, of which nothing was read.
+        CheckpointTooLargeError: It has more than `max_bytes` of content, of which nothing was read.
     """
     columns = _find(connection, tenant, key).fetchone()
     if not key.checkpoint_id:
@@ -106,19 +123,25 @@ def load(
     if view is View.ENTRY:
         return Checkpoint(entries_of(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
-    if max_bytes is not None and size_of(row, message) > max_bytes:
+    if max_bytes is not None and size_of(row, message, held) > max_bytes:
         raise CheckpointTooLargeError
-    return whole_checkpoints(connection, tenant, [row], [message])[0]
+    return whole_checkpoints(connection, tenant, [row], [message], held=[held])[0]
 
 
 def load_stored(
-    connection: Connection, tenant: str, keys: Sequence[CheckpointKey], max_bytes: int
+    connection: Connection,
+    tenant: str,
+    keys: Sequence[CheckpointKey],
+    max_bytes: int,
+    held: Sequence[HeldDigests] = (),
 ) -> list[RawCheckpoint | None]:
     """Return checkpoints as they are stored; `None` where `load` has to be called.
 
     That is, if there is none, if it has more than `max_bytes` of content, if values were evicted or
-    are damaged, or if its row is. An empty `checkpoint_id` means the latest.
+    are damaged, or if its row is. An empty `checkpoint_id` means the latest. `held`: for each key,
+    the values that are left out.
     """
+    held = held or [NONE_HELD] * len(keys)
     results: list[RawCheckpoint | None] = [None] * len(keys)
     small: list[tuple[int, Row, CheckpointState]] = []
     answers = [_find(connection, tenant, key) for key in keys]
@@ -131,10 +154,11 @@ def load_stored(
             if not keys[index].checkpoint_id and not _is_head(binder, row, columns[_WIDTH + 1 :]):
                 continue
             message = CheckpointState.FromString(row.state)
-            if size_of(row, message) <= max_bytes:
+            if size_of(row, message, held[index]) <= max_bytes:
                 small.append((index, row, message))
     rows, messages = [item[1] for item in small], [item[2] for item in small]
-    whole, _, refused = _stored_checkpoints(connection, tenant, rows, messages)
+    small_held = [held[item[0]] for item in small]
+    whole, _, refused = _stored_checkpoints(connection, tenant, rows, messages, small_held)
     for (index, row, _), stored in zip(small, whole, strict=True):
         values = (*stored.values.values(), *(write.value for write in stored.writes))
         if row.place not in refused and not any(isinstance(value, AbsentValue) for value in values):
@@ -218,10 +242,13 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEn
     )
 
 
-def size_of(row: Row, message: CheckpointState) -> int:
-    """Return about how many bytes a checkpoint takes in memory."""
-    values = sum([channel.size_bytes for channel in message.channels]) + (row.written_bytes or 0)
-    return len(row.metadata) + len(row.state) + values
+def size_of(row: Row, message: CheckpointState, held: HeldDigests = NONE_HELD) -> int:
+    """Return about how many bytes a checkpoint takes in memory.
+
+    Without the channels whose values are held; the row does not say which writes are.
+    """
+    channels = [channel.size_bytes for channel in message.channels if channel.digest not in held]
+    return len(row.metadata) + len(row.state) + sum(channels) + (row.written_bytes or 0)
 
 
 _PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
@@ -248,14 +275,17 @@ def whole_checkpoints(
     rows: Sequence[Row],
     messages: Sequence[CheckpointState],
     damaged: list[Refusal] | None = None,
+    held: Sequence[HeldDigests] = (),
 ) -> list[Checkpoint]:
     """Return checkpoints; `messages` are their states. Evicted values have `sources`.
 
-    Why those with a damaged write are left out is added to `damaged`, or raised without it.
+    Why those with a damaged write are left out is added to `damaged`, or raised without it. `held`:
+    for each row, the values that are left out.
     """
     page: list[Checkpoint] = []
-    whole, written, refused = _stored_checkpoints(connection, tenant, rows, messages)
-    for row, stored in zip(rows, whole, strict=True):
+    held = held or [NONE_HELD] * len(rows)
+    whole, written, refused = _stored_checkpoints(connection, tenant, rows, messages, held)
+    for row, stored, row_held in zip(rows, whole, held, strict=True):
         if refusal := refused.get(row.place):
             if damaged is None:
                 raise refusal
@@ -267,7 +297,11 @@ def whole_checkpoints(
             for channel in state.channels
             if channel.value is EVICTED and channel.digest
         ]
-        seqs = [write.seq for write in written[row.place] if write.data is None]
+        seqs = [
+            write.seq
+            for write in written[row.place]
+            if write.data is None and write.digest not in row_held
+        ]
         places: list[BlobLocation] = []
         if evicted:
             places += segment_refs.of_values(connection, tenant, row.family, evicted)
@@ -283,21 +317,25 @@ def _stored_checkpoints(
     tenant: str,
     rows: Sequence[Row],
     messages: Sequence[CheckpointState],
+    held: Sequence[HeldDigests],
 ) -> tuple[list[RawCheckpoint], _PlacedWrites, dict[tuple[int, str, str], Refusal]]:
     """Return checkpoints of these rows with the values that are here, and their writes.
 
-    Also why some must not be used, by place: a row of a write is damaged.
+    Also why some must not be used, by place: a row of a write is damaged. `held`: for each row,
+    the values that are left out.
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
-    for row, message in zip(rows, messages, strict=True):
-        digests[row.family] += [channel.digest for channel in message.channels if channel.digest]
+    for row, message, row_held in zip(rows, messages, held, strict=True):
+        digests[row.family] += [
+            channel.digest
+            for channel in message.channels
+            if channel.digest and channel.digest not in row_held
+        ]
     reads = {family: contents.ask(connection, family, hashes) for family, hashes in digests.items()}
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
-    having = [row for row in rows if row.written_bytes is not None]
-    binder, names = binder_of(connection), {row.thread: row.thread_id for row in having}
+    binder, names = binder_of(connection), {row.thread: row.thread_id for row in rows}
     refused: dict[tuple[int, str, str], Refusal] = {}
-    for place, (mac, *columns) in _of_rows(connection, _WRITES, having):
-        write = StoredWrite(*columns)
+    for place, mac, write in _read_writes(connection, rows, held):
         try:
             write.check(binder, names[place[0]], place[0], place[1:], mac)
         except Refusal as refusal:
@@ -310,16 +348,56 @@ def _stored_checkpoints(
     entries = entries_of(connection, tenant, rows, written)
     return (
         [
-            RawCheckpoint(entry, message, values[row.family], _writes_of(row, written[row.place]))
-            for row, entry, message in zip(rows, entries, messages, strict=True)
+            RawCheckpoint(
+                entry,
+                message,
+                _without(values[row.family], row_held),
+                _writes_of(row, written[row.place], row_held),
+            )
+            for row, entry, message, row_held in zip(rows, entries, messages, held, strict=True)
         ],
         written,
         refused,
     )
 
 
-def _writes_of(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
-    return tuple(sorted((_write(row.thread, write) for write in written), key=write_order))
+def _without(values: Mapping[bytes, Value], held: HeldDigests) -> Mapping[bytes, Value]:
+    """Return values without those that are held, which another row of the family may have read."""
+    if not held:
+        return values
+    return {digest: value for digest, value in values.items() if digest not in held}
+
+
+def _read_writes(
+    connection: Connection, rows: Sequence[Row], held: Sequence[HeldDigests]
+) -> Iterator[tuple[tuple[int, str, str], bytes | None, StoredWrite]]:
+    """Yield the writes of checkpoints, with their places and MACs.
+
+    Of a checkpoint of which anything is held, what is held is not read: such writes have no data.
+    """
+    by_place: dict[tuple[int, str, str], tuple[Row, HeldDigests]] = {}
+    for row, row_held in zip(rows, held, strict=True):
+        if row.written_bytes is not None:
+            _, others_held = by_place.get(row.place, (row, row_held))
+            by_place[row.place] = (row, row_held & others_held)
+    read = [row for row, all_held in by_place.values() if not all_held]
+    for place, (mac, *columns) in _of_rows(connection, _WRITES, read):
+        yield place, mac, StoredWrite(*columns)
+    partly_read = [row for row, all_held in by_place.values() if all_held]
+    written: dict[tuple[int, str, str], list[tuple[bytes | None, StoredWrite]]] = defaultdict(list)
+    for place, (mac, *columns) in _of_rows(connection, _WRITES_WITHOUT_DATA, partly_read):
+        written[place].append((mac, StoredWrite._make([*columns, None])))
+    for place, pairs in written.items():
+        digests = {write.digest for _, write in pairs} - by_place[place][1]
+        data_rows = _WRITTEN_DATA.run_listed(connection, digests, **parameters_of(*place))
+        data_by_slot = {(task_id, idx): data for task_id, idx, data in data_rows}
+        for mac, write in pairs:
+            yield place, mac, write._replace(data=data_by_slot.get((write.task_id, write.idx)))
+
+
+def _writes_of(row: Row, written: Sequence[StoredWrite], held: HeldDigests) -> tuple[Write, ...]:
+    writes = (_write(row.thread, write, held) for write in written)
+    return tuple(sorted(writes, key=write_order))
 
 
 def _of_rows(
@@ -341,6 +419,9 @@ def _of_rows(
             yield (*at, columns[0]), columns[1:]
 
 
-def _write(thread: int, row: StoredWrite) -> Write:
-    value = contents.stored_value(thread, row.digest, row.type, row.size, row.encoding, row.data)
+def _write(thread: int, row: StoredWrite, held: HeldDigests) -> Write:
+    value: Value = HeldValue(row.size)
+    if row.digest not in held:
+        kind, encoding = row.type, row.encoding
+        value = contents.stored_value(thread, row.digest, kind, row.size, encoding, row.data)
     return Write(row.task_id, row.task_path, row.idx, row.channel, value, row.digest)

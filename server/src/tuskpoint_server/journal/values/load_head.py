@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...core.model import AbsentValue, CheckpointKey, Value, Write, write_order
+from ...core.model import (
+    NONE_HELD,
+    AbsentValue,
+    CheckpointKey,
+    HeldDigests,
+    HeldValue,
+    Value,
+    Write,
+    write_order,
+)
 from ...core.state import RawCheckpoint
 from ...core.values import Encoding
 from ..database.heads import HEAD_BYTES, Head, HeadContent, Heads
@@ -16,7 +25,9 @@ from . import contents
 _PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long
 
 
-def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+def load_head(
+    heads: Heads, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
+) -> RawCheckpoint | None:
     """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory."""
     pair = heads.find(tenant, key)
     if pair is None:
@@ -26,7 +37,7 @@ def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | 
     size = len(head.state) + len(head.entry.metadata)
     values: dict[bytes, Value] = {}
     for channel in state.channels:
-        if digest := channel.digest:
+        if (digest := channel.digest) and digest not in held:
             value = _value(head, digest, brought)
             if value is None:
                 return None
@@ -34,10 +45,13 @@ def load_head(heads: Heads, tenant: str, key: CheckpointKey) -> RawCheckpoint | 
             size += len(value.data)
     writes: list[Write] = []
     for write in head.writes:
+        place = (write.task_id, write.task_path, write.idx, write.channel)
+        if write.digest in held:
+            writes.append(Write(*place, HeldValue(write.size), write.digest))
+            continue
         value = _value(head, write.digest, brought)
         if value is None:
             return None
-        place = (write.task_id, write.task_path, write.idx, write.channel)
         writes.append(Write(*place, value, write.digest))
         size += len(value.data)
     if size > HEAD_BYTES:
@@ -57,7 +71,8 @@ def learn(heads: Heads, tenant: str, loaded: RawCheckpoint) -> None:
     for digest, value in loaded.values.items():
         heads.bring(name, digest, value)
     for write in loaded.writes:
-        heads.bring(name, write.digest, write.value)
+        if not isinstance(write.value, HeldValue):
+            heads.bring(name, write.digest, write.value)
 
 
 def _value(head: Head, digest: bytes, brought: Mapping[bytes, HeadContent]) -> Value | None:

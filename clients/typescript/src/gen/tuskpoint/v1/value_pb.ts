@@ -222,7 +222,8 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
    * `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
    * this thread, or one that it was forked, copied or restored from or to,
    * stored before; with `inherit` or `empty` it is refused. In a response it is
-   * set for every channel that has a value.
+   * set for every channel that has a value: also where the answer leaves the
+   * value out, and then no `content` is set.
    *
    * @generated from field: bytes digest = 3;
    */
@@ -271,8 +272,9 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Output only. Number of bytes of the content; set where a view leaves the
-   * content out.
+   * Output only. Number of bytes of the content; set where the answer leaves the
+   * content out: because of its view, or because the caller holds the value
+   * (`GetCheckpointRequest.held_digests`).
    *
    * @generated from field: uint64 size_bytes = 8;
    */
@@ -329,7 +331,7 @@ export type PendingWrite = Message<"tuskpoint.v1.PendingWrite"> & {
   channel: string;
 
   /**
-   * What was written.
+   * What was written. Not set where the answer leaves the content out.
    *
    * @generated from oneof tuskpoint.v1.PendingWrite.content
    */
@@ -359,8 +361,8 @@ export type PendingWrite = Message<"tuskpoint.v1.PendingWrite"> & {
   digest: Uint8Array;
 
   /**
-   * Output only. Number of bytes of the content; set where a view leaves the
-   * content out.
+   * Output only. Number of bytes of the content; set where the answer leaves the
+   * content out, as in `Channel.size_bytes`.
    *
    * @generated from field: uint64 size_bytes = 8;
    */
