@@ -6,9 +6,9 @@ from html import escape
 
 from bench.report import Chart, number
 
-_COLOURS = ("#1f8a70", "#d98324", "#5b7db1", "#9a6fb0")
+_COLOURS = ("#1f8a70", "#d98324", "#e8b87c", "#5b7db1", "#9db4d6", "#9a6fb0", "#7f8c8d")
 _WIDTH, _LEFT, _RIGHT = 760, 250, 70
-_BAR, _GAP, _TOP = 15, 12, 58
+_BAR, _GAP, _TOP, _LEGEND = 15, 12, 58, 18
 _STYLE = (
     "text{font:12px sans-serif;fill:#24292f}.t{font-size:14px;font-weight:600}"
     ".axis{stroke:#8c959f}"
@@ -21,12 +21,17 @@ def svg(chart: Chart) -> str:
     names = list(dict.fromkeys(name for _, bars in chart.groups for name in bars))
     colours = dict(zip(names, _COLOURS, strict=False))
     parts = [_text(8, 20, chart.title, kind="t")]
-    x = 8.0
+    x, line = 8.0, 0
     for name in names:
-        parts.append(f'<rect x="{x}" y="31" width="12" height="12" fill="{colours[name]}"/>')
-        parts.append(_text(x + 17, 41, name))
-        x += 40 + 7 * len(name)
-    y = _TOP
+        width = 40 + 7 * len(name)
+        if x > 8 and x + width > _WIDTH:
+            x, line = 8.0, line + _LEGEND
+        parts.append(
+            f'<rect x="{x}" y="{31 + line}" width="12" height="12" fill="{colours[name]}"/>'
+        )
+        parts.append(_text(x + 17, 41 + line, name))
+        x += width
+    y = _TOP + line
     for caption, bars in chart.groups:
         height = _BAR * len(bars)
         parts.append(_text(_LEFT - 8, y + height / 2 + 4, caption, anchor="end"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.measures import start
-from bench.measures.agents import flood, graphs, growth, server_cost, steps
+from bench.measures.agents import flood, graphs, growth, peer_settings, server_cost, steps
 from bench.measures.certification import (
     background,
     flush,
@@ -40,6 +40,7 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {
     "steps": Measure(steps.TITLE, steps.measure, compares_postgres=True),
+    "peer-settings": Measure(peer_settings.TITLE, peer_settings.measure, compares_postgres=True),
     "graphs": Measure(graphs.TITLE, graphs.measure, compares_postgres=True),
     "calls": Measure(calls.TITLE, calls.measure, compares_postgres=True),
     "start": Measure(start.TITLE, start.measure),

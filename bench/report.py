@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,3 +118,15 @@ def number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the least value that at least this share of the values do not exceed.
+
+    Raises:
+        ValueError: There are no values.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values, so no percentile")
+    return ordered[max(math.ceil(len(ordered) * share) - 1, 0)]

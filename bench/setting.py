@@ -10,6 +10,9 @@ from pathlib import Path
 
 from bench.running.postgres import LeftOutError, running_postgres
 
+_CONNECTIONS = 300
+"""Connections that the processes of the measures may have open to PostgreSQL together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -46,7 +49,9 @@ def prepared(*, quick: bool, postgres: str, wants_postgres: bool) -> Iterator[Se
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuskpoint-bench-")))
         if wants_postgres:
             try:
-                postgres = postgres or stack.enter_context(running_postgres())
+                postgres = postgres or stack.enter_context(
+                    running_postgres(f"max_connections={_CONNECTIONS}")
+                )
             except LeftOutError as left_out:
                 postgres, reason = "", str(left_out)
         yield Setting(quick, folder, postgres, reason)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,10 @@ POOL_SIZE = 16
 _BUSY_SECONDS = 60.0
 # The connection settings that the documentation of LangGraph's PostgreSQL savers asks for.
 _POSTGRES = {"autocommit": True, "prepare_threshold": 0}
+_BEST: dict[str, dict[str, Any]] = {
+    SQLITE: {"setting": "synchronous=NORMAL", "synchronous": "NORMAL"},
+    POSTGRES: {"setting": "16 savers on 16 connections", "pool": 16, "savers": 16},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +42,44 @@ class Contender:
     Attributes:
         name: `TUSKPOINT`, or `SQLITE`, `POSTGRES` or `MEMORY` for LangGraph's own.
         where: HOST:PORT, a file, a DSN, or nothing.
-        pool: Connections of a process to PostgreSQL.
+        setting: What differs from the peer's default configuration, in words; empty: nothing.
+        pool: Connections of a process to PostgreSQL; 0: one connection in pipeline mode.
+        savers: Savers that share the connections; a saver of PostgreSQL runs one call at a time.
+        synchronous: What SQLite's pragma of this name is set to; empty: its default.
     """
 
     name: str
     where: str
+    setting: str = ""
     pool: int = POOL_SIZE
+    savers: int = 1
+    synchronous: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, with what differs from the default configuration."""
+        return f"{self.name}, {self.setting}" if self.setting else self.name
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Saver]:
-        """Open it for calls from an event loop."""
+        """Open a saver for calls from an event loop."""
+        async with self.opened_all() as savers:
+            yield savers[0]
+
+    @asynccontextmanager
+    async def opened_all(self) -> AsyncIterator[list[Saver]]:
+        """Open it with as many savers as its configuration has, for calls from an event loop."""
         if self.name == TUSKPOINT:
             async with TuskPointSaver(self.where) as ours:
-                yield ours
+                yield [ours]
         elif self.name == SQLITE:
             async with aiosqlite.connect(self.where, timeout=_BUSY_SECONDS) as connection:
-                yield AsyncSqliteSaver(connection)
+                if self.synchronous:
+                    await connection.execute(f"PRAGMA synchronous={self.synchronous}")
+                yield [AsyncSqliteSaver(connection)]
+        elif self.name == POSTGRES and not self.pool:
+            async with AsyncPostgresSaver.from_conn_string(self.where, pipeline=True) as piped:
+                yield [piped]
         elif self.name == POSTGRES:
             pool: AsyncConnectionPool[AsyncConnection[dict[str, Any]]] = AsyncConnectionPool(
                 self.where,
@@ -63,20 +89,31 @@ class Contender:
                 open=False,
             )
             async with pool:
-                yield AsyncPostgresSaver(pool)
+                yield [AsyncPostgresSaver(pool) for _ in range(self.savers)]
         else:
-            yield InMemorySaver()
+            yield [InMemorySaver()]
 
     @contextmanager
     def opened_blocking(self) -> Iterator[Saver]:
-        """Open it for calls from threads."""
+        """Open a saver for calls from threads."""
+        with self.opened_all_blocking() as savers:
+            yield savers[0]
+
+    @contextmanager
+    def opened_all_blocking(self) -> Iterator[list[Saver]]:
+        """Open it with as many savers as its configuration has, for calls from threads."""
         if self.name == TUSKPOINT:
             with TuskPointSaver(self.where) as ours:
-                yield ours
+                yield [ours]
         elif self.name == SQLITE:
             connection = sqlite3.connect(self.where, timeout=_BUSY_SECONDS, check_same_thread=False)
             with closing(connection):
-                yield SqliteSaver(connection)
+                if self.synchronous:
+                    connection.execute(f"PRAGMA synchronous={self.synchronous}")
+                yield [SqliteSaver(connection)]
+        elif self.name == POSTGRES and not self.pool:
+            with PostgresSaver.from_conn_string(self.where, pipeline=True) as piped:
+                yield [piped]
         elif self.name == POSTGRES:
             pool: ConnectionPool[Connection[dict[str, Any]]] = ConnectionPool(
                 self.where,
@@ -86,9 +123,9 @@ class Contender:
                 open=False,
             )
             with pool:
-                yield PostgresSaver(pool)
+                yield [PostgresSaver(pool) for _ in range(self.savers)]
         else:
-            yield InMemorySaver()
+            yield [InMemorySaver()]
 
 
 @asynccontextmanager
@@ -111,6 +148,22 @@ async def peers(setting: Setting, folder: Path) -> list[Contender]:
         async with peer.opened() as saver:
             await set_up(saver)
     return here
+
+
+def tuned(field: Iterable[Contender]) -> list[Contender]:
+    """Return checkpointers, and each peer also in the configuration in which it is fastest.
+
+    `bench.measures.agents.peer_settings` measures which that is.
+    """
+    return [
+        configured
+        for contender in field
+        for configured in (contender, *(replace(contender, **how) for how in _best(contender)))
+    ]
+
+
+def _best(contender: Contender) -> list[dict[str, Any]]:
+    return [_BEST[contender.name]] if contender.name in _BEST else []
 
 
 async def set_up(saver: Saver) -> None:

@@ -1,24 +1,41 @@
-"""Agent steps per second, and the time of one agent's save."""
+"""Agent steps per second, what they take of the agents' processes, and the time of one save."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 from bench.agents import Agent, Saver, StepTimes
-from bench.report import Chart, Goal, Table, at_least, at_most, number, ratio
-from bench.running.contenders import POSTGRES, SQLITE, TUSKPOINT, Contender, contenders
-from bench.running.processes import PER_PROCESS, PROCESSES, Processes
+from bench.report import Chart, Goal, Table, at_least, at_most, number, percentile, ratio
+from bench.running.contenders import (
+    POSTGRES,
+    SQLITE,
+    TUSKPOINT,
+    Contender,
+    contenders,
+    tuned,
+)
+from bench.running.workers import Outcome, Work, Workers
 from bench.setting import Setting
 
 TITLE = "Agent steps per second (put + put_writes + get_tuple)"
+PROCESSES, PER_PROCESS = 8, 4
 _MANY = 32
-_HEADER = ("agents, checkpointer", "steps/s", "lowest", "highest", "save p50 ms", "TuskPoint is")
+_HEADER = (
+    "agents, checkpointer",
+    "steps/s",
+    "lowest",
+    "highest",
+    "agents' CPU µs",
+    "agents' memory MB",
+    "peak MB",
+    "save p50 ms",
+    "TuskPoint is",
+)
 _ASYNC_1, _ASYNC_MANY = "1 agent, async", f"{_MANY} agents, async"
 _BLOCKING_1, _BLOCKING_MANY = "1 thread, sync", f"{_MANY} threads, sync"
 _APART = f"{PROCESSES} processes of {PER_PROCESS} agents, async"
@@ -38,11 +55,23 @@ class Measured:
 
     rates: list[float] = field(default_factory=list)
     steps: list[StepTimes] = field(default_factory=list)
+    processor: float = 0.0
+    resident: int = 0
+    peak: int = 0
 
     def add(self, steps: list[StepTimes], seconds: float) -> None:
         """Add a round: the times of each step, and the round's."""
         self.rates.append(len(steps) / seconds)
         self.steps += steps
+
+    def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Add a round of one process or several."""
+        self.rates.append(sum(outcome.rate for outcome in outcomes))
+        for outcome in outcomes:
+            self.steps += outcome.steps
+            self.processor += outcome.processor
+        self.resident = sum(outcome.resident for outcome in outcomes)
+        self.peak = sum(outcome.peak for outcome in outcomes)
 
     @property
     def rate(self) -> float:
@@ -52,68 +81,127 @@ class Measured:
     @property
     def save(self) -> float:
         """Median of the seconds of a save."""
-        return statistics.median(step.save for step in self.steps) if self.steps else 0.0
+        return percentile((step.save for step in self.steps), 0.5) if self.steps else 0.0
+
+    @property
+    def processor_us(self) -> float:
+        """Microseconds of processor time of the agents' processes for a step."""
+        return self.processor / len(self.steps) * 1e6
+
+
+Scenarios = Mapping[str, Mapping[str, Measured]]
+"""What was measured, by scenario and by the checkpointer's label."""
 
 
 async def measure(setting: Setting) -> Table:
     """Let every checkpointer work in every scenario in turn, several rounds."""
-    rounds, seconds = (2, 0.3) if setting.quick else (4, 1.2)
-    scenarios = (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
-    async with contenders(setting) as here, AsyncExitStack() as stack:
-        measured = {name: {contender.name: Measured() for contender in here} for name in scenarios}
-        savers = [await stack.enter_async_context(contender.opened()) for contender in here]
-        blocking = [stack.enter_context(contender.opened_blocking()) for contender in here]
-        processes = stack.enter_context(Processes(here))
-        for turn in range(-1, rounds):  # round -1 warms up
-            for place, contender in enumerate(here):
-                name = f"r{turn}-{contender.name}"
+    rounds, seconds = (2, 0.3) if setting.quick else (4, 1.0)
+    async with contenders(setting) as defaults:
+        here = tuned(defaults)
+        measured = {
+            scenario: {contender.label: Measured() for contender in here}
+            for scenario in (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
+        }
+        with ExitStack() as stack:
+            # A process each, so that the memory of the agents is that of one checkpointer.
+            lone = [stack.enter_context(Workers([contender])) for contender in here]
+            blocking = [
+                stack.enter_context(Workers([contender], blocking=True)) for contender in here
+            ]
+            small = [_with_few_connections(contender) for contender in here]
+            many = stack.enter_context(Workers(small, PROCESSES, shares_pages=True))
+            for turn in range(-1, rounds):  # round -1 warms up
                 length = seconds if turn >= 0 else 0.2
-                done = {
-                    _ASYNC_1: await work_round([savers[place]], f"{name}-a", 1, length),
-                    _ASYNC_MANY: await work_round([savers[place]], f"{name}-b", _MANY, length),
-                    _BLOCKING_1: await _in_threads(blocking[place], f"{name}-c", 1, length),
-                    _BLOCKING_MANY: await _in_threads(blocking[place], f"{name}-d", _MANY, length),
-                }
-                rate = await asyncio.to_thread(processes.rate, place, f"{name}-e", length)
-                if turn >= 0:
-                    for scenario, (steps, round_seconds) in done.items():
-                        measured[scenario][contender.name].add(steps, round_seconds)
-                    measured[_APART][contender.name].rates.append(rate)
+                for place, contender in enumerate(here):
+                    done = {
+                        _ASYNC_1: await lone[place].work(Work("a", 1, length)),
+                        _ASYNC_MANY: await lone[place].work(Work("b", _MANY, length)),
+                        _BLOCKING_1: await blocking[place].work(Work("c", 1, length, blocks=True)),
+                        _BLOCKING_MANY: await blocking[place].work(
+                            Work("d", _MANY, length, blocks=True)
+                        ),
+                        _APART: await many.work(Work("e", PER_PROCESS, length), place),
+                    }
+                    if turn >= 0:
+                        for scenario, outcomes in done.items():
+                            measured[scenario][contender.label].add_outcomes(outcomes)
     return _table(setting, here, measured, rounds, seconds)
+
+
+def _with_few_connections(contender: Contender) -> Contender:
+    """Return a checkpointer for one of several processes: a connection for each agent."""
+    return replace(
+        contender,
+        pool=min(contender.pool, PER_PROCESS),
+        savers=min(contender.savers, PER_PROCESS),
+    )
 
 
 def _table(
     setting: Setting,
-    here: list[Contender],
-    measured: dict[str, dict[str, Measured]],
+    here: Sequence[Contender],
+    measured: Scenarios,
     rounds: int,
     seconds: float,
 ) -> Table:
-    rows = []
-    for scenario, by_peer in measured.items():
-        for name, measurement in by_peer.items():
-            rows.append(
-                [
-                    f"{scenario}, {name}",
-                    *(
-                        number(rate)
-                        for rate in (
-                            measurement.rate,
-                            min(measurement.rates),
-                            max(measurement.rates),
-                        )
-                    ),
-                    number(measurement.save * 1e3) if scenario in (_ASYNC_1, _BLOCKING_1) else "",
-                    "" if name == TUSKPOINT else ratio(by_peer[TUSKPOINT].rate, measurement.rate),
-                ]
-            )
-    peers = [contender.name for contender in here if contender.name != TUSKPOINT]
-    goals: list[Goal] = []
-    for scenario, bounds in _RATES.items():
-        ours = measured[scenario][TUSKPOINT].rate
-        for peer in peers:
-            what = f"steps per second, {scenario}, of {peer}'s"
-            goals.append(at_least(what, ours / measured[scenario][peer].rate, bounds[peer]))
+    rows = [
+        _row(scenario, label, measurement, by_label[TUSKPOINT])
+        for scenario, by_label in measured.items()
+        for label, measurement in by_label.items()
+    ]
+    best = [contender.label for contender in here if contender.setting]
+    notes = [
+        f"Medians of {rounds} rounds of {seconds} s, the checkpointers in turn in each; lowest and "
+        "highest beside it. A save is `put` and `put_writes`, a step is a save and `get_tuple`, "
+        "with the checkpoints of version 4 that LangGraph writes for a graph of two nodes: in a "
+        "thread of 20 steps its `messages` grow to 20 short ones, and every second step replaces "
+        "1 KiB of text. TuskPoint's server is another process, with its archive and its index at "
+        "work; SQLite works inside the agents' process on one file, with the synchronous=FULL that "
+        "it defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
+        f"in each of several processes). In the best configuration of `peer-settings`: "
+        f"{'; '.join(best)}. CPU is the processor time of the agents' processes for a step, with "
+        "the agent's own part of it; memory is resident memory of the agents' process at the end, "
+        "and its peak."
+    ]
+    chart = Chart(
+        "steps",
+        "Agent steps per second: more is better",
+        [
+            (name, {label: measurement.rate for label, measurement in by_label.items()})
+            for name, by_label in measured.items()
+        ],
+    )
+    notes += filter(None, [setting.left_out])
+    return Table(TITLE, _HEADER, rows, notes, _goals(here, measured), chart)
+
+
+def _row(scenario: str, label: str, measurement: Measured, ours: Measured) -> list[str]:
+    shares_pages = scenario == _APART
+    is_alone = scenario in (_ASYNC_1, _BLOCKING_1)
+    rates = (measurement.rate, min(measurement.rates), max(measurement.rates))
+    return [
+        f"{scenario}, {label}",
+        *map(number, rates),
+        number(measurement.processor_us),
+        "" if shares_pages else number(measurement.resident / 1e6),
+        "" if shares_pages else number(measurement.peak / 1e6),
+        number(measurement.save * 1e3) if is_alone else "",
+        "" if measurement is ours else ratio(ours.rate, measurement.rate),
+    ]
+
+
+def _goals(here: Sequence[Contender], measured: Scenarios) -> list[Goal]:
+    """Return the goals, against the peers in their default configuration."""
+    peers = [contender.label for contender in here[1:] if not contender.setting]
+    goals = [
+        at_least(
+            f"steps per second, {scenario}, of {peer}'s",
+            measured[scenario][TUSKPOINT].rate / measured[scenario][peer].rate,
+            bounds[peer],
+        )
+        for scenario, bounds in _RATES.items()
+        for peer in peers
+    ]
     one_agent = measured[_ASYNC_1]
     goals += [
         at_most(
@@ -123,32 +211,13 @@ def _table(
         )
         for peer in peers
     ]
-    notes = [
-        f"Medians of {rounds} rounds of {seconds} s, the checkpointers in turn in each; lowest and "
-        "highest beside it. A save is `put` and `put_writes`, a step is a save and `get_tuple`, "
-        "with the checkpoints of version 4 that LangGraph writes for a graph of two nodes: in a "
-        "thread of 20 steps its `messages` grow to 20 short ones, and every second step replaces "
-        "1 KiB of text. TuskPoint's server is another process, with its archive and its index at "
-        "work; SQLite works inside the agents' process on one file, with the synchronous=FULL that "
-        "it defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
-        "in each of several processes)."
-    ]
-    chart = Chart(
-        "steps",
-        "Agent steps per second: more is better",
-        [
-            (name, {peer: measurement.rate for peer, measurement in by_peer.items()})
-            for name, by_peer in measured.items()
-        ],
-    )
-    notes += filter(None, [setting.left_out])
-    return Table(TITLE, _HEADER, rows, notes, goals, chart)
+    return goals
 
 
 async def work_round(
     savers: Sequence[Saver], name: str, count: int, seconds: float
 ) -> tuple[list[StepTimes], float]:
-    """Let so many agents work at once, spread over savers.
+    """Let so many agents work at once in this process, spread over savers.
 
     Returns:
         The times of each step, and the seconds of the round.
@@ -164,27 +233,3 @@ async def work_round(
 
     every = await asyncio.gather(*map(work, agents))
     return [step for steps in every for step in steps], time.perf_counter() - began
-
-
-async def _in_threads(
-    saver: Saver, name: str, count: int, seconds: float
-) -> tuple[list[StepTimes], float]:
-    """Do the same with the methods that block, each agent in a thread of its own."""
-    agents = [Agent(saver, f"{name}-{index}") for index in range(count)]
-    began = time.perf_counter()
-
-    def work(agent: Agent) -> list[StepTimes]:
-        steps = []
-        while time.perf_counter() < began + seconds:
-            steps.append(agent.blocking_step())
-        return steps
-
-    every = await asyncio.to_thread(_at_once, work, agents)
-    return [step for steps in every for step in steps], time.perf_counter() - began
-
-
-def _at_once(
-    work: Callable[[Agent], list[StepTimes]], agents: list[Agent]
-) -> list[list[StepTimes]]:
-    with ThreadPoolExecutor(len(agents)) as pool:
-        return list(pool.map(work, agents))
