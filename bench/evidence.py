@@ -40,7 +40,7 @@ from bench.suites import (
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DOCS = _ROOT / "docs"
-_PAGES = ("benchmarks.md", "evidence.md")
+_PAGES = ("benchmarks.md", "evidence.md", "scale.md")
 _PICTURES = "benchmarks"
 _BLOCK = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _BEGAN = time.monotonic()

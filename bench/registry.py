@@ -16,7 +16,7 @@ from bench.measures.certification import (
     walrus_certified,
     walrus_cost,
 )
-from bench.measures.cost import calls
+from bench.measures.cost import calls, scale
 from bench.measures.journal import on_postgres, stored_bytes, writer
 from bench.measures.reading import replay, search
 from bench.report import Table
@@ -49,6 +49,7 @@ MEASURES: dict[str, Measure] = {
     "journal-bytes": Measure(stored_bytes.TITLE, stored_bytes.measure),
     "journal-writer": Measure(writer.TITLE, writer.measure),
     "postgres-journal": Measure(on_postgres.TITLE, on_postgres.measure, compares_postgres=True),
+    "scale": Measure(scale.TITLE, scale.measure, compares_postgres=True),
     "replay": Measure(replay.TITLE, replay.measure, compares_postgres=True),
     "search": Measure(search.TITLE, search.measure),
     "flush": Measure(flush.TITLE, flush.measure),

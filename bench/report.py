@@ -68,6 +68,7 @@ class Table:
         notes: Sentences on how it was measured and on what was left out.
         goals: What was to be reached.
         chart: A picture of it.
+        further: Tables that follow from it.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Table:
     notes: Sequence[str] = ()
     goals: Sequence[Goal] = ()
     chart: Chart | None = None
+    further: Sequence[Table] = ()
 
     def as_text(self) -> str:
         """Return the table for a terminal."""
@@ -90,6 +92,7 @@ class Table:
             lines += textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
         for goal in self.goals:
             lines.append(f"  {goal.verdict}: {goal.what}: {goal.measured} (goal: {goal.goal})")
+        lines += [f"\n{table.as_text()}" for table in self.further]
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
@@ -99,6 +102,7 @@ class Table:
         parts = [f"### {self.title}", "\n".join(rows)]
         if self.notes:
             parts.append("\n".join(textwrap.fill(note, _WIDTH) for note in self.notes))
+        parts += [table.as_markdown() for table in self.further]
         return "\n\n".join(parts)
 
 

@@ -68,6 +68,7 @@ GROUPS = {
         "docs/object-stores.md",
         "docs/postgresql.md",
         "docs/many-servers.md",
+        "docs/scale.md",
         "docs/moving.md",
     ],
     "References": [f"{PYTHON}/index", f"{CONTRACT}/index"],

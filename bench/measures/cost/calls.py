@@ -210,7 +210,7 @@ async def _echo(stack: AsyncExitStack, server: Server) -> _Caller:
     async def call() -> None:
         await stub.SaveCheckpoint(request)
 
-    return _Caller("grpc.aio", {"bare echo of 2 KiB": [call] * _BATCH}, server)
+    return _Caller("by grpc.aio", {"bare echo of 2 KiB": [call] * _BATCH}, server)
 
 
 async def _info(stack: AsyncExitStack, server: Server) -> _Caller:
@@ -220,7 +220,7 @@ async def _info(stack: AsyncExitStack, server: Server) -> _Caller:
     async def call() -> None:
         await stub.GetServerInfo(GetServerInfoRequest())
 
-    return _Caller("grpc.aio", {"GetServerInfo": [call] * _BATCH}, server)
+    return _Caller("by grpc.aio", {"GetServerInfo": [call] * _BATCH}, server)
 
 
 async def _savers(stack: AsyncExitStack, server: Server) -> list[_Caller]:

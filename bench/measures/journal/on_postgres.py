@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
-from urllib.parse import quote
-
-import psycopg
+from contextlib import AsyncExitStack
 
 from bench.agents import Saver
 from bench.measures.agents.steps import Measured, work_round
 from bench.measures.reading.replay import fill, read
 from bench.report import Goal, Table, at_least, at_most, number, ratio
 from bench.running.contenders import POSTGRES, Contender, set_up
-from bench.running.servers import running_tuskpoint
+from bench.running.shared_journal import sharing_servers
 from bench.setting import Setting
 from tuskpoint import TuskPointSaver
 
@@ -29,11 +25,10 @@ async def measure(setting: Setting) -> Table:
         return Table(TITLE, _HEADER, [], [setting.left_out], [])
     rounds, seconds = (2, 0.5) if setting.quick else (4, 2.0)
     history = 300 if setting.quick else 2_000
-    with ExitStack() as servers:
-        targets = servers.enter_context(_running(setting, _SERVERS))
+    with sharing_servers(setting, _SERVERS, setting.place("blobs")) as servers:
         async with AsyncExitStack() as stack:
             ours: list[Saver] = [
-                await stack.enter_async_context(TuskPointSaver(target)) for target in targets
+                await stack.enter_async_context(TuskPointSaver(server.target)) for server in servers
             ]
             peer = await stack.enter_async_context(Contender(POSTGRES, setting.postgres).opened())
             await set_up(peer)
@@ -51,28 +46,6 @@ async def measure(setting: Setting) -> Table:
             for name, saver in ((POSTGRES, peer), (_ONE, ours[0])):
                 reading_seconds[name] = await read(saver, await fill(saver, history), history)
     return _table(setting, one_agent, many_agents, reading_seconds, history, rounds)
-
-
-@contextmanager
-def _running(setting: Setting, count: int) -> Iterator[list[str]]:
-    """Run servers over one new database; yields their targets."""
-    with psycopg.connect(setting.postgres, autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS tuskpoint")
-        connection.execute("CREATE DATABASE tuskpoint TEMPLATE template0 ENCODING 'UTF8'")
-    conninfo = psycopg.conninfo.conninfo_to_dict(setting.postgres)
-    user, host = (quote(str(conninfo.get(part, "")), safe="") for part in ("user", "host"))
-    url = f"postgresql://{user}@/tuskpoint?host={host}"
-    blobs = setting.place("blobs")
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                running_tuskpoint(
-                    setting.place("server"),
-                    {"TUSKPOINT_JOURNAL": url, "TUSKPOINT_BLOB_DIR": str(blobs)},
-                )
-            ).target
-            for _ in range(count)
-        ]
 
 
 def _table(

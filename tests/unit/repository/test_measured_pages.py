@@ -19,9 +19,10 @@ COUNTED = {"run", "versions", "conformance", "tests", "kills", "kill-points", "s
 def test_every_measure_has_its_place() -> None:
     named = {
         page: re.findall(r"<!-- measured: (.*) -->", (DOCS / page).read_text(encoding="utf-8"))
-        for page in ("benchmarks.md", "evidence.md")
+        for page in ("benchmarks.md", "evidence.md", "scale.md")
     }
-    assert sorted(named["benchmarks.md"]) == sorted(["run", "goals", *MEASURES])
+    assert named["scale.md"] == ["scale"]
+    assert sorted([*named["benchmarks.md"], "scale"]) == sorted(["run", "goals", *MEASURES])
     assert sorted(named["evidence.md"]) == sorted(COUNTED)
 
 
