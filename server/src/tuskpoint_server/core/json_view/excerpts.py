@@ -15,7 +15,15 @@ from typing import Any
 
 from ..model import Value
 from .escapes import Json, MalformedError
-from .msgpack_walk import ARRAY, EXTENSION, EXTENSIONS, MAP, STRING, Walker
+from .msgpack_reader import (
+    ARRAY,
+    DELTA_SNAPSHOT,
+    EXTENSION,
+    EXTENSIONS,
+    MAP,
+    STRING,
+    MsgpackReader,
+)
 from .views import dump
 
 _MAX_DEPTH = 16  # levels that are shortened; longer items below them are left out
@@ -23,8 +31,6 @@ _MAX_COMPARED_DEPTH = 8  # levels of objects that are compared member by member
 
 _HEAD = 6
 """Bytes that the head of a shortened item takes at most, the code of an extension included."""
-
-_DELTA_SNAPSHOT = 7  # code of the extension whose payload is one item and no array of arguments
 
 
 def latest_part(value: Value, maximum: int) -> Value | None:
@@ -88,17 +94,17 @@ def _with_size(code: bytes, size: int, *parts: bytes) -> bytes:
     return b"".join((code, struct.pack(">I", size), *parts))
 
 
-def _ends(walker: Walker, count: int) -> list[int]:
+def _ends(reader: MsgpackReader, count: int) -> list[int]:
     """Return where the next items begin and end: one place more than there are items."""
-    return [walker.at, *(walker.skip() for _ in range(count))]
+    return [reader.at, *(reader.skip() for _ in range(count))]
 
 
-def _items(walker: Walker, count: int, data: bytes) -> list[bytes]:
-    return [data[begin:end] for begin, end in pairwise(_ends(walker, count))]
+def _items(reader: MsgpackReader, count: int, data: bytes) -> list[bytes]:
+    return [data[begin:end] for begin, end in pairwise(_ends(reader, count))]
 
 
-def _members(walker: Walker, count: int, data: bytes) -> list[tuple[bytes, bytes]]:
-    items = _items(walker, 2 * count, data)
+def _members(reader: MsgpackReader, count: int, data: bytes) -> list[tuple[bytes, bytes]]:
+    items = _items(reader, 2 * count, data)
     return list(zip(items[::2], items[1::2], strict=True))
 
 
@@ -109,9 +115,9 @@ def _latest_part(data: bytes, maximum: int, depth: int) -> bytes:
     room = maximum - _HEAD
     if depth >= _MAX_DEPTH or room <= _HEAD:
         return b""
-    walker = Walker(data)
-    kind, number = walker.head()
-    begin = walker.at
+    reader = MsgpackReader(data)
+    kind, number = reader.head()
+    begin = reader.at
     if kind == STRING:
         part = data[begin : begin + number][-room:]
         # A character that was cut is left out: its continuation bytes begin with the bits 10.
@@ -119,14 +125,14 @@ def _latest_part(data: bytes, maximum: int, depth: int) -> bytes:
         part = part[start:]
         return _with_size(_STRING, len(part), part)
     if kind == ARRAY:
-        return _latest_items(data, _ends(walker, number), room, depth)
+        return _latest_items(data, _ends(reader, number), room, depth)
     if kind == MAP:
-        return _latest_members(_members(walker, number, data), room, depth)
+        return _latest_members(_members(reader, number, data), room, depth)
     if kind == EXTENSION:
         (code,) = struct.unpack_from(">b", data, begin)
         payload = data[begin + 1 : begin + 1 + number]
         part = b""
-        if code == _DELTA_SNAPSHOT:
+        if code == DELTA_SNAPSHOT:
             part = _latest_part(payload, room, depth + 1)
         elif code in EXTENSIONS:
             part = _latest_arguments(payload, room, depth + 1)
@@ -157,8 +163,8 @@ def _latest_members(members: Sequence[tuple[bytes, bytes]], room: int, depth: in
 
 def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
     """Return an array in which every item keeps its place; empty if one cannot be shortened."""
-    walker = Walker(payload)
-    items = _items(walker, walker.array_size(), payload)
+    reader = MsgpackReader(payload)
+    items = _items(reader, reader.array_size(), payload)
     rooms = shares([len(item) for item in items], maximum - _HEAD)
     parts = [_latest_part(item, share, depth) for item, share in zip(items, rooms, strict=True)]
     return _with_size(_ARRAY, len(parts), *parts) if all(parts) else b""
@@ -166,8 +172,8 @@ def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
 
 def _new_part(data: bytes, before: bytes, depth: int) -> bytes:
     """Return the new part of one item over an earlier one, as an item."""
-    walker, earlier = Walker(data), Walker(before)
-    (kind, number), (earlier_kind, earlier_number) = walker.head(), earlier.head()
+    reader, earlier = MsgpackReader(data), MsgpackReader(before)
+    (kind, number), (earlier_kind, earlier_number) = reader.head(), earlier.head()
     if kind != earlier_kind or depth > _MAX_COMPARED_DEPTH:
         return data
     if kind == MAP:
@@ -175,13 +181,13 @@ def _new_part(data: bytes, before: bytes, depth: int) -> bytes:
         new = [
             key
             + (_new_part(item, earlier_members[key], depth + 1) if key in earlier_members else item)
-            for key, item in _members(walker, number, data)
+            for key, item in _members(reader, number, data)
             if earlier_members.get(key) != item
         ]
         return _with_size(_MAP, len(new), *new)
-    if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
+    if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], reader.at):
         return data
-    end = walker.at + len(before) - earlier.at
+    end = reader.at + len(before) - earlier.at
     if kind == ARRAY:  # `before` may announce more items than it has
         return (
             _with_size(_ARRAY, number - earlier_number, data[end:])
@@ -189,7 +195,7 @@ def _new_part(data: bytes, before: bytes, depth: int) -> bytes:
             else data
         )
     # A word that went on is new as a whole.
-    went_on = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
+    went_on = data[max(data.rfind(b" ", reader.at, end), reader.at) :]
     return _with_size(_STRING, len(went_on), went_on)
 
 

@@ -1,16 +1,12 @@
-"""msgpack, walked in place, with the extensions that LangGraph writes into it.
+"""The view of msgpack with the extensions that LangGraph writes into it.
 
-https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension, so
-the sender decides how much memory it takes. Here an extension is a range of the same bytes, and a
-length beyond the end is refused at once. Codes and payloads of extensions are those of
-`langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with module, name, arguments, and for some the
-name of a method.
+Payloads of extensions are those of `langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with
+module, name, arguments, and for some the name of a method.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
 
 from .escapes import (
     MAX_DEPTH,
@@ -22,13 +18,23 @@ from .escapes import (
     mapping,
     timestamp,
 )
-
-EXTENSIONS = range(8)  # codes of the extensions that are known
-
-_SINGLE, _POSITIONAL, _METHOD, _ARRAY, _DELTA_SNAPSHOT = 0, 1, 3, 6, 7
-"""Codes of extensions that are no types with fields; all others are."""
-
-_TIMESTAMP = -1  # code of msgpack's own timestamp
+from .msgpack_reader import (
+    ARRAY,
+    BINARY,
+    DELTA_SNAPSHOT,
+    EXTENSIONS,
+    FLOAT,
+    INTEGER,
+    MAP,
+    METHOD,
+    NUMPY,
+    PLAIN,
+    POSITIONAL,
+    SINGLE,
+    STRING,
+    TIMESTAMP,
+    MsgpackReader,
+)
 
 _ARGUMENTS = {
     "datetime.date": ("year", "month", "day"),
@@ -38,69 +44,24 @@ _ARGUMENTS = {
 }
 """Names of the arguments that LangGraph writes by position."""
 
-# Kinds of items. Plain strings: they are compared once for every item there is.
-_PLAIN: Final = "plain"
-_INTEGER: Final = "integer"
-_FLOAT: Final = "float"
-STRING: Final = "string"
-_BINARY: Final = "binary"
-ARRAY: Final = "array"
-MAP: Final = "object"
-EXTENSION: Final = "extension"
-_UNUSED: Final = "unused"
-
-_Head = tuple[str, object, struct.Struct | None]
-"""Kind, then the value or size if the first byte has it, else the form of the next bytes."""
-
-
-def _heads_of(kind: str, forms: str) -> list[_Head]:
-    return [(kind, None, struct.Struct(f">{form}")) for form in forms]
-
-
-_HEADS: list[_Head] = [
-    *((_INTEGER, number, None) for number in range(128)),
-    *((MAP, size, None) for size in range(16)),
-    *((ARRAY, size, None) for size in range(16)),
-    *((STRING, size, None) for size in range(32)),
-    (_PLAIN, None, None),
-    (_UNUSED, None, None),
-    (_PLAIN, False, None),
-    (_PLAIN, True, None),
-    *_heads_of(_BINARY, "BHI"),
-    *_heads_of(EXTENSION, "BHI"),
-    *_heads_of(_FLOAT, "fd"),
-    *_heads_of(_INTEGER, "BHIQbhiq"),
-    *((EXTENSION, size, None) for size in (1, 2, 4, 8, 16)),
-    *_heads_of(STRING, "BHI"),
-    *_heads_of(ARRAY, "HI"),
-    *_heads_of(MAP, "HI"),
-    *((_INTEGER, number, None) for number in range(-32, 0)),
-]
-"""The head of an item by its first byte."""
-
 
 def walk(data: bytes, bounds: ViewBounds) -> Json:
     """Return the view of bytes that must be exactly one msgpack item."""
-    walker = Walker(data, bounds)
+    walker = _Walker(data, bounds)
     shown = walker.item(0)
     if walker.at != len(data):
         raise MalformedError("bytes after the item")
     return shown
 
 
-class Walker:
-    """Reads items from a range of bytes; `at` is where the next one begins.
+class _Walker(MsgpackReader):
+    """Shows the items of a range of bytes. Its methods raise `ViewTooLargeError`, too."""
 
-    All its methods raise `MalformedError`; those that return views raise `TooLargeError`.
-    """
+    __slots__ = ("_bounds",)
 
-    __slots__ = ("_bounds", "_data", "_end", "at")
-
-    def __init__(self, data: bytes, bounds: ViewBounds | None = None) -> None:
-        self._data = data
-        self._end = len(data)
-        self._bounds = bounds or ViewBounds(0)
-        self.at = 0
+    def __init__(self, data: bytes, bounds: ViewBounds) -> None:
+        super().__init__(data)
+        self._bounds = bounds
 
     def item(self, depth: int) -> Json:
         """Return the view of the next item, which is `depth` levels deep."""
@@ -108,15 +69,15 @@ class Walker:
         if kind == STRING:
             return self._string(number)
         self._bounds.take()
-        if kind == _INTEGER:
+        if kind == INTEGER:
             return integer(number)
-        if kind == _FLOAT:
+        if kind == FLOAT:
             return escape_float(number)
-        if kind == _PLAIN:
+        if kind == PLAIN:
             plain: bool | None = number
             return plain
-        if kind == _BINARY:
-            return {"$bytes": self._bounds.base64(self._take(number))}
+        if kind == BINARY:
+            return {"$bytes": self._bounds.base64(self.take(number))}
         if depth >= MAX_DEPTH:
             self._skip(kind, number)
             return self._bounds.too_deep(kind)
@@ -126,60 +87,8 @@ class Walker:
             return self._map(number, depth)
         return self._extension(number, depth)
 
-    def array_size(self) -> int:
-        """Return the number of items of the array that must come next."""
-        kind, size = self.head()
-        if kind != ARRAY:
-            raise MalformedError("no array")
-        return int(size)
-
-    def skip(self) -> int:
-        """Go past the next item, however deep it is; return where it ends."""
-        self._skip(*self.head())
-        return self.at
-
-    def head(self) -> tuple[str, Any]:
-        """Read the head of the next item: its kind, and its value or size."""
-        at = self.at
-        if at >= self._end:
-            raise MalformedError("the bytes end too early")
-        kind, number, form = _HEADS[self._data[at]]
-        self.at = at + 1
-        if form is not None:
-            self._go_past(form.size)
-            (number,) = form.unpack_from(self._data, self.at - form.size)
-        elif kind == _UNUSED:
-            raise MalformedError("the byte 0xc1")
-        return kind, number
-
-    def _skip(self, kind: str, number: int) -> None:
-        """Go past an item of which the head was read, however deep it is."""
-        items_left = 1
-        while True:
-            items_left -= 1
-            if kind == ARRAY:
-                items_left += number
-            elif kind == MAP:
-                items_left += 2 * number
-            elif kind == EXTENSION:
-                self._go_past(1 + number)
-            elif kind in (STRING, _BINARY):
-                self._go_past(number)
-            if not items_left:
-                return
-            kind, number = self.head()
-
-    def _go_past(self, size: int) -> None:
-        self.at += size
-        if self.at > self._end:
-            raise MalformedError("the bytes end too early")
-
-    def _take(self, size: int) -> bytes:
-        self._go_past(size)
-        return self._data[self.at - size : self.at]
-
     def _string(self, size: int) -> Json:
-        data = self._take(size)
+        data = self.take(size)
         self._bounds.take(size)
         try:
             return data.decode()
@@ -190,26 +99,26 @@ class Walker:
         return mapping([(self.item(depth + 1), self.item(depth + 1)) for _ in range(size)])
 
     def _extension(self, size: int, depth: int) -> Json:
-        (code,) = struct.unpack(">b", self._take(1))
-        begin, outer = self.at, self._end
-        self._go_past(size)
+        (code,) = struct.unpack(">b", self.take(1))
+        begin, outer = self.at, self.end
+        self.go_past(size)
         end = self.at
-        if code == _TIMESTAMP or code in EXTENSIONS:
-            self.at, self._end = begin, end
+        if code == TIMESTAMP or code in EXTENSIONS:
+            self.at, self.end = begin, end
             try:
-                shown = self._timestamp() if code == _TIMESTAMP else self._payload(code, depth)
+                shown = self._timestamp() if code == TIMESTAMP else self._payload(code, depth)
                 if self.at != end:
                     raise MalformedError("bytes after the payload")
                 return shown
             except MalformedError:
                 self.at = end
             finally:
-                self._end = outer
-        return {"$ext": code, "$bytes": self._bounds.base64(self._data[begin:end])}
+                self.end = outer
+        return {"$ext": code, "$bytes": self._bounds.base64(self.data[begin:end])}
 
     def _timestamp(self) -> Json:
         """Show msgpack's own timestamp, in one of its three forms."""
-        data = self._take(self._end - self.at)
+        data = self.take(self.end - self.at)
         if len(data) == 4:
             return timestamp(int.from_bytes(data), 0)
         if len(data) == 8:
@@ -223,28 +132,28 @@ class Walker:
     def _payload(self, code: int, depth: int) -> Json:
         """Return the view of a LangGraph extension, mostly the name of a type and its content."""
         inner = depth + 1
-        if code == _DELTA_SNAPSHOT:
+        if code == DELTA_SNAPSHOT:
             kind = "langgraph.checkpoint.serde.types._DeltaSnapshot"
             return {"$type": kind, "value": self.item(inner)}
         size = self.array_size()
-        if code == _ARRAY:
+        if code == NUMPY:
             if size != 4:
                 raise MalformedError("no array of numpy")
             names: tuple[str, ...] = ("dtype", "shape", "order", "data")
             return {"$type": "numpy.ndarray", **{name: self.item(inner) for name in names}}
         kind = f"{self._name()}.{self._name()}"
-        if code == _METHOD and size == 4:
+        if code == METHOD and size == 4:
             value = self.item(inner)
             return {"$type": kind, "$method": self._name(), "$value": value}
-        if code == _SINGLE and size == 3:
+        if code == SINGLE and size == 3:
             return {"$type": kind, "$value": self.item(inner)}
-        if code == _POSITIONAL and size == 3:
+        if code == POSITIONAL and size == 3:
             arguments = [self.item(inner) for _ in range(self.array_size())]
             names = _ARGUMENTS.get(kind, ())
             if not names or len(arguments) > len(names):
                 return {"$type": kind, "$args": arguments}
             return {"$type": kind, **dict(zip(names, arguments, strict=False))}
-        if code in (_SINGLE, _POSITIONAL, _METHOD) or size not in (3, 4):
+        if code in (SINGLE, POSITIONAL, METHOD) or size not in (3, 4):
             raise MalformedError("no module, name and content")
         return {"$type": kind, **self._fields(size == 4, depth)}
 
