@@ -6,16 +6,24 @@ to find a checkpoint, not to load it: parts that nobody searches for are left ou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..core.json_view.escapes import Json, escapes_of
+from ..core.json_view.escapes import Json
 from ..core.json_view.excerpts import shares, shorten
 from ..core.json_view.views import ViewRoom, dump
 from ..core.limits import MIB
 from ..core.model import Value
 from ..core.threads import INTERRUPT
+from .searchable_parts import (
+    ROOM_OF_BYTE,
+    RareItemError,
+    encodable_text,
+    has_text,
+    part_of_view,
+    read_part,
+    spaced,
+)
 
 PLAN = "current_plan"  # channel with the agent's next steps in words
 
@@ -34,16 +42,6 @@ _INTERNAL = ("__", "branch:")
 """Prefixes of LangGraph's own channels, whose content nobody searches for."""
 
 _ROOT = "__root__"  # the one of them that holds state: that of a graph whose state is no object
-
-_NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$too_deep"})
-"""Escapes without text to search for; binary values are base64 in them."""
-
-_OF_CODE = frozenset({"$type", "$method"})  # escapes that name types and methods
-_LONGEST_WORD = 128
-_NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
-"""A longer run without a space is no word: messages hold images as base64."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white space
 
 
 class SearchableBody(NamedTuple):
@@ -75,9 +73,7 @@ def body_of(
     values = {name: value for name, value in channels if name not in excluded}
     room = ViewRoom(MAX_SHOWN)
     interrupts = values.pop(INTERRUPT, None)
-    shown = (
-        None if interrupts is None else _searchable_part(room.show(interrupts).content, excluded)
-    )
+    shown = None if interrupts is None else part_of_view(room.show(interrupts).content, excluded)
     head, whole = _head(label, list(_questions(shown)), maximum // 2)
     state = {name: value for name, value in values.items() if not is_internal(name)}
     text, planned, truncated = _of_state(state, room, excluded, maximum - len(head.encode()))
@@ -91,7 +87,7 @@ def head_of(body: str) -> str:
 
 def _head(label: str, questions: Sequence[str], maximum: int) -> tuple[str, bool]:
     """Return the lines of label and questions, and whether they are whole."""
-    lines = [LABEL + " ".join(_words(label))] if label else []
+    lines = [LABEL + spaced(label)] if label else []
     room = maximum - sum(len(line.encode()) + 1 for line in lines)
     sizes = [len(question.encode()) for question in questions]
     whole = True
@@ -112,7 +108,7 @@ def _questions(view: Json) -> Iterator[str]:
         return
     if isinstance(view, dict) and view.keys() <= _OF_INTERRUPT:
         view = view.get("value")
-    if _has_text(view):
+    if has_text(view):
         yield view if isinstance(view, str) else dump(view).decode()
 
 
@@ -125,15 +121,34 @@ def _of_state(
         text, whole = _plan(room.show(plan).content, excluded, maximum)
         if text:
             return SearchableBody(text, planned=True, truncated=not whole)
-    views = {name: room.show(value).content for name, value in values.items()}
-    shown = {name: _searchable_part(view, excluded) for name, view in views.items()}
-    state = {name: view for name, view in shown.items() if _has_text(view)}
-    fitted = shorten(state, maximum) if state else b""
-    whole = not state or fitted == dump(state)
-    hidden = [view.get("$problem") for view in views.values() if isinstance(view, dict)]
-    return SearchableBody(
-        fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden
-    )
+    parts, whole = _parts_of(values, room, excluded)
+    state = {name: part for name, part in parts.items() if has_text(part)}
+    if not state:
+        return SearchableBody("", planned=False, truncated=not whole)
+    shown = dump(state)
+    if len(shown) > maximum:
+        shown, whole = shorten(state, maximum), False
+    return SearchableBody(shown.decode(), planned=False, truncated=not whole)
+
+
+def _parts_of(
+    values: dict[str, Value], room: ViewRoom, excluded: frozenset[str]
+) -> tuple[dict[str, Json], bool]:
+    """Return the searchable parts of values by name, and whether there was room for all of them."""
+    # Where no view can exceed the room, none has to be made to know that.
+    has_room = room.left >= ROOM_OF_BYTE * sum(len(value.data) for value in values.values())
+    parts, whole = dict[str, Json](), True
+    for name, value in values.items():
+        try:
+            if has_room:
+                parts[name] = read_part(value, excluded)
+                continue
+        except RareItemError:
+            pass
+        view = room.show(value).content
+        parts[name] = part_of_view(view, excluded)
+        whole = whole and not (isinstance(view, dict) and view.get("$problem") == "too_large")
+    return parts, whole
 
 
 def is_internal(channel: str) -> bool:
@@ -147,8 +162,8 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
         view = "\n".join(map(str, view))
     if isinstance(view, str):
         return _cut(view, maximum)
-    shown = _searchable_part(view, excluded)
-    if not _has_text(shown):
+    shown = part_of_view(view, excluded)
+    if not has_text(shown):
         return "", True
     text = shorten(shown, maximum)
     return text.decode(), text == dump(shown)
@@ -159,62 +174,5 @@ def _cut(text: str, maximum: int) -> tuple[str, bool]:
     text = text.replace("\0", " ")
     if len(text) > maximum:
         text = text.rstrip()  # it would take the room of words
-    part = _encodable_text(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
+    part = encodable_text(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
     return (part, len(part) == len(text)) if part.strip() else ("", not text.strip())
-
-
-def _encodable_text(text: str) -> str:
-    """Return a text with a question mark for each half of a surrogate pair."""
-    return text.encode(errors="replace").decode()
-
-
-def _has_text(shown: Json) -> bool:
-    """Return whether a view has any text to search for; 0 and `false` count."""
-    return shown is not None and shown not in ("", [], {})
-
-
-def _searchable_part(view: Json, excluded: frozenset[str]) -> Json:
-    """Return the searchable part of a view."""
-    if isinstance(view, str):
-        return " ".join(_words(view))
-    if isinstance(view, list):
-        return [shown for item in view if _has_text(shown := _searchable_part(item, excluded))]
-    if isinstance(view, dict):
-        return _searchable_object(view, excluded)
-    return view
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text: JSON would write a line break between two as a letter."""
-    if not text.isascii():
-        text = _encodable_text(text)
-    if _CONTROL.search(text):
-        text = _CONTROL.sub(" ", text)
-    words = text.split()
-    if max(map(len, words), default=0) > _LONGEST_WORD:
-        words = _NO_WORD.sub(" ", " ".join(words)).split()
-    return words
-
-
-def _searchable_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
-    escapes = escapes_of(view)
-    if escapes & _NOT_TEXT:
-        return None
-    for escape in escapes - _OF_CODE:
-        content = view[escape]
-        if escape == "$map" and isinstance(content, list):
-            pairs = [pair for pair in content if isinstance(pair, list)]
-            content = [
-                pair for pair in pairs if not isinstance(pair[0], str) or pair[0] not in excluded
-            ]
-        return _searchable_part(content, excluded)
-    members: dict[str, Json] = {}
-    for key, item in view.items():
-        # Names of the agent's own that begin with "$" have one more in a view.
-        name = key.removeprefix("$")
-        if key in escapes or name in excluded:
-            continue
-        shown = _searchable_part(item, excluded)
-        if _has_text(shown):
-            members[name] = shown
-    return members

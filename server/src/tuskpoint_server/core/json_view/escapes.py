@@ -83,13 +83,18 @@ def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
     """
     shown: dict[str, Json] = {}
     for key, value in pairs:
-        if not isinstance(key, str) or (not key.isascii() and _HALVES.search(key)):
+        if not isinstance(key, str) or not is_unicode(key):
             break
         shown[f"${key}" if key.startswith("$") else key] = value
     else:
         if len(shown) == len(pairs):
             return shown
     return {"$map": [[key, value] for key, value in pairs]}
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair."""
+    return text.isascii() or not _HALVES.search(text)
 
 
 def escapes_of(shown: dict[str, Json]) -> set[str]:

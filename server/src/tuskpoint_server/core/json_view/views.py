@@ -38,25 +38,28 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A string in a JSON text. It matches at every quotation mark, so no text takes long."""
 
 
-class _Pairs(list[tuple[str, object]]):
+class JsonPairs(list[tuple[str, object]]):
     """The members of an object, with keys as often as they come; a dictionary is an escape."""
 
 
-def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
-    """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken."""
-    if _exceeds_items(data, bounds.left // ITEM_COST):
-        raise ViewTooLargeError
+def parse_json(data: bytes) -> Any:
+    """Parse a JSON text in UTF-8, with `JsonPairs` for objects; `NaN` and `Infinity` are taken.
+
+    Raises:
+        MalformedError: It is none.
+        RecursionError: It is nested too deeply.
+    """
     try:
-        parsed = json.loads(
-            data.decode(),
-            object_pairs_hook=_Pairs,
-            parse_int=_json_integer,
-            parse_float=_json_number,
-            parse_constant=_CONSTANTS.__getitem__,
-        )
+        return _decode(data.decode())
     except ValueError:
         raise MalformedError("no JSON in UTF-8") from None
-    return _walk_parsed(parsed, 0, bounds)
+
+
+def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
+    """Return the view of a JSON text."""
+    if _exceeds_items(data, bounds.left // ITEM_COST):
+        raise ViewTooLargeError
+    return _walk_parsed(parse_json(data), 0, bounds)
 
 
 def _exceeds_items(data: bytes, items: int) -> bool:
@@ -74,8 +77,8 @@ def _walk_parsed(parsed: Any, depth: int, bounds: ViewBounds) -> Json:
         shown: Json = parsed
         return shown
     if depth >= MAX_DEPTH:
-        return bounds.too_deep("object" if isinstance(parsed, _Pairs) else "array")
-    if not isinstance(parsed, _Pairs):
+        return bounds.too_deep("object" if isinstance(parsed, JsonPairs) else "array")
+    if not isinstance(parsed, JsonPairs):
         return [_walk_parsed(item, depth + 1, bounds) for item in parsed]
     pairs: list[tuple[Json, Json]] = []
     for key, value in parsed:
@@ -97,6 +100,13 @@ def _json_number(literal: str) -> Json:
 
 _CONSTANTS = {name: escape_float(float(name)) for name in ("NaN", "Infinity", "-Infinity")}
 """Shared, since a text may hold a million of them."""
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=JsonPairs,
+    parse_int=_json_integer,
+    parse_float=_json_number,
+    parse_constant=_CONSTANTS.__getitem__,
+).decode
 
 
 MAX_CHECKPOINT_TEXT = 32 * MIB
@@ -144,6 +154,11 @@ class ViewRoom:
 
     def __init__(self, left: int) -> None:
         self._left = left
+
+    @property
+    def left(self) -> int:
+        """Bytes of room that are left."""
+        return self._left
 
     def show(self, value: Value) -> ValueView:
         """Return the view of the next value, for any bytes; its text may be too long."""
