@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
 from tuskpoint.v1 import search_service_pb2 as search_pb
@@ -31,22 +32,14 @@ class AdminServicer:
     async def GetServerInfo(
         self, request: admin_pb.GetServerInfoRequest, call: Call
     ) -> admin_pb.GetServerInfoResponse:
-        limits = admin_pb.ServerLimits()
-        for field in limits.DESCRIPTOR.fields:
-            if field.message_type is not None:
-                getattr(limits, field.name).FromSeconds(getattr(LIMITS, f"{field.name}_s"))
-            else:
-                setattr(limits, field.name, getattr(LIMITS, field.name.removesuffix("_bytes")))
-        modes = [search_pb.SearchMode.Name(mode) for mode in self._admin.search_modes]
         message = admin_pb.GetServerInfoResponse(
-            limits=limits,
-            methods=[method.removeprefix("/") for method in POLICY],
             start_time=timestamp(self._admin.started_us),
-            search_modes=modes,
+            search_modes=[search_pb.SearchMode.Name(mode) for mode in self._admin.search_modes],
             signers=self._admin.signers,
             recipients=self._admin.recipients_of(call.tenant),
             clock_jump=_clock_jump(self._admin.clock_jump),
         )
+        message.MergeFrom(_of_every_server())
         return fill_fields(message, self._admin)
 
     async def GetArchiveStatus(
@@ -88,6 +81,19 @@ class AdminServicer:
                 break
             fill_fields(answer.batches.add(), batch)
         return answer
+
+
+@cache
+def _of_every_server() -> admin_pb.GetServerInfoResponse:
+    """Return what every server of this version says of itself."""
+    limits = admin_pb.ServerLimits()
+    for field in limits.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            getattr(limits, field.name).FromSeconds(getattr(LIMITS, f"{field.name}_s"))
+        else:
+            setattr(limits, field.name, getattr(LIMITS, field.name.removesuffix("_bytes")))
+    methods = [method.removeprefix("/") for method in POLICY]
+    return admin_pb.GetServerInfoResponse(limits=limits, methods=methods)
 
 
 def _clock_jump(jump: ClockJump | None) -> admin_pb.ClockJump | None:

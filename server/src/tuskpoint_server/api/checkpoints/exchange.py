@@ -315,7 +315,7 @@ class Exchange:
         A load that `load_inline` can answer is answered here; each other one gets a task.
         Loads inline block the event loop, so other streams have their turn before the next.
         """
-        if self._next_loads is None:
+        if self._loads and self._next_loads is None:
             self._begin_some_loads()
 
     def _begin_some_loads(self) -> None:

@@ -73,6 +73,9 @@ class Telemetry:
             self._tracer = provider.get_tracer(SCOPE)
         self._propagated = frozenset(propagate.get_global_textmap().fields)
         self._attributes: dict[tuple[str, str], dict[str, str | int]] = {}
+        # The API's own providers record nothing.
+        meters = meter_provider or metrics.get_meter_provider()
+        self._counts = not type(meters).__module__.startswith(metrics.__name__)
         self._meter = meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._duration = meter.create_histogram(
             "rpc.server.call.duration",
@@ -113,7 +116,8 @@ class Telemetry:
                     carrier.setdefault(header, []).append(text)
             context = self._start_span(self._tracer, measured, carrier)
             measured.token = otel_context.attach(context)
-        self._active.add(1, self._attributes_of(method))
+        if self._counts:
+            self._active.add(1, self._attributes_of(method))
         return measured
 
     def begin_frame(self, method: str, traceparent: str) -> CallMeasurement:
@@ -123,7 +127,8 @@ class Telemetry:
             self._start_span(
                 self._tracer, measured, {"traceparent": [traceparent]} if traceparent else {}
             )
-        self._active.add(1, self._attributes_of(method))
+        if self._counts:
+            self._active.add(1, self._attributes_of(method))
         return measured
 
     def end(self, measured: CallMeasurement, code: str, denied: str = "") -> None:
@@ -133,6 +138,8 @@ class Telemetry:
         """
         if measured.token is not None:
             otel_context.detach(measured.token)
+        if not self._counts and measured.span is None:
+            return
         if denied:
             self._denied.add(1, {"reason": denied})
         self._active.add(-1, self._attributes_of(measured.method))
