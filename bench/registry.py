@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.measures import start
-from bench.measures.agents import flood, graphs, growth, peer_settings, server_cost, steps
+from bench.measures.agents import (
+    flood,
+    graphs,
+    growth,
+    latency,
+    over_network,
+    peer_settings,
+    server_cost,
+    sleepers,
+    steps,
+)
 from bench.measures.certification import (
     background,
     flush,
@@ -40,6 +50,9 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {
     "steps": Measure(steps.TITLE, steps.measure, compares_postgres=True),
+    "latency": Measure(latency.TITLE, latency.measure, compares_postgres=True),
+    "network": Measure(over_network.TITLE, over_network.measure),
+    "sleepers": Measure(sleepers.TITLE, sleepers.measure, compares_postgres=True),
     "peer-settings": Measure(peer_settings.TITLE, peer_settings.measure, compares_postgres=True),
     "graphs": Measure(graphs.TITLE, graphs.measure, compares_postgres=True),
     "calls": Measure(calls.TITLE, calls.measure, compares_postgres=True),

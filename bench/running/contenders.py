@@ -1,4 +1,7 @@
-"""The checkpointers that run side by side."""
+"""The checkpointers that run side by side.
+
+Each is imported when it is opened, so that a process has only the one in memory that it uses.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiosqlite
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from psycopg import AsyncConnection, Connection
-from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
 
-from bench.agents import Saver
-from bench.running.servers import running_tuskpoint
-from bench.setting import Setting
-from tuskpoint import TuskPointSaver
+    from bench.agents import Saver
+    from bench.setting import Setting
 
 TUSKPOINT, SQLITE, POSTGRES, MEMORY = "TuskPoint", "SQLite", "PostgreSQL", "memory"
 POOL_SIZE = 16
@@ -70,17 +64,28 @@ class Contender:
     async def opened_all(self) -> AsyncIterator[list[Saver]]:
         """Open it with as many savers as its configuration has, for calls from an event loop."""
         if self.name == TUSKPOINT:
+            from tuskpoint import TuskPointSaver
+
             async with TuskPointSaver(self.where) as ours:
                 yield [ours]
         elif self.name == SQLITE:
+            import aiosqlite
+            from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
             async with aiosqlite.connect(self.where, timeout=_BUSY_SECONDS) as connection:
                 if self.synchronous:
                     await connection.execute(f"PRAGMA synchronous={self.synchronous}")
                 yield [AsyncSqliteSaver(connection)]
         elif self.name == POSTGRES and not self.pool:
+            from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+
             async with AsyncPostgresSaver.from_conn_string(self.where, pipeline=True) as piped:
                 yield [piped]
         elif self.name == POSTGRES:
+            from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+            from psycopg.rows import dict_row
+            from psycopg_pool import AsyncConnectionPool
+
             pool: AsyncConnectionPool[AsyncConnection[dict[str, Any]]] = AsyncConnectionPool(
                 self.where,
                 min_size=self.pool,
@@ -91,6 +96,8 @@ class Contender:
             async with pool:
                 yield [AsyncPostgresSaver(pool) for _ in range(self.savers)]
         else:
+            from langgraph.checkpoint.memory import InMemorySaver
+
             yield [InMemorySaver()]
 
     @contextmanager
@@ -103,18 +110,28 @@ class Contender:
     def opened_all_blocking(self) -> Iterator[list[Saver]]:
         """Open it with as many savers as its configuration has, for calls from threads."""
         if self.name == TUSKPOINT:
+            from tuskpoint import TuskPointSaver
+
             with TuskPointSaver(self.where) as ours:
                 yield [ours]
         elif self.name == SQLITE:
+            from langgraph.checkpoint.sqlite import SqliteSaver
+
             connection = sqlite3.connect(self.where, timeout=_BUSY_SECONDS, check_same_thread=False)
             with closing(connection):
                 if self.synchronous:
                     connection.execute(f"PRAGMA synchronous={self.synchronous}")
                 yield [SqliteSaver(connection)]
         elif self.name == POSTGRES and not self.pool:
+            from langgraph.checkpoint.postgres import PostgresSaver
+
             with PostgresSaver.from_conn_string(self.where, pipeline=True) as piped:
                 yield [piped]
         elif self.name == POSTGRES:
+            from langgraph.checkpoint.postgres import PostgresSaver
+            from psycopg.rows import dict_row
+            from psycopg_pool import ConnectionPool
+
             pool: ConnectionPool[Connection[dict[str, Any]]] = ConnectionPool(
                 self.where,
                 min_size=self.pool,
@@ -125,6 +142,8 @@ class Contender:
             with pool:
                 yield [PostgresSaver(pool) for _ in range(self.savers)]
         else:
+            from langgraph.checkpoint.memory import InMemorySaver
+
             yield [InMemorySaver()]
 
 
@@ -134,6 +153,8 @@ async def contenders(setting: Setting) -> AsyncIterator[list[Contender]]:
 
     The server is a process of its own, with its archive and its index at work.
     """
+    from bench.running.servers import running_tuskpoint
+
     folder = setting.place("contenders")
     with running_tuskpoint(folder) as server:
         yield [Contender(TUSKPOINT, server.target), *await peers(setting, folder)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import subprocess
 import sys
@@ -101,6 +102,15 @@ def running_echo(folder: Path, *, timed: bool = False) -> Iterator[Server]:
     command = ["bench.running.echo_server"]
     with _running(command, folder / "echo.log", folder, {}, timed=timed) as server:
         yield server
+
+
+@contextmanager
+def running_relay(folder: Path, address: str, seconds: float) -> Iterator[str]:
+    """Run a relay to an address that delays each direction; yields its own HOST:PORT."""
+    command = ["bench.running.relay", address, str(seconds)]
+    log = folder / f"relay-{secrets.token_hex(4)}.log"
+    with _running(command, log, folder, {}) as server:
+        yield server.target
 
 
 @contextmanager

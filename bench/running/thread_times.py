@@ -1,4 +1,4 @@
-"""Processor time by thread, of this process, of servers and of PostgreSQL."""
+"""Processor time by thread, of this process and of servers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-
-import psycopg
 
 _ANSWER_SECONDS = 30.0
 _TASKS = Path("/proc/self/task")
@@ -68,43 +66,3 @@ def times_of(process: subprocess.Popen[bytes]) -> Times:
             raise RuntimeError("the server did not report the times of its threads")
         answer += piece
     return {(number, name): nanoseconds for number, name, nanoseconds in json.loads(answer)}
-
-
-class DatabaseTimes:
-    """The processor time of a PostgreSQL server on this machine.
-
-    Args:
-        dsn: How to connect to it.
-    """
-
-    def __init__(self, dsn: str) -> None:
-        with psycopg.connect(dsn) as connection:
-            backend = connection.info.backend_pid
-        parent = _parent_of(backend)
-        self._postmaster = parent if parent is not None and _is_postgres(parent) else None
-
-    def nanoseconds(self) -> int:
-        """Return the time of all of its processes that run; 0 if they are not on this machine."""
-        if self._postmaster is None:
-            return 0
-        children = Path(f"/proc/{self._postmaster}/task/{self._postmaster}/children")
-        total = 0
-        for process in children.read_text(encoding="ascii").split():
-            try:
-                used = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii")
-            except OSError:
-                continue  # the process ended
-            total += int(used.split()[0])
-        return total
-
-
-def _parent_of(process: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])
-
-
-def _is_postgres(process: int) -> bool:
-    return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").startswith("postgres")

@@ -17,14 +17,9 @@ from bench.agents import Agent, Saver
 from bench.report import Table, number
 from bench.requests import chain
 from bench.running.contenders import POSTGRES, TUSKPOINT, Contender, peers
+from bench.running.database import DatabaseProcesses
 from bench.running.servers import Server, running_echo, running_tuskpoint
-from bench.running.thread_times import (
-    DatabaseTimes,
-    Times,
-    counts_threads,
-    own_times,
-    spent,
-)
+from bench.running.thread_times import Times, counts_threads, own_times, spent
 from bench.setting import Setting
 from bench.settling import settle
 from tuskpoint.v1.admin_service_pb2 import GetServerInfoRequest
@@ -106,7 +101,7 @@ class _Caller:
     name: str
     calls: dict[str, Sequence[Call]]
     server: Server | None = None
-    database: DatabaseTimes | None = None
+    database: DatabaseProcesses | None = None
     costs: dict[str, _Cost] = field(default_factory=dict)
 
     async def batch(self) -> None:
@@ -235,7 +230,7 @@ async def _savers(stack: AsyncExitStack, server: Server) -> list[_Caller]:
 
 def _peer(stack: AsyncExitStack, peer: Contender) -> _Caller:
     saver = stack.enter_context(peer.opened_blocking())
-    database = DatabaseTimes(peer.where) if peer.name == POSTGRES else None
+    database = DatabaseProcesses(peer.where) if peer.name == POSTGRES else None
     # The measures share one PostgreSQL.
     steps = _steps(saver, f"calls-{secrets.token_hex(4)}", blocking=True)
     return _Caller(peer.name, steps, database=database)
