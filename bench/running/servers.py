@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.running.thread_times import Times, times_of
 from bench.running.walrus import Walrus
+from bench.usage.threads import Times, times_of
 
 _LISTENING = " listening on "
 _START_SECONDS = 30.0

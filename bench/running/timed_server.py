@@ -12,7 +12,7 @@ import runpy
 import sys
 import threading
 
-from bench.running.thread_times import own_times
+from bench.usage.threads import own_times
 
 
 def _answer() -> None:

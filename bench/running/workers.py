@@ -20,7 +20,7 @@ from typing import Self
 
 from bench.agents import Agent, Saver, StepTimes
 from bench.running.contenders import Contender
-from bench.running.memory import peak_bytes, resident_bytes
+from bench.usage.memory import peak_bytes, resident_bytes
 
 _STOP_SECONDS = 30.0
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from bench.report import Table, number, percentile
 from bench.running.contenders import POSTGRES, TUSKPOINT, Contender, peers, tuned
-from bench.running.database import DatabaseProcesses
-from bench.running.memory import resident_bytes
 from bench.running.servers import Server, counts_cpu, running_tuskpoint
 from bench.running.workers import Outcome, Work, Workers
 from bench.setting import Setting
+from bench.usage.database import DatabaseProcesses
+from bench.usage.memory import resident_bytes
 
 _AGENTS, _PROCESSES, _PAUSE_SECONDS = 1_000, 2, 10.0
 TITLE = f"{_AGENTS:,} agents that step every {_PAUSE_SECONDS:.0f} seconds"

@@ -17,11 +17,11 @@ from bench.agents import Agent, Saver
 from bench.report import Table, number
 from bench.requests import chain
 from bench.running.contenders import POSTGRES, TUSKPOINT, Contender, peers
-from bench.running.database import DatabaseProcesses
 from bench.running.servers import Server, running_echo, running_tuskpoint
-from bench.running.thread_times import Times, counts_threads, own_times, spent
 from bench.setting import Setting
 from bench.settling import settle
+from bench.usage.database import DatabaseProcesses
+from bench.usage.threads import Times, counts_threads, own_times, spent
 from tuskpoint.v1.admin_service_pb2 import GetServerInfoRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub

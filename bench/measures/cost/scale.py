@@ -18,9 +18,9 @@ from bench.measures.agents.steps import work_round
 from bench.report import Table, number
 from bench.running.servers import Server, counts_cpu
 from bench.running.shared_journal import sharing_servers
-from bench.running.thread_times import DatabaseTimes
 from bench.setting import Setting
 from bench.settling import settle
+from bench.usage.database import DatabaseProcesses
 from tuskpoint import TuskPointSaver
 
 TITLE = "Processor time of a step with 1 to 4 servers and a leader over one PostgreSQL"
@@ -94,7 +94,7 @@ async def measure(setting: Setting) -> Table:
         sharing_servers(setting, max(_COUNTS) + 1, blobs) as (leader, *servers),
         psycopg.connect(setting.postgres, autocommit=True) as connection,
     ):
-        database = DatabaseTimes(setting.postgres)
+        database = DatabaseProcesses(setting.postgres)
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(leader.target))
             savers: list[Saver] = [
@@ -118,7 +118,7 @@ async def measure(setting: Setting) -> Table:
 
 def _used(
     connection: psycopg.Connection,
-    database: DatabaseTimes,
+    database: DatabaseProcesses,
     leader: Server,
     servers: list[Server],
     blobs: Path,

@@ -10,7 +10,7 @@ import pytest
 
 from bench.measures.cost.calls import server_column
 from bench.running.servers import running_echo
-from bench.running.thread_times import counts_threads, own_times, spent
+from bench.usage.threads import counts_threads, own_times, spent
 
 pytestmark = pytest.mark.skipif(
     not counts_threads(), reason="this system does not show the processor time of threads"
