@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.model import NONE_HELD, CheckpointKey, HeldDigests, HeldValue
 from tuskpoint_server.core.state import RawCheckpoint
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.values.load import load_stored
@@ -15,14 +16,33 @@ from tuskpoint_server.journal.values.load_head import load_head
 PLENTY = 1 << 30
 
 
-async def in_database(database: Database, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+async def in_database(
+    database: Database, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
+) -> RawCheckpoint | None:
     """Return a checkpoint as a load reads it that finds nothing in memory."""
 
     def read(connection: Connection) -> RawCheckpoint | None:
-        [stored] = load_stored(connection, tenant, [key], PLENTY)
+        [stored] = load_stored(connection, tenant, [key], PLENTY, [held])
         return stored
 
     return await database.query(read)
+
+
+async def _check_held(database: Database, tenant: str, whole: RawCheckpoint) -> None:
+    """Compare loads that leave out some values, or all of them, with the whole checkpoint."""
+    key = whole.entry.key
+    digests = sorted({*whole.values, *(write.digest for write in whole.writes)})
+    for held in {frozenset(digests[:1]), frozenset(digests[::2]), frozenset(digests)}:
+        values = {digest: value for digest, value in whole.values.items() if digest not in held}
+        writes = tuple(
+            replace(write, value=HeldValue(len(write.value.data)))
+            if write.digest in held
+            else write
+            for write in whole.writes
+        )
+        expected = whole._replace(values=values, writes=writes)
+        assert await in_database(database, tenant, key, held) == expected
+        assert load_head(database.heads, tenant, key, held) in (None, expected)
 
 
 async def check_heads(
@@ -41,5 +61,6 @@ async def check_heads(
         stored = await in_database(database, tenant, latest)
         assert head == stored
         assert load_head(database.heads, tenant, head.entry.key) == stored
+        await _check_held(database, tenant, head)
         kept.append(head.entry.key)
     return kept

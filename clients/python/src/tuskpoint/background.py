@@ -136,7 +136,7 @@ class BackgroundSaver:
             key_file=key_file,
             tls=tls,
         )
-        self._options = replace(options, retry=_ONCE)
+        self._options = replace(options, retry=_ONCE, value_cache_bytes=0)
         self._on_error = on_error
         self._workers = workers
         self._agent_id = agent_id

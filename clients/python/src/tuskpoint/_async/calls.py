@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from .._messages.checkpoints.large_values import CheckpointAssembler, DeltaHistoryAssembler
+from .._messages.checkpoints.value_cache import ValueCache, fill_held
 from .._messages.items import namespaces_page, page_of
 from .._transport import methods
 from .._transport.policy import with_request_id
 from .._transport.resume import AdoptionStream, ReplayStream, WatchStream
+from .._transport.settings.options import Options
 from .._transport.warnings import WARNINGS
 from ..errors import NotFound, PreconditionFailed, ServerError
 from ..v1 import checkpoint_service_pb2 as checkpoints
@@ -23,13 +25,23 @@ from .transport import AsyncTransport
 
 
 class AsyncCalls(AsyncTransport):
-    """The calls that need more than one request and one answer; `unary` makes all others."""
+    """The calls that need more than one request and one answer; `unary` makes all others.
+
+    Args:
+        options: Target, times, and how many bytes of values are kept.
+        values: The values that loads need not send again; of its own if it is `None`.
+    """
+
+    def __init__(self, options: Options, values: ValueCache | None = None) -> None:
+        super().__init__(options)
+        self._values = ValueCache(options.value_cache_bytes) if values is None else values
 
     async def save_checkpoint(
         self, request: checkpoints.SaveCheckpointRequest
     ) -> checkpoints.SaveCheckpointResponse:
         """Save a checkpoint of any size."""
         answer = await self._exchange(methods.SAVE_CHECKPOINT, request)
+        self._values.add_saved(request, answer.ref.checkpoint_id)
         WARNINGS.log(self.options.target, answer.warnings)
         return answer
 
@@ -38,26 +50,38 @@ class AsyncCalls(AsyncTransport):
     ) -> checkpoints.SaveWritesResponse:
         """Save pending writes of any size."""
         answer = await self._exchange(methods.SAVE_WRITES, request)
+        self._values.add_written(request)
         WARNINGS.log(self.options.target, answer.warnings)
         return answer
 
     async def get_checkpoint(
         self, ref: CheckpointRef, *, view: View = VIEW_FULL, source: Source = SOURCE_ANY
     ) -> Checkpoint | None:
-        """Return a checkpoint of any size, every value inline; `None` if it does not exist."""
-        get = checkpoints.GetCheckpointRequest(ref=ref, view=view, source=source)
-        load = checkpoints.LoadCheckpointRequest(ref=ref, view=view, source=source)
+        """Return a checkpoint of any size, every value inline; `None` if it does not exist.
+
+        The server leaves out values that this client has.
+        """
+        is_whole = view == VIEW_FULL and source == SOURCE_ANY
+        held = self._values.held_for(ref.thread_id, ref.checkpoint_ns) if is_whole else {}
+        get = checkpoints.GetCheckpointRequest(ref=ref, view=view, source=source, held_digests=held)
+        load = checkpoints.LoadCheckpointRequest(
+            ref=ref, view=view, source=source, held_digests=held
+        )
         try:
             try:
-                return (await self._exchange(methods.GET_CHECKPOINT, get)).checkpoint
+                checkpoint = (await self._exchange(methods.GET_CHECKPOINT, get)).checkpoint
             except PreconditionFailed as error:
                 if error.reason != "CHECKPOINT_TOO_LARGE":
                     raise
-            return await self._load(load)
+                checkpoint = await self._load(load)
         except NotFound as error:
             if error.reason != "CHECKPOINT_NOT_FOUND":
                 raise
             return None
+        if is_whole:
+            fill_held(checkpoint, held)
+            self._values.add_loaded(checkpoint, held)
+        return checkpoint
 
     async def list_checkpoints(
         self, request: checkpoints.ListCheckpointsRequest

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from .._messages.checkpoints.saving import Memory
+from .._messages.checkpoints.value_cache import DEFAULT_BYTES
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from .calls import AsyncCalls
@@ -53,10 +54,12 @@ class AsyncClient(
         key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
         tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
             is a certificate, or if there is a token and the server is not on this machine.
+        value_cache_bytes: Bytes of values that the client keeps of the checkpoints it saved and
+            loaded last, so that loads need not send them again. 0 keeps none.
 
     Raises:
-        InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0, or a
-            file cannot be used.
+        InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0,
+            `value_cache_bytes` is below 0, or a file cannot be used.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class AsyncClient(
         cert_file: FilePath | None = None,
         key_file: FilePath | None = None,
         tls: bool | None = None,
+        value_cache_bytes: int = DEFAULT_BYTES,
     ) -> None:
         options = Options.of(
             target,
@@ -78,6 +82,7 @@ class AsyncClient(
             cert_file=cert_file,
             key_file=key_file,
             tls=tls,
+            value_cache_bytes=value_cache_bytes,
         )
         self._calls = AsyncCalls(options)
         self._memory = Memory()

@@ -9,6 +9,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._async.calls import AsyncCalls
 from .._messages import requests
+from .._messages.checkpoints.value_cache import DEFAULT_BYTES, ValueCache
 from .._messages.records import DurabilityName
 from .._sync.calls import SyncCalls
 from .._transport.settings.options import Options
@@ -60,10 +61,13 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
         tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
             is a certificate, or if there is a token and the server is not on this machine.
+        value_cache_bytes: Bytes of values that the client keeps of the checkpoints it saved and
+            loaded last, so that loads need not send them again. 0 keeps none.
 
     Raises:
         InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0,
-            `searchable` is not a boolean or `None`, or a file cannot be used.
+            `value_cache_bytes` is below 0, `searchable` is not a boolean or `None`, or a file
+            cannot be used.
         ValueError: `durability` is unknown.
     """
 
@@ -84,6 +88,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         cert_file: FilePath | None = None,
         key_file: FilePath | None = None,
         tls: bool | None = None,
+        value_cache_bytes: int = DEFAULT_BYTES,
     ) -> None:
         super().__init__(serde=serde)
         if durability not in get_args(DurabilityName):
@@ -96,9 +101,11 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
             cert_file=cert_file,
             key_file=key_file,
             tls=tls,
+            value_cache_bytes=value_cache_bytes,
         )
-        self._calls = SyncCalls(options)
-        self._async_calls = AsyncCalls(options)
+        values = ValueCache(value_cache_bytes)
+        self._calls = SyncCalls(options, values)
+        self._async_calls = AsyncCalls(options, values)
         self._durability = requests.durability(durability)
         self._waits_for = durability
         self._fence = fence

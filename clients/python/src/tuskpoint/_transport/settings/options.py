@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass, field
 
+from ..._messages.checkpoints.value_cache import DEFAULT_BYTES
 from ...errors import InvalidRequest
 from ..retry import RetryPolicy
 from .security import Place, Security
@@ -31,6 +32,7 @@ class Options:
         resume_timeout_s: Time for which an interrupted stream tries to resume.
         retry: The schedule of retries.
         security: TLS and the caller's credentials.
+        value_cache_bytes: Bytes of values that are kept, so that loads need not send them again.
     """
 
     target: str
@@ -41,6 +43,7 @@ class Options:
     resume_timeout_s: float = 300.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     security: Security = field(default_factory=Security)
+    value_cache_bytes: int = DEFAULT_BYTES
 
     @property
     def place(self) -> Place:
@@ -58,6 +61,7 @@ class Options:
         cert_file: FilePath | None = None,
         key_file: FilePath | None = None,
         tls: bool | None = None,
+        value_cache_bytes: int = DEFAULT_BYTES,
     ) -> Options:
         """Return the options for a target.
 
@@ -71,14 +75,18 @@ class Options:
             cert_file: The client's certificate.
             key_file: Its key.
             tls: Whether TLS is used.
+            value_cache_bytes: See the class.
 
         Raises:
             InvalidRequest: The target is malformed (the message has an example), the deadline is
-                not above 0, or see `Security.of`.
+                not above 0, `value_cache_bytes` is below 0, or see `Security.of`.
         """
         seconds: object = timeout_s
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {seconds!r}")
+        size: object = value_cache_bytes
+        if not isinstance(size, int) or size < 0:
+            raise InvalidRequest(f"value_cache_bytes is a number of bytes, not {size!r}")
         text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
         place = normalize_target(text)
         security = Security.of(
@@ -89,4 +97,9 @@ class Options:
             key_file=key_file,
             tls=tls,
         )
-        return cls(target=place, timeout_s=timeout_s, security=security)
+        return cls(
+            target=place,
+            timeout_s=timeout_s,
+            security=security,
+            value_cache_bytes=value_cache_bytes,
+        )

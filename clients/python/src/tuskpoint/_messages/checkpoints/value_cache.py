@@ -1,0 +1,197 @@
+"""The values that a client has: loads name their digests, and the server leaves them out. No I/O.
+
+A value is named by its digest, which the client computes itself, so that none can be outdated or
+another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from ...errors import ServerError
+from ...v1.checkpoint_pb2 import Checkpoint
+from ...v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
+from ...v1.value_pb2 import Channel, PendingWrite, Value
+from .saving import value_digest
+
+DEFAULT_BYTES = 16 * 1024 * 1024
+"""Bytes of values that a client keeps unless it is told otherwise."""
+
+MIN_VALUE_BYTES = 1024  # to name a digest costs 34 bytes in each load
+MAX_DIGESTS = 256  # of `GetCheckpointRequest.held_digests`
+_SHARE = 4  # a value above this part of all bytes is not kept
+
+_Place = tuple[str, ...]
+"""A channel by its name, or a write by its checkpoint, task, position and channel."""
+
+_Namespace = tuple[str, str]
+"""A thread and a namespace in it."""
+
+
+class CachedValue:
+    """A value, and its digest once somebody has asked for it."""
+
+    __slots__ = ("_digest", "data", "type")
+
+    def __init__(self, kind: str, data: bytes) -> None:
+        self.type = kind
+        self.data = data
+        self._digest = b""
+
+    @property
+    def digest(self) -> bytes:
+        """The digest; two threads that ask at once compute it twice."""
+        if not self._digest:
+            self._digest = value_digest(self.type, self.data)
+        return self._digest
+
+
+HeldValues = Mapping[bytes, CachedValue]
+"""Values by their digests, as a load names them."""
+
+
+class ValueCache:
+    """The larger values of the checkpoint that each thread saved or loaded last. Thread-safe.
+
+    The values of the thread that was used longest ago go first.
+
+    Args:
+        max_bytes: Maximum size of all values together; 0 keeps none.
+    """
+
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._max_value_bytes = max_bytes // _SHARE
+        self._lock = threading.Lock()
+        self._size = 0
+        self._checkpoints: OrderedDict[_Namespace, dict[_Place, CachedValue]] = OrderedDict()
+
+    def held_for(self, thread_id: str, checkpoint_ns: str) -> HeldValues:
+        """Return the values that a load of a thread names: the largest, if there are too many."""
+        with self._lock:
+            values = self._checkpoints.get((thread_id, checkpoint_ns))
+            if values is None:
+                return {}
+            self._checkpoints.move_to_end((thread_id, checkpoint_ns))
+            kept = [*values.values()]
+        if len(kept) > MAX_DIGESTS:
+            kept = sorted(kept, key=lambda value: len(value.data), reverse=True)[:MAX_DIGESTS]
+        return {value.digest: value for value in kept}
+
+    def add_saved(self, request: SaveCheckpointRequest, checkpoint_id: str) -> None:
+        """Take the values of a checkpoint that was saved with this ID."""
+        if not self._max_bytes:
+            return
+        checkpoint = request.checkpoint
+        namespace = (checkpoint.ref.thread_id, checkpoint.ref.checkpoint_ns)
+        new = dict(self._new_writes(checkpoint_id, request.writes))
+        unchanged: list[_Place] = []
+        for channel in checkpoint.state.channels:
+            content = channel.WhichOneof("content")
+            if content == "value":
+                new |= self._new_value((channel.name,), channel.value)
+            elif content != "empty":
+                unchanged.append((channel.name,))
+        with self._lock:
+            known = self._checkpoints.get(namespace, {})
+            kept = {place: known[place] for place in unchanged if place in known}
+            # Writes may be saved before their checkpoint.
+            kept |= {
+                place: value
+                for place, value in known.items()
+                if len(place) > 1 and place[0] == checkpoint_id
+            }
+            self._put(namespace, kept | new)
+
+    def add_written(self, request: SaveWritesRequest) -> None:
+        """Take the values of writes that were saved."""
+        if not self._max_bytes:
+            return
+        ref = request.ref
+        new = dict(self._new_writes(ref.checkpoint_id, request.writes))
+        if new:
+            namespace = (ref.thread_id, ref.checkpoint_ns)
+            with self._lock:
+                self._put(namespace, self._checkpoints.get(namespace, {}) | new)
+
+    def add_loaded(self, checkpoint: Checkpoint, held: HeldValues) -> None:
+        """Take the values of a checkpoint that was loaded whole; `held`: those that it named."""
+        if not self._max_bytes:
+            return
+        new: dict[_Place, CachedValue] = {}
+        for place, holder in _holders(checkpoint):
+            if holder.digest in held:
+                new[place] = held[holder.digest]
+            elif holder.HasField("value"):
+                new |= self._new_value(place, holder.value)
+        with self._lock:
+            self._put((checkpoint.ref.thread_id, checkpoint.ref.checkpoint_ns), new)
+
+    def _new_writes(
+        self, checkpoint_id: str, writes: Iterable[PendingWrite]
+    ) -> Iterable[tuple[_Place, CachedValue]]:
+        for position, write in enumerate(writes):
+            yield from self._new_value(
+                _written_at(checkpoint_id, position, write), write.value
+            ).items()
+
+    def _new_value(self, place: _Place, value: Value) -> dict[_Place, CachedValue]:
+        """Return a value at its place, if it has a size that is kept."""
+        data = value.data
+        if MIN_VALUE_BYTES <= len(data) <= self._max_value_bytes:
+            return {place: CachedValue(value.type, data)}
+        return {}
+
+    def _put(self, namespace: _Namespace, values: dict[_Place, CachedValue]) -> None:
+        """Replace the values of a namespace, and make room for them."""
+        self._size -= _size_of(self._checkpoints.pop(namespace, {}))
+        size, kept = 0, dict[_Place, CachedValue]()
+        for place, value in values.items():
+            if size + len(value.data) <= self._max_bytes:
+                kept[place] = value
+                size += len(value.data)
+        if not kept:
+            return
+        self._checkpoints[namespace] = kept
+        self._size += size
+        while self._size > self._max_bytes:
+            _, oldest = self._checkpoints.popitem(last=False)
+            self._size -= _size_of(oldest)
+
+
+def fill_held(checkpoint: Checkpoint, held: HeldValues) -> None:
+    """Put the values that the server left out into a checkpoint.
+
+    Raises:
+        ServerError: The server left out a value that the load did not name.
+    """
+    for place, holder in _holders(checkpoint):
+        if holder.digest and holder.WhichOneof("content") is None:
+            value = held.get(holder.digest)
+            if value is None:
+                raise ServerError(
+                    f"the server left out a value of {place[-1]!r} that the client did not name; "
+                    "nothing of the checkpoint was used",
+                    status="INTERNAL",
+                )
+            holder.ClearField("size_bytes")
+            holder.value.type, holder.value.data = value.type, value.data
+
+
+def _holders(checkpoint: Checkpoint) -> Iterable[tuple[_Place, Channel | PendingWrite]]:
+    """Yield what can hold a value, with its place."""
+    for channel in checkpoint.state.channels:
+        yield (channel.name,), channel
+    for position, write in enumerate(checkpoint.writes):
+        yield _written_at(checkpoint.ref.checkpoint_id, position, write), write
+
+
+def _written_at(checkpoint_id: str, position: int, write: PendingWrite) -> _Place:
+    at = write.idx if write.HasField("idx") else position
+    return (checkpoint_id, write.task_id, str(at), write.channel)
+
+
+def _size_of(values: Mapping[_Place, CachedValue]) -> int:
+    return sum(len(value.data) for value in values.values())
