@@ -363,7 +363,8 @@ async def work(options: argparse.Namespace) -> None:
         for number in range(CLIENTS):
             call_options = Options.of(targets[number % len(targets)], token=options.token)
             policy = PATIENT if number % 4 < 2 else HASTY
-            calls = AsyncCalls(replace(call_options, retry=policy))
+            kept_bytes = call_options.value_cache_bytes if number % 2 else 0
+            calls = AsyncCalls(replace(call_options, retry=policy, value_cache_bytes=kept_bytes))
             opened.push_async_callback(calls.aclose)
             writer = Writer(
                 [],

@@ -183,7 +183,10 @@ def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
         mock.patch.object(lanes, "Lane", CountingLane),
         mock.patch.object(channel, "channel_options", options),
     ):
-        yield AsyncCalls(Options(target, timeout_s=CLIENT_SECONDS, retry=policy))
+        # What is loaded is compared with what was saved, so the server has to send it.
+        yield AsyncCalls(
+            Options(target, timeout_s=CLIENT_SECONDS, retry=policy, value_cache_bytes=0)
+        )
 
 
 async def stream_one(
