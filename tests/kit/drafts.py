@@ -16,7 +16,7 @@ from tuskpoint_server.core.model import Checkpoint, CheckpointKey, Value, Versio
 from tuskpoint_server.core.state import fill_version
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 TENANT = "default"
 

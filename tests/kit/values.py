@@ -25,7 +25,7 @@ from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.garbage_collection import FreedValues, remove_unneeded
 from tuskpoint_server.journal.sql.schema import checkpoints, contents, threads
@@ -126,7 +126,6 @@ class Home:
             log = batch.begin(TENANT, target, family=before.row.family)
             seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place)
             copied = replace(known, seq=seq, parent_id="", run_id=f"{target}//{checkpoint_id}")
-            copied.pending = {}
             batch.put_checkpoint(log, place, copied)
             log.row.checkpoint_count += 1
 

@@ -23,7 +23,7 @@ from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.features.checkpoints.missing_values import SuppliedValues
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 THREADS = ("a", "b", "c", "d")
 NAMES = ("e", "f", "g", "h")

@@ -29,7 +29,7 @@ from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import SaveOutcome, Value
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 HUGE = random.Random(2).randbytes(60_000)
 BIG = random.Random(1).randbytes(3000)

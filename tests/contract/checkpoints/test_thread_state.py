@@ -10,7 +10,7 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Journal, thread_of
 from tuskpoint_server.core.threads import ThreadState
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 
 async def test_the_state_follows_the_latest_root_checkpoint(journal: Journal) -> None:

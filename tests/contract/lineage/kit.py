@@ -17,7 +17,7 @@ from tuskpoint_server.core.state import decode_state
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import changes, contents, threads, writes
 

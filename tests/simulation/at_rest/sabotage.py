@@ -15,7 +15,7 @@ from tuskpoint_server.archive.verify import verify
 from tuskpoint_server.archive.verify.repair_values import Mender
 from tuskpoint_server.commands import start_checks
 from tuskpoint_server.features.recovery import compare_start
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 from tuskpoint_server.journal.values import contents, listing
 from tuskpoint_server.journal.values.integrity import ThreadCheck
 from tuskpoint_server.journal.values.segment_refs import Row

@@ -9,7 +9,7 @@ from tests.simulation.promises.committed_rows import Place, Thread
 from tuskpoint_server.core.model import CheckpointKey, SaveOutcome
 from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 Channels = dict[str, bytes | None]
 """Digest of each channel's value by name; `None`: it is empty."""

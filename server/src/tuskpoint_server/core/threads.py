@@ -172,6 +172,57 @@ NO_TASK = "00000000-0000-0000-0000-000000000000"
 _ERROR_SOURCE = "__error_source_node__"
 
 
+class WaitingTasks:
+    """What a thread waits for, by the pending writes of its latest root checkpoint.
+
+    Writes are added one by one. The cost of one does not grow with the number of those before.
+    """
+
+    __slots__ = ("_answers", "_ended", "_failed", "_questions", "_waiting")
+
+    def __init__(self) -> None:
+        # Tasks with the number of the last change that asked, or answered.
+        self._questions: dict[str, int] = {}
+        self._answers: dict[str, int] = {}
+        self._ended: set[str] = set()
+        self._waiting: set[str] = set()  # those of which a question is open
+        self._failed = False
+
+    @property
+    def state(self) -> ThreadState:
+        """What the thread waits for."""
+        if self._failed:
+            return ThreadState.FAILED
+        return ThreadState.INTERRUPTED if self._waiting else ThreadState.IDLE
+
+    def add(self, task_id: str, channel: str, order: int) -> None:
+        """Add a write; `order` grows with each change."""
+        if channel == ERROR:
+            self._failed = True
+            return
+        if channel == _ERROR_SOURCE:
+            return
+        if channel == INTERRUPT:
+            self._questions[task_id] = max(order, self._questions.get(task_id, order))
+        elif channel == RESUME:
+            self._answers[task_id] = max(order, self._answers.get(task_id, order))
+        else:
+            self._ended.add(task_id)
+        if channel == RESUME and task_id == NO_TASK:
+            # An answer of no task opens no question, so only open ones are looked at.
+            self._waiting = set(filter(self._waits, self._waiting))
+        elif self._waits(task_id):
+            self._waiting.add(task_id)
+        else:
+            self._waiting.discard(task_id)
+
+    def _waits(self, task_id: str) -> bool:
+        question = self._questions.get(task_id)
+        if question is None or task_id in self._ended:
+            return False
+        return _waits(question, self._answers.get(task_id), self._answers.get(NO_TASK))
+
+
 def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
     """Return what a thread waits for, given the pending writes of its latest root checkpoint.
 
@@ -179,26 +230,10 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
     for instance, numbers can be equal. Then an answer of no task counts if the task has used none,
     and an answer of the task itself counts as used, as in LangGraph.
     """
-    questions: dict[str, int] = {}
-    answers: dict[str, int] = {}
-    ended_tasks: set[str] = set()
-    failed = False
-    for task_id, channel, order in pending:
-        if channel == INTERRUPT:
-            questions[task_id] = order
-        elif channel == RESUME:
-            answers[task_id] = order
-        elif channel == ERROR:
-            failed = True
-        elif channel != _ERROR_SOURCE:
-            ended_tasks.add(task_id)
-    if failed:
-        return ThreadState.FAILED
-    common_answer = answers.get(NO_TASK)
-    for task_id, order in questions.items():
-        if task_id not in ended_tasks and _waits(order, answers.get(task_id), common_answer):
-            return ThreadState.INTERRUPTED
-    return ThreadState.IDLE
+    waiting = WaitingTasks()
+    for write in pending:
+        waiting.add(*write)
+    return waiting.state
 
 
 def _waits(question: int, own_answer: int | None, common_answer: int | None) -> bool:

@@ -23,11 +23,11 @@ from sqlalchemy import bindparam, func, or_, select, tuple_, update
 from ..core.threads import EventKind
 from .database.binding import EMPTY_SUM, add_hashes
 from .database.database import Connection, Database
+from .database.pending_writes import StoredWrite
 from .database.thread_rows import (
     KNOWN,
     CachedCheckpoint,
     Place,
-    StoredWrite,
     ThreadCacheEntry,
     ThreadRow,
     greatest_id,
@@ -259,7 +259,7 @@ def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
         return
     checkpoint = batch.checkpoint(log, ("", latest)) if latest else None
     log.set_head(
-        latest, batch.pending(log, ("", latest), checkpoint) if checkpoint is not None else {}
+        latest, batch.pending(log, ("", latest), checkpoint) if checkpoint is not None else None
     )
     log.forget_checkpoints()
     _log.warning(

@@ -28,7 +28,8 @@ from ..core.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ..core.search import pointer_of
 from ..core.threads import INTERRUPT
 from ..journal.database.binding import binder_of
-from ..journal.database.thread_rows import StoredWrite, ThreadRef
+from ..journal.database.pending_writes import StoredWrite
+from ..journal.database.thread_rows import ThreadRef
 from ..journal.sql.schema import checkpoints, writes
 from ..journal.sql.sealing import seal_of
 from ..journal.sql.statements import LISTED, Statement

@@ -15,7 +15,7 @@ from tuskpoint_server.core.limits import KIB, LIMITS
 from tuskpoint_server.core.model import Value, Write
 from tuskpoint_server.core.threads import INTERRUPT, RESUME, PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 from tuskpoint_server.search.searchable import body_of
 from tuskpoint_server.search.searched_values import Document
 

@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import Checkpoint, SaveOutcome, View
 from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.history.history import History
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
-from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 if TYPE_CHECKING:
     from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceAsyncStub

@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 
 from ...core.model import BlobLocation, Damage, Lineage
 from ...journal.database.binding import binder_of, equal
-from ...journal.database.thread_rows import WRITE_CHANGED, Place, ThreadRow
+from ...journal.database.pending_writes import WRITE_CHANGED
+from ...journal.database.thread_rows import Place, ThreadRow
 from ...journal.sql.schema import checkpoints, writes
 from ...journal.sql.statements import SqlRow
 from ...journal.values.segment_refs import NOWHERE, ForeignSegments, decode_held

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 from ...core.model import BlobLocation
 from ...core.threads import EventKind
 from ...core.values import DIGEST_BYTES, split
-from ...journal.database.thread_rows import THREAD, Place, StoredWrite, ThreadRow, row_of
+from ...journal.database.pending_writes import StoredWrite
+from ...journal.database.thread_rows import THREAD, Place, ThreadRow, row_of
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.removal import deletion
 from ...journal.sql.schema import checkpoints, contents, members, threads, uses, writes
@@ -212,9 +213,9 @@ def store_again(
         cached.seq = seq
         batch.amend_checkpoint(log, checkpoint.place, cached)
         _LET_GO.run(batch.connection, **parameters_of(user.number, *checkpoint.place))
-        old_seqs = {slot: write.seq for slot, write in pending.items()}
-        for write in batch.renumber_writes(log, checkpoint.place, list(pending.values()), seq):
-            pending[write.task_id, write.idx] = write
+        old_seqs = {(write.task_id, write.idx): write.seq for write in pending.all()}
+        for write in batch.renumber_writes(log, checkpoint.place, list(pending.all()), seq):
+            pending.put(write)
         new = (user.number, seq, log.row.certified_seq)
         renumbered = [(user.family, digest, *new) for digest in checkpoint.digests]
         names = ("of_family", "of_digest", "new_thread", "new", "through")
@@ -226,7 +227,7 @@ def store_again(
             if old_seqs[slot] == write.seq:  # it was not replaced
                 value = values[write.digest]
                 whole = write._replace(encoding=value.encoding, data=value.data)
-                batch.put_write(log, checkpoint.place, whole, seq, before=pending[slot])
+                batch.put_write(log, checkpoint.place, whole, seq, before=pending.get(slot))
         count += 1
     log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
     log.forget_checkpoints()

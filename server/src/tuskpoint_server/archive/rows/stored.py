@@ -17,10 +17,10 @@ from ...core.state import delta_channels, encode_names, parse_metadata
 from ...core.threads import EventKind, is_reserved, judge_state
 from ...core.values import compress
 from ...journal.database.binding import binder_of
+from ...journal.database.pending_writes import StoredWrite
 from ...journal.database.thread_rows import (
     CachedCheckpoint,
     Place,
-    StoredWrite,
     ThreadCacheEntry,
     ThreadRow,
     find_thread,

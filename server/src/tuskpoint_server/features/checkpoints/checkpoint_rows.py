@@ -22,7 +22,8 @@ from ...core.model import (
 from ...core.state import RawCheckpoint
 from ...core.threads import Thread, ThreadDetail
 from ...journal.database.database import Connection, Database
-from ...journal.database.thread_rows import StoredWrite, find_thread
+from ...journal.database.pending_writes import StoredWrite
+from ...journal.database.thread_rows import find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import delta_history, load
 from ...journal.values.listing import CheckpointPage, ListPosition, read_page

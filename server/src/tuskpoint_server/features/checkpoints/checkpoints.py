@@ -26,7 +26,7 @@ from ...core.model import (
     View,
 )
 from ...core.state import RawCheckpoint
-from ...journal.database.thread_rows import StoredWrite
+from ...journal.database.pending_writes import StoredWrite
 from ..call_memory import Holder
 from .checkpoint_rows import CheckpointRows
 from .completing import Completer, content_bytes, history_bytes, in_pool

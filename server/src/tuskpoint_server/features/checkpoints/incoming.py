@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...core.model import CheckpointKey, Metadata
 from ...core.state import ChannelRef
 from ...core.values import MIN_COMPRESSED, Encoding, compress
-from ...journal.database.thread_rows import StoredWrite
+from ...journal.database.pending_writes import StoredWrite
 from .value_groups import Keyframes, PreparedValue
 
 IncomingWrite = StoredWrite

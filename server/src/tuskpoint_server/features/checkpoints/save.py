@@ -24,25 +24,14 @@ from ...core.model import CheckpointKey, SaveOutcome, Value
 from ...core.state import ChannelRef, channel_ref
 from ...core.threads import INTERRUPT, RESUME, EventKind
 from ...journal.database.heads import HeadContent
-from ...journal.database.thread_rows import (
-    CachedCheckpoint,
-    Pending,
-    Place,
-    StoredWrite,
-    ThreadCacheEntry,
-)
+from ...journal.database.pending_writes import PendingWrites, StoredWrite
+from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import contents, vectors
 from .continuing import continue_latest
 from .incoming import IncomingCheckpoint
 from .listed_threads import switch_search
 from .value_groups import PreparedValue
-
-_BYTES_PER_WRITE = 128
-"""Most bytes of a write in a message besides its names and content."""
-
-_CHECKED_FROM = 512
-"""So many writes fit an answer, however long their names are."""
 
 _KINDS = {str: "text", int: "integer", float: "number"}  # of versions
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
@@ -51,7 +40,7 @@ _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary
 class _MergedWrites(NamedTuple):
     """The writes of a checkpoint after a save: the stored ones, and the new ones."""
 
-    stored: Pending
+    stored: PendingWrites
     new: dict[tuple[str, int], StoredWrite]
     size: int  # bytes of new ones
     last_seq: int  # greatest number of those that were sent and stored before
@@ -128,13 +117,12 @@ def save_checkpoint(
         # The values of its old state are counted as those of a removed checkpoint.
         row.removed_count += 1
         row.removed_bytes = min(row.added_bytes, row.removed_bytes + own_bytes)
-    checkpoint.pending = pending.stored
-    claims = stored is None and bool(pending.stored)
+    claims = stored is None and pending.stored.count > 0
     _store_writes(batch, log, place, pending, seq, early=False)
     if claims:
-        early_writes = [write for write in pending.stored.values() if write.early_us is not None]
+        early_writes = [write for write in pending.stored.all() if write.early_us is not None]
         for write in batch.renumber_writes(log, place, early_writes, seq):
-            pending.stored[write.task_id, write.idx] = write
+            pending.stored.put(write)
     log.add(place, checkpoint)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
@@ -171,10 +159,8 @@ def save_writes(
     _store_writes(batch, log, place, pending, seq, early=checkpoint is None)
     if checkpoint is None:
         log.early = True
-    else:
-        checkpoint.pending = pending.stored
-        if place == ("", row.head_id):
-            log.set_head(row.head_id, pending.stored)
+    elif place == ("", row.head_id):
+        log.set_head(row.head_id, pending.stored)
     return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
 
 
@@ -402,18 +388,17 @@ def _merge_writes(
     if questions:
         tasks = {task_id for (task_id, _), write in new_writes.items() if write.channel == RESUME}
         new_writes |= {slot: write for slot, write in questions.items() if slot[0] in tasks}
-    if new_writes and len(stored) + len(new_writes) > _CHECKED_FROM:
-        size = 0
-        for (task_id, _), write in (stored | new_writes).items():
-            names = (task_id, write.task_path, write.channel, write.type)
-            size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
-        if size > LIMITS.max_write_names:
-            raise Refusal(
-                Reason.LIMIT_EXCEEDED,
-                what=f"writes with {size} bytes of names on one checkpoint",
-                limit="max_write_names_bytes",
-                maximum=LIMITS.max_write_names,
-            )
+    name_bytes = stored.name_bytes
+    for slot, write in new_writes.items():
+        replaced = stored.get(slot)
+        name_bytes += write.name_bytes - (replaced.name_bytes if replaced is not None else 0)
+    if new_writes and name_bytes > LIMITS.max_write_names:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"writes with {name_bytes} bytes of names on one checkpoint",
+            limit="max_write_names_bytes",
+            maximum=LIMITS.max_write_names,
+        )
     size = sum([len(write.data or b"") for write in new_writes.values()])
     return _MergedWrites(stored, new_writes, size, last_seq)
 
@@ -462,4 +447,5 @@ def _store_writes(
     for slot, write in pending.new.items():
         batch.put_write(log, place, write, seq, early_us, pending.stored.get(slot))
         _bring(batch, log, write.digest, write)
-        pending.stored[slot] = StoredWrite(*write[:8], seq, early_us, None)
+        pending.stored.put(StoredWrite(*write[:8], seq, early_us, None))
+    log.writes.keep(place, pending.stored)

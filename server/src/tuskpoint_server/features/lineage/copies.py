@@ -39,7 +39,8 @@ from ...core.model import (
 )
 from ...core.state import decode_channels
 from ...core.values import Encoding
-from ...journal.database.thread_rows import Place, StoredWrite, ThreadRef, ThreadRow
+from ...journal.database.pending_writes import StoredWrite
+from ...journal.database.thread_rows import Place, ThreadRef, ThreadRow
 from ...journal.removal.delta_bases import NO_NAMES, rebuilt_from
 from ...journal.sql.schema import checkpoints, writes
 from ...journal.sql.statements import LISTED, Statement, in_lists, same_checkpoint

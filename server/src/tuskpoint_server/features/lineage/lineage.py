@@ -26,9 +26,9 @@ from ...core.model import CheckpointKey, Lineage, SaveOutcome, Value
 from ...core.state import decode_channels, decode_state, encode_state
 from ...core.threads import EventKind
 from ...journal.database.database import Database
+from ...journal.database.pending_writes import StoredWrite
 from ...journal.database.thread_rows import (
     Place,
-    StoredWrite,
     ThreadCacheEntry,
     ThreadRow,
     find_thread,

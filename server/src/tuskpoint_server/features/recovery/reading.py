@@ -19,7 +19,7 @@ from ...core import items
 from ...core.errors import Refusal, malformed_bytes
 from ...core.model import BlobLocation, Value
 from ...core.threads import judge_state
-from ...journal.database.thread_rows import StoredWrite
+from ...journal.database.pending_writes import StoredWrite
 from ...journal.values.contents import referred_digests
 from ...journal.values.segment_refs import ForeignSegments, encode_held
 from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd

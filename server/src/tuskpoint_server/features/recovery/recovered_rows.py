@@ -22,7 +22,8 @@ from ...archive.rows.stored import StoredCheckpoint
 from ...core.items import keeps_items
 from ...core.model import CheckpointKey
 from ...core.threads import SNAPSHOTS, SNAPSHOTS_END, EventKind, ThreadState
-from ...journal.database.thread_rows import Place, StoredWrite, ThreadCacheEntry
+from ...journal.database.pending_writes import StoredWrite
+from ...journal.database.thread_rows import Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.removal import deletion
 from ...journal.sql.schema import members, threads

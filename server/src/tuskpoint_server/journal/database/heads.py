@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from ...core.limits import KIB, MIB
 from ...core.model import CheckpointEntry, CheckpointKey, Lineage, ThreadName, Value
-from .thread_rows import Place, StoredWrite, ThreadCacheEntry
+from .pending_writes import StoredWrite
+from .thread_rows import Place, ThreadCacheEntry
 
 HEAD_BYTES = 64 * KIB
 """Content above which a checkpoint is not kept."""
@@ -86,16 +87,12 @@ class Heads:
 
     def add(self, log: ThreadCacheEntry, place: Place) -> None:
         """Keep a checkpoint as it was committed, if it is the latest and all of it is known."""
-        row, checkpoint = log.row, log.known.get(place)
-        if (
-            checkpoint is None
-            or checkpoint.pending is None
-            or place[1] != log.greatest.get(place[0])
-        ):
+        row, checkpoint, pending = log.row, log.known.get(place), log.writes.get(place)
+        if checkpoint is None or pending is None or place[1] != log.greatest.get(place[0]):
             return
-        if len(checkpoint.pending) > _MAX_WRITES:
+        if pending.count > _MAX_WRITES:
             return
-        writes = tuple(checkpoint.pending.values())
+        writes = tuple(pending.all())
         seqs = [checkpoint.seq, *(write.seq for write in writes)]
         if row.deleted or checkpoint.held is not None or min(seqs) <= row.certified_seq:
             return  # segments may hold some of it, and an answer names them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, bindparam, null, select, update
+from sqlalchemy import and_, bindparam, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
 from ...core.model import Lineage
@@ -14,10 +14,8 @@ from ..sql.statements import (
     of_namespace,
     put_rows,
 )
-from .thread_rows import (
-    KNOWN,
-    StoredWrite,
-)
+from .pending_writes import StoredWrite
+from .thread_rows import KNOWN
 
 CHECKPOINT_COLUMNS = tuple(column.name for column in checkpoints.columns if column.name != "number")
 CONTENT_COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
@@ -56,8 +54,6 @@ PUT_CONTENT = Statement(
 )
 PUT_CHANGE = Statement(insert_rows(changes))
 READ_CHECKPOINT = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
-_of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
-READ_PENDING = Statement(select(writes.c.mac, *_of_pending, null()).where(of_checkpoint(writes)))
 RENUMBER_WRITE = Statement(
     update(writes)
     .where(

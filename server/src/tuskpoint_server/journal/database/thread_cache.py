@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ...core.model import ThreadName
 from .heads import Heads
+from .pending_writes import RecentWrites
 from .thread_rows import Place, ThreadCacheEntry
 
 CACHED_BYTES = 64 * 1024 * 1024
@@ -68,11 +69,15 @@ class ThreadCache:
         entry = self._logs.get(name)
         if now is None:
             self.forget(*name)
-        elif (
-            entry is None or entry.row.version != now.row.version or _is_bound_elsewhere(entry, now)
-        ):
+        elif entry is None or entry.row.number != now.row.number:
+            self.put(now)
+        elif entry.row.version != now.row.version or _is_bound_elsewhere(entry, now):
+            if entry.row.seq != now.row.seq:
+                now.writes, now.shared_seq = entry.writes, now.row.seq
             self.put(now)
         else:  # others may have moved its watermarks
+            if entry.row.bound_rows != now.row.bound_rows:
+                entry.writes = RecentWrites()  # early ones expired, which is no change
             entry.row, entry.early = now.row, now.early
             entry.damage, entry.put_back = now.damage, now.put_back
             entry.stored_through = now.stored_through
@@ -94,7 +99,7 @@ class ThreadCache:
         for key in self._used:
             log = self._logs.get(key)
             if log is not None:
-                before, log.counted = log.counted, log.size
+                before, log.counted = log.counted, log.size + log.writes.size_bytes
                 self._size += log.counted - before
         self._used.clear()
         while self._size > self._limit:

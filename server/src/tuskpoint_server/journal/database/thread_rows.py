@@ -13,11 +13,12 @@ from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select,
 from ...core.errors import Reason, Refusal, journal_damaged
 from ...core.model import ThreadName
 from ...core.state import ChannelRef, channel_ref, decode_channels
-from ...core.threads import ThreadState, judge_state
+from ...core.threads import ThreadState
 from ..sql.schema import checkpoints, threads, writes
 from ..sql.statements import SqlRow, Statement, insert_rows, of_namespace, update_rows
 from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, add_hashes, binder_of, equal
+from .pending_writes import PendingWrites, RecentWrites
 from .put_back import STORED_THROUGH
 
 _RECENT = 8
@@ -301,51 +302,9 @@ def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: byt
     _UPDATE_ALL.run_rows(connection, (*_VARYING, "of_number"), seldom)
 
 
-class StoredWrite(NamedTuple):
-    """A pending write, in the order of the columns; without data if it was evicted."""
-
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    seq: int
-    early_us: int | None
-    data: bytes | None
-
-    def mac(self, binder: Binder, thread: int, place: Place) -> bytes:
-        """Return the MAC of its row."""
-        return binder.write(
-            *(thread, *place, self.task_id, self.idx, self.task_path, self.channel, self.type),
-            *(self.digest, self.size, self.seq, self.early_us),
-        )
-
-    def check(
-        self, binder: Binder, thread_id: str, thread: int, place: Place, stored: bytes | None
-    ) -> None:
-        """Compare the MAC of its row with the stored one, where all rows are bound.
-
-        Raises:
-            Refusal: `JOURNAL_DAMAGED`.
-        """
-        if binder.is_complete and (
-            stored is None or not equal(stored, self.mac(binder, thread, place))
-        ):
-            raise journal_damaged(thread_id, *place, problem=WRITE_CHANGED)
-
-
-WRITE_CHANGED = "a write of it was changed behind the server's back"
-
-Pending = dict[tuple[str, int], StoredWrite]
-"""The stored writes of a checkpoint by task and slot, without their values."""
-
-
 @dataclass(slots=True)
 class CachedCheckpoint:
-    """A stored checkpoint as far as saves ask for it; `pending` is `None` until it is read."""
+    """A stored checkpoint as far as saves ask for it."""
 
     seq: int
     parent_id: str
@@ -363,7 +322,6 @@ class CachedCheckpoint:
     delta_base: bytes | None = None
     mac: bytes | None = None  # of its row as it is stored
     held: bytes | None = None  # see `values.segment_refs`
-    pending: Pending | None = None
     decoded: dict[str, ChannelRef] | None = None
 
     def bind(self, binder: Binder, tenant: str, thread: int, place: Place) -> bytes:
@@ -435,7 +393,10 @@ class ThreadCacheEntry:
     known: OrderedDict[Place, CachedCheckpoint] = field(
         default_factory=OrderedDict
     )  # recent checkpoints
-    size: int = _LOG_BYTES  # about how many bytes of memory it takes
+    # of recent checkpoints, stored ones and such as have only writes so far
+    writes: RecentWrites = field(default_factory=RecentWrites)
+    shared_seq: int = 0  # up to this change, other servers may have made some
+    size: int = _LOG_BYTES  # about how many bytes of memory it takes, without `writes`
     counted: int = 0  # the size as the thread cache last saw it
 
     def compare(self, binder: Binder, stored_through: int | None) -> None:
@@ -454,14 +415,10 @@ class ThreadCacheEntry:
         while len(self.known) > _RECENT:
             self.size -= self.known.popitem(last=False)[1].size_bytes
 
-    def set_head(self, head_id: str, pending: Pending) -> None:
+    def set_head(self, head_id: str, pending: PendingWrites | None) -> None:
         """Set the latest root checkpoint, whose writes say what the thread waits for."""
         self.row.head_id = head_id
-        self.row.state = ThreadState.IDLE
-        if pending:
-            self.row.state = judge_state(
-                (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
-            )
+        self.row.state = pending.state if pending is not None else ThreadState.IDLE
 
     def forget_checkpoints(self) -> None:
         """Read checkpoints again when they are asked for."""
@@ -470,3 +427,4 @@ class ThreadCacheEntry:
         self.whole.clear()
         self.fresh = False
         self.size = _LOG_BYTES
+        self.writes = RecentWrites()

@@ -15,6 +15,7 @@ from ..sql.backend import Numbers
 from ..sql.statements import SqlRow, parameters_of
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
+from .pending_writes import PendingWrites, StoredWrite, read_writes
 from .row_statements import (
     AMEND,
     AMENDED,
@@ -29,7 +30,6 @@ from .row_statements import (
     PUT_WRITE,
     RAISED,
     READ_CHECKPOINT,
-    READ_PENDING,
     READ_VALUE,
     RENUMBER_WRITE,
     SIBLING_WITH_BASE,
@@ -39,9 +39,7 @@ from .row_statements import (
 from .thread_cache import ThreadCache
 from .thread_rows import (
     CachedCheckpoint,
-    Pending,
     Place,
-    StoredWrite,
     ThreadCacheEntry,
     ThreadRow,
     greatest_id,
@@ -318,23 +316,20 @@ class UnitOfWork:
 
     def pending(
         self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint | None
-    ) -> Pending:
-        """Return the stored writes of a checkpoint, which need not exist yet."""
-        if known is not None and known.pending is not None:
-            return known.pending
-        writes: Pending = {}
-        if known is not None or log.early:
+    ) -> PendingWrites:
+        """Return the stored writes of a checkpoint, which need not exist yet.
+
+        Who stores others puts them there, and keeps them in `log.writes` again.
+        """
+        pending = log.writes.get(place)
+        if pending is None and known is None and not log.early:
+            pending = PendingWrites()
+        elif pending is None or pending.seq < log.shared_seq:
             self._write_out_writes()
-            rows = READ_PENDING.run(self.connection, **parameters_of(log.row.number, *place))
-            for mac, *columns in rows.fetchall():
-                write = StoredWrite(*columns)
-                if self.binder.is_complete:
-                    computed_mac = write.mac(self.binder, log.row.number, place)
-                    self._check(log, place, mac, computed_mac)
-                writes[write.task_id, write.idx] = write
-        if known is not None:
-            known.pending = writes
-        return writes
+            pending = read_writes(self.connection, log, place, pending)
+        pending.seq, pending.is_early = log.row.seq, known is None
+        log.writes.keep(place, pending)
+        return pending
 
     def sibling_base(
         self, log: ThreadCacheEntry, checkpoint_ns: str, parent_id: str

@@ -158,7 +158,7 @@ def remove_checkpoints(
     head_id = max((name for namespace, name in nodes.keys() - doomed if not namespace), default="")
     if head_id != row.head_id:
         head = batch.checkpoint(log, ("", head_id)) if head_id else None
-        log.set_head(head_id, batch.pending(log, ("", head_id), head) if head is not None else {})
+        log.set_head(head_id, batch.pending(log, ("", head_id), head) if head is not None else None)
     batch.logs.forget(tenant, thread_id)
     return len(doomed)
 

@@ -29,11 +29,11 @@ from ...core.model import (
 )
 from ...core.state import decode_channels
 from ..database.binding import binder_of
+from ..database.pending_writes import StoredWrite
 from ..database.thread_rows import (
     KNOWN,
     CachedCheckpoint,
     Place,
-    StoredWrite,
     ThreadRef,
     find_thread,
     greatest_id,

@@ -22,13 +22,12 @@ from ...core.model import Damage, DamagedValue
 from ...core.values import UnopenedBytes
 from ..database import put_back
 from ..database.binding import binder_of, equal
+from ..database.pending_writes import WRITE_CHANGED, StoredWrite
 from ..database.put_back import STORED_THROUGH
 from ..database.thread_rows import (
     KNOWN,
-    WRITE_CHANGED,
     CachedCheckpoint,
     Place,
-    StoredWrite,
     ThreadRef,
     ThreadRow,
     find_log,

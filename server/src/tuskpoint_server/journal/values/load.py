@@ -33,8 +33,8 @@ from ...core.model import (
 from ...core.state import RawCheckpoint, state_of
 from ..database import put_back
 from ..database.binding import Binder, binder_of
-from ..database.put_back import STORED_THROUGH
-from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
+from ..database.pending_writes import StoredWrite
+from ..database.thread_rows import THREAD, ThreadRow, find_thread, row_of
 from ..sql.schema import checkpoints, threads, writes
 from ..sql.statements import (
     LISTED,
@@ -71,12 +71,12 @@ _OF_NAMESPACE = (
 )
 _WIDTH = len(WHOLE)
 _BY_KEY = Statement(
-    _OF_NAMESPACE.add_columns(STORED_THROUGH).where(
+    _OF_NAMESPACE.add_columns(put_back.STORED_THROUGH).where(
         checkpoints.c.checkpoint_id == bindparam("of_id")
     )
 )
 _LATEST = Statement(
-    _OF_NAMESPACE.add_columns(STORED_THROUGH, *THREAD)
+    _OF_NAMESPACE.add_columns(put_back.STORED_THROUGH, *THREAD)
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(1)
 )

@@ -19,7 +19,7 @@ from ...core.model import (
 from ...core.state import RawCheckpoint
 from ...core.values import Encoding
 from ..database.heads import HEAD_BYTES, Head, HeadContent, Heads
-from ..database.thread_rows import StoredWrite
+from ..database.pending_writes import StoredWrite
 from . import contents
 
 _PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long

@@ -1,0 +1,204 @@
+"""What a write of a checkpoint reads does not depend on how many writes the checkpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.journal import Clock, Journal, opened, thread_of
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.threads import NO_TASK, ThreadState
+from tuskpoint_server.journal.database import pending_writes
+from tuskpoint_server.journal.database.thread_cache import ThreadCache
+from tuskpoint_server.journal.database.thread_rows import ThreadCacheEntry, ThreadRow
+from tuskpoint_server.journal.sql.schema import writes
+from tuskpoint_server.journal.sql.statements import Answer, Statement
+
+EARLY, LATE = 100, 400
+"""Writes of a checkpoint at which a further one is looked at."""
+
+
+class Counted:
+    """An answer that counts the rows that are fetched from it."""
+
+    def __init__(self, answer: Answer, reads: Reads) -> None:
+        self._answer = answer
+        self._reads = reads
+        self.close = answer.close
+
+    @property
+    def rowcount(self) -> int:
+        return self._answer.rowcount
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        row = self._answer.fetchone()
+        self._reads.rows += row is not None
+        return row
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._counted(self._answer.fetchall())
+
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        return self._counted(self._answer.fetchmany(size))
+
+    def _counted(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        self._reads.rows += len(rows)
+        return rows
+
+
+class Reads:
+    """How many statements ran, and how many rows were fetched."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.statements = self.rows = 0
+        run = Statement.run
+
+        def counted(statement: Statement, connection: Connection, **values: object) -> Answer:
+            self.statements += 1
+            return Counted(run(statement, connection, **values), self)
+
+        monkeypatch.setattr(Statement, "run", counted)
+
+    async def of(self, call: Awaitable[object]) -> tuple[int, int]:
+        """Await a call; return the statements and rows of it."""
+        self.statements = self.rows = 0
+        await call
+        return self.statements, self.rows
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+@pytest.fixture
+async def servers(
+    tmp_path: Path, clock: Clock, database: str
+) -> AsyncIterator[Callable[[int], Journal]]:
+    """Yield what returns the server of a number; two on PostgreSQL are asked in turn."""
+    async with AsyncExitStack() as stack:
+        count = 2 if database == "postgresql" else 1
+        journals = [await stack.enter_async_context(opened(tmp_path, clock)) for _ in range(count)]
+        yield lambda number: journals[number % count]
+
+
+async def _task(journal: Journal, number: int, channel: str = "said") -> None:
+    """Save what a task of the fan-out wrote."""
+    idx = {"__interrupt__": -3, "__resume__": -4}.get(channel, 0)
+    sent = write(channel, b"%d" % number, task=f"task {number}", idx=idx)
+    await journal.save_writes(TENANT, key("c1"), [sent])
+
+
+@pytest.mark.parametrize("channel", ["said", "__interrupt__"])
+async def test_a_late_write_reads_as_much_as_an_early_one(
+    journal: Journal, reads: Reads, channel: str
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    counts = [await reads.of(_task(journal, number, channel)) for number in range(LATE)]
+    assert max(counts[1:]) == counts[1]
+
+
+async def test_an_answer_reads_no_questions(journal: Journal, reads: Reads) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    for number in range(LATE):
+        await _task(journal, number, "__interrupt__")
+    counts = [await reads.of(_task(journal, number, "__resume__")) for number in range(LATE - 1)]
+    assert max(counts) == counts[0]
+    assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
+    common = write("__resume__", b"all", task=NO_TASK, idx=-4)
+    await journal.save_writes(TENANT, key("c1"), [common])
+    assert (await thread_of(journal)).state is ThreadState.IDLE
+
+
+async def test_writes_that_wait_for_their_checkpoint_are_read_once(
+    journal: Journal, reads: Reads
+) -> None:
+    counts = [await reads.of(_task(journal, number)) for number in range(LATE)]
+    assert max(counts[1:]) == counts[1]
+    saved = await journal.save_checkpoint(TENANT, draft("c1"))
+    assert saved.seq == LATE + 1
+
+
+async def test_checkpoints_of_subgraphs_do_not_push_the_writes_out(
+    journal: Journal, reads: Reads
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    counts = []
+    for number in range(LATE):
+        counts.append(await reads.of(_task(journal, number)))
+        if number > EARLY:
+            for of_task in range(10):
+                nested = draft("c2", ns=f"say:{number}-{of_task}", writes=[write("x", b"1")])
+                await journal.save_checkpoint(TENANT, nested)
+    assert counts[-1] == counts[EARLY + 2]  # which reads the checkpoint again, not its writes
+
+
+async def test_servers_in_turn_read_what_the_other_one_stored(
+    servers: Callable[[int], Journal], reads: Reads
+) -> None:
+    await servers(0).save_checkpoint(TENANT, draft("c1"))
+    counts = [await reads.of(_task(servers(number), number)) for number in range(LATE)]
+    assert max(counts[EARLY:]) == max(counts[4:EARLY])
+    again = write("said", b"another", task="task 3")
+    repeated = await servers(1).save_writes(TENANT, key("c1"), [again])
+    assert repeated.seq == 5  # the first wins: it is stored already
+
+
+async def test_a_server_that_was_away_for_long_reads_all_writes(
+    servers: Callable[[int], Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_writes, "_FOLLOWED_CHANGES", 5)
+    await servers(0).save_checkpoint(TENANT, draft("c1"))
+    for number in range(8):
+        await _task(servers(0), number)
+        await _task(servers(1), 100 * (number == 7) + number)
+    again = [write("said", b"another", task=f"task {number}") for number in range(8)]
+    for number in range(2):
+        repeated = await servers(number).save_writes(TENANT, key("c1"), again)
+        assert repeated.seq <= 10
+
+
+async def test_a_write_that_was_edited_is_noticed_where_it_is_read(journal: Journal) -> None:
+    journal.is_edited = True
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    for number in range(3):
+        await _task(journal, number)
+
+    def edit(connection: Connection) -> None:
+        connection.execute(writes.update().where(writes.c.task_id == "task 1").values(channel="y"))
+
+    await journal.database.transact(lambda batch: edit(batch.connection))
+    await _task(journal, 3)  # what is remembered decides
+    await journal.database.transact(lambda batch: batch.logs.clear())
+    await refused(_task(journal, 4), Reason.JOURNAL_DAMAGED)
+
+
+def test_what_is_kept_of_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_writes, "_MANY_BYTES", 200_000)
+    cache = ThreadCache(limit_bytes=300_000)
+    logs = []
+    for name in ("a", "b", "c"):
+        row = ThreadRow(1, TENANT, name, 1, created_us=1, updated_us=1)
+        log = ThreadCacheEntry(row, new=False, early=False)
+        cache.put(log)
+        logs.append(log)
+        for checkpoint in range(20):
+            pending = pending_writes.PendingWrites()
+            for number in range(100):
+                pending.put(write("said", b"", task=f"{number}"))
+            log.writes.keep(("", f"{checkpoint}"), pending)
+            assert log.writes.size_bytes <= 200_000
+            assert log.writes.get(("", f"{checkpoint}")) is pending
+        for checkpoint in range(100):
+            log.writes.keep((f"{checkpoint}", ""), pending_writes.PendingWrites())
+        assert log.writes.size_bytes <= 220_000
+        assert log.writes.get(("", "19")) is not None
+        cache.trim()
+    assert cache.get(TENANT, "a") is None
+    assert cache.get(TENANT, "c") is logs[-1]
