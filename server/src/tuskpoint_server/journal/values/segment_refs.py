@@ -6,7 +6,9 @@ or is a blob of its own, is in a segment without a range. Then its column `held`
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, select
@@ -290,9 +292,10 @@ def _segments(
 
 def _with_numbers(segments: _Ranges, seqs: Sequence[int]) -> list[BlobLocation]:
     """Return the segments whose range has one of the numbers, that of the first number first."""
-    places: list[BlobLocation] = []
-    for seq in seqs:
-        for first, last, place in segments:
-            if first <= seq <= last and place not in places:
-                places.append(place)
-    return places
+    ordered = sorted(seqs)
+    places = [
+        (not first <= seqs[0] <= last, place)
+        for first, last, place in segments
+        if bisect_left(ordered, first) < bisect_right(ordered, last)
+    ]
+    return list(dict.fromkeys(place for _, place in sorted(places, key=itemgetter(0))))
