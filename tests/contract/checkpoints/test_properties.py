@@ -183,14 +183,13 @@ class Threads(RuleBasedStateMachine):
         outcome = self.run(made(self.journal.save_writes, TENANT, target, drafts))
         stored = self.model[thread].get(place)
         writes = stored.writes if stored is not None else self.early[thread].setdefault(place, {})
-        changed = False
+        before = dict(writes)
         for write_draft in drafts:
             slot = (write_draft.task_id, write_draft.idx)
             [kept] = as_loaded(write_draft)
-            if slot not in writes or (write_draft.idx < 0 and writes[slot] != kept):
+            if slot not in writes or write_draft.idx < 0:
                 writes[slot] = kept
-                changed = True
-        if changed:
+        if writes != before:
             seq = self.next_seq(thread)
             assert outcome.seq == seq
             if stored is not None:
