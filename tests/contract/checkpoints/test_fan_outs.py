@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
+from tests.contract.checkpoints.kit import load
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, opened, thread_of
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.threads import NO_TASK, ThreadState
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.threads import NO_TASK, PruneStrategy, ThreadState
 from tuskpoint_server.journal.database import pending_writes
 from tuskpoint_server.journal.database.thread_cache import ThreadCache
 from tuskpoint_server.journal.database.thread_rows import ThreadCacheEntry, ThreadRow
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.sql.schema import writes
 from tuskpoint_server.journal.sql.statements import Answer, Statement
 
@@ -177,6 +180,67 @@ async def test_a_write_that_was_edited_is_noticed_where_it_is_read(journal: Jour
     await _task(journal, 3)  # what is remembered decides
     await journal.database.transact(lambda batch: batch.logs.clear())
     await refused(_task(journal, 4), Reason.JOURNAL_DAMAGED)
+
+
+async def test_what_another_server_removed_is_stored_again(
+    servers: Callable[[int], Journal],
+) -> None:
+    for checkpoint_id in ("c1", "c2"):
+        await servers(0).save_checkpoint(TENANT, draft(checkpoint_id))
+        await _task(servers(0), 1)
+    await servers(1).removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await servers(1).save_checkpoint(TENANT, draft("c1"))
+    await _task(servers(0), 1)
+    assert len((await load(servers(0), key("c1"))).writes) == 1
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["alone", "with a change"])
+async def test_what_expired_on_another_server_is_stored_again(
+    servers: Callable[[int], Journal], clock: Clock, *, changes: bool
+) -> None:
+    await servers(0).save_checkpoint(TENANT, draft("c0"))
+    await _task(servers(0), 1)
+    clock.advance(100)
+    await servers(1).removal.sweep(early_write_ttl_s=60)
+    if changes:
+        await servers(1).set_label(TENANT, key("c0"), "label")
+    await _task(servers(0), 1)
+    await servers(1).save_checkpoint(TENANT, draft("c1", "c0"))
+    assert len((await load(servers(1), key("c1"))).writes) == 1
+
+
+async def test_a_sign_that_was_replaced_says_nothing(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    await _task(journal, 1, "__interrupt__")
+    assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
+    other = write("__error_source_node__", b"", task="task 1", idx=-3)
+    await journal.save_writes(TENANT, key("c1"), [other])
+    assert (await thread_of(journal)).state is ThreadState.IDLE
+
+
+async def test_names_of_signs_that_were_replaced_do_not_count(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    path = "p" * LIMITS.max_task_path
+    at_once = [
+        write("__resume__", b"", task=f"{number}", idx=-4, path=path) for number in range(1000)
+    ]
+    for round_of in range(3):
+        sent = [sign._replace(task_path=f"{round_of}{path[1:]}") for sign in at_once]
+        await journal.save_writes(TENANT, key("c1"), sent)
+    more = [sign._replace(task_id=f"more {sign.task_id}") for sign in at_once]
+    await refused(journal.save_writes(TENANT, key("c1"), more), Reason.LIMIT_EXCEEDED)
+
+
+async def test_writes_count_as_memory_once_they_are_saved(journal: Journal) -> None:
+    sent = [write("said", b"", task=f"task {number}") for number in range(LATE)]
+    await journal.save_checkpoint(TENANT, draft("c1", writes=sent))
+
+    def kept(batch: UnitOfWork) -> int:
+        log = batch.find(TENANT, "t")
+        assert log is not None
+        return log.writes.size_bytes
+
+    assert await journal.database.transact(kept) > LATE * 500
 
 
 def test_what_is_kept_of_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
