@@ -26,7 +26,7 @@ from bench.measures.certification import (
     walrus_certified,
     walrus_cost,
 )
-from bench.measures.cost import calls, scale
+from bench.measures.cost import calls, memory, scale
 from bench.measures.journal import on_postgres, stored_bytes, writer
 from bench.measures.reading import replay, search
 from bench.report import Table
@@ -56,6 +56,7 @@ MEASURES: dict[str, Measure] = {
     "peer-settings": Measure(peer_settings.TITLE, peer_settings.measure, compares_postgres=True),
     "graphs": Measure(graphs.TITLE, graphs.measure, compares_postgres=True),
     "calls": Measure(calls.TITLE, calls.measure, compares_postgres=True),
+    "memory": Measure(memory.TITLE, memory.measure),
     "start": Measure(start.TITLE, start.measure),
     "growth": Measure(growth.TITLE, growth.measure),
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),
