@@ -21,7 +21,7 @@ from tuskpoint._sync import calls as sync_calls
 from tuskpoint._sync.calls import SyncCalls
 from tuskpoint._transport import methods
 from tuskpoint._transport.settings.options import Options
-from tuskpoint.errors import NotFound, PreconditionFailed
+from tuskpoint.errors import NotFound, PreconditionFailed, ValuesMissing
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import (
@@ -133,8 +133,8 @@ class Run:
         thread_id = self.source.choice(self.threads)
         try:
             getattr(self, name)(thread_id)
-        except (NotFound, PreconditionFailed):
-            pass  # there is no such checkpoint, or it belongs to a deleted thread
+        except (NotFound, PreconditionFailed, ValuesMissing):
+            pass  # there is no such checkpoint, its thread was deleted, or its parent pruned
         self.check()
 
     def save(self, thread_id: str) -> None:
