@@ -283,7 +283,7 @@ bench: env ## measure, side by side with other checkpointers (ARGS='--quick', AR
 	@$(PY) -m bench $(ARGS)
 
 .PHONY: evidence
-evidence: env ## measure, and write the results and the pictures into docs/ (10 minutes)
+evidence: env ## measure, and write the results and the pictures into docs/ (half an hour)
 	@$(PY) -m bench.evidence $(ARGS)
 
 # --- pages ----------------------------------------------------------------------------------------

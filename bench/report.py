@@ -109,7 +109,7 @@ class Table:
 def goals_table(goals: Iterable[Goal]) -> Table:
     """Return what was to be reached in one table."""
     rows = [[goal.what, goal.goal, goal.measured, goal.verdict] for goal in goals]
-    return Table("Goals", ("what", "goal", "measured", ""), rows)
+    return Table("Goals of the benchmarks", ("what", "goal", "measured", ""), rows)
 
 
 def ratio(ours: float, theirs: float) -> str:

@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.evidence import filled
-from bench.pictures import svg
+from bench.evidence.pages import filled
+from bench.evidence.pictures import svg
 from bench.registry import MEASURES
 from bench.report import Chart
 
 DOCS = Path(__file__).parents[3] / "docs"
-COUNTED = {"run", "versions", "conformance", "tests", "kills", "kill-points", "simulation"}
+COUNTED = {
+    "run",
+    "versions",
+    "conformance",
+    "tests",
+    "kills",
+    "kill-points",
+    "simulation",
+    "goals",
+}
 
 
 def test_every_measure_has_its_place() -> None:
@@ -22,7 +31,7 @@ def test_every_measure_has_its_place() -> None:
         for page in ("benchmarks.md", "evidence.md", "scale.md")
     }
     assert named["scale.md"] == ["scale"]
-    assert sorted([*named["benchmarks.md"], "scale"]) == sorted(["run", "goals", *MEASURES])
+    assert sorted([*named["benchmarks.md"], "scale"]) == sorted(["run", "summary", *MEASURES])
     assert sorted(named["evidence.md"]) == sorted(COUNTED)
 
 

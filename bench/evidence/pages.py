@@ -1,9 +1,4 @@
-"""`python -m bench.evidence`: run everything that can be counted, and write it into docs/.
-
-Pages say where a figure goes: everything between `<!-- measured: NAME -->` and
-`<!-- end -->` comes from one run, which also draws the pictures. The text around it is written
-by people.
-"""
+"""Fills the blocks of pages from one run of all measures and suites."""
 
 from __future__ import annotations
 
@@ -25,20 +20,22 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from bench.conformance import conformance_table
-from bench.pictures import svg
-from bench.registry import MEASURES, Measure
-from bench.report import Table, goals_table
-from bench.setting import Setting, prepared
-from bench.suites import (
+import bench.evidence
+from bench.evidence.conformance import conformance_table
+from bench.evidence.pictures import svg
+from bench.evidence.suites import (
     TestsFailedError,
     kill_loop_table,
     kill_points_table,
     simulation_table,
     test_count_table,
 )
+from bench.evidence.summary import summary
+from bench.registry import MEASURES, Measure
+from bench.report import Table, goals_table
+from bench.setting import Setting, prepared
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 _DOCS = _ROOT / "docs"
 _PAGES = ("benchmarks.md", "evidence.md", "scale.md")
 _PICTURES = "benchmarks"
@@ -63,7 +60,9 @@ _DISTRIBUTIONS = (
 
 def main() -> int:
     """Run it all and fill the pages; 1 if anything that was run failed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.evidence", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.evidence", description=bench.evidence.__doc__
+    )
     parser.add_argument("--quick", action="store_true", help="smaller counts; the pages say so")
     parser.add_argument("--postgres", default="", metavar="DSN", help="PostgreSQL to compare with")
     parser.add_argument(
@@ -78,6 +77,7 @@ def main() -> int:
             for name, measure in MEASURES.items()
             if (table := _measured(name, measure, setting, failures)) is not None
         }
+    blocks["summary"] = summary(tables)
     blocks["goals"] = goals_table(
         goal for table in tables.values() for goal in table.goals
     ).as_markdown()
@@ -182,7 +182,3 @@ def _measured(name: str, measure: Measure, setting: Setting, failures: list[str]
 
 def _say(text: str) -> None:
     print(f"{time.monotonic() - _BEGAN:5.0f} s  {text}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
