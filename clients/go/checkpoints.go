@@ -125,17 +125,37 @@ func (c *Client) SetLabel(
 	return answer.GetRef().GetCheckpointId(), err
 }
 
-// getCheckpoint returns a checkpoint of any size, every value inline.
+// getCheckpoint returns a checkpoint of any size, every value inline. The server leaves out values
+// that the client has.
 func (c *Client) getCheckpoint(
 	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source,
 ) (*tuskpointv1.Checkpoint, error) {
-	view = cmp.Or(view, ViewFull)
-	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source}
+	view, source = cmp.Or(view, ViewFull), cmp.Or(source, SourceAny)
+	if view != ViewFull || source != SourceAny {
+		return c.requestCheckpoint(ctx, ref, view, source, nil)
+	}
+	held := c.values.heldFor(placeOf(ref))
+	found, err := c.requestCheckpoint(ctx, ref, view, source, held.digests())
+	if err != nil {
+		return nil, err
+	}
+	if err := held.fill(found); err != nil {
+		return nil, err
+	}
+	c.values.loaded(found, held)
+	return found, nil
+}
+
+// requestCheckpoint returns a checkpoint of any size, with all values that are not held.
+func (c *Client) requestCheckpoint(
+	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source, held [][]byte,
+) (*tuskpointv1.Checkpoint, error) {
+	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source, HeldDigests: held}
 	found, err := c.getSmall(ctx, get)
 	if !isReason(err, "CHECKPOINT_TOO_LARGE") {
 		return found, err
 	}
-	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source}
+	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source, HeldDigests: held}
 	start := func() *loadStream { return &loadStream{request: request} }
 	whole := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
 	var loaded *tuskpointv1.Checkpoint

@@ -19,6 +19,7 @@ type Client struct {
 	connection *grpc.ClientConn
 	exchange   *exchange.Exchange
 	memory     memory
+	values     valueCache
 
 	checkpoints tuskpointv1.CheckpointServiceClient
 	threads     tuskpointv1.ThreadServiceClient
@@ -64,6 +65,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 	return &Client{
 		calls:       calls,
 		connection:  connection,
+		values:      valueCache{maxBytes: set.valueCacheBytes},
 		exchange:    newExchange(calls, checkpoints, set.maxMessageBytes),
 		checkpoints: checkpoints,
 		threads:     tuskpointv1.NewThreadServiceClient(connection),

@@ -46,6 +46,7 @@ type settings struct {
 	times           times
 	keepalive       keepalive.ClientParameters
 	maxMessageBytes int
+	valueCacheBytes int
 	more            []grpc.DialOption
 }
 
@@ -69,6 +70,7 @@ func defaults() *settings {
 		// commonly object to pings that come more often than every 10 seconds.
 		keepalive:       keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second},
 		maxMessageBytes: 8 << 20,
+		valueCacheBytes: DefaultValueCacheBytes,
 	}
 }
 
@@ -137,6 +139,13 @@ func WithMaxMessageBytes(most int) Option {
 	return func(s *settings) { s.maxMessageBytes = most }
 }
 
+// WithValueCacheBytes sets how many bytes of values the client keeps of the checkpoints that it saved
+// and loaded last, so that loads need not send them again. The default is [DefaultValueCacheBytes];
+// 0 keeps none.
+func WithValueCacheBytes(most int) Option {
+	return func(s *settings) { s.valueCacheBytes = most }
+}
+
 // WithDialOptions adds options of gRPC's own, such as a stats handler for telemetry. They come last
 // and can undo what this package sets. Saves and loads share a stream, so interceptors and handlers
 // see its messages; each call carries the traceparent of its context's outgoing metadata.
@@ -151,6 +160,9 @@ func (s *settings) settle() error {
 	}
 	if s.maxMessageBytes <= 0 {
 		return invalidField("max_message_bytes", "it is above 0")
+	}
+	if s.valueCacheBytes < 0 {
+		return invalidField("value_cache_bytes", "it is not below 0")
 	}
 	s.times.long = max(s.times.long, s.times.quick)
 	s.times.stream = max(s.times.stream, s.times.quick)

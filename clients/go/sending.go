@@ -38,12 +38,14 @@ func newExchange(
 func (c *Client) saveCheckpoint(
 	ctx context.Context, request *tuskpointv1.SaveCheckpointRequest,
 ) (*tuskpointv1.SaveCheckpointResponse, error) {
+	values := c.values.changeOfSave(request)
 	large := wire.DetachLarge(wire.Holders(request.GetCheckpoint().GetState().GetChannels(), request.GetWrites()))
 	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Save{Save: request}}
 	answer, err := c.ask(ctx, frame, large, repeatable(request), request.GetDurability())
 	if err != nil {
 		return nil, err
 	}
+	c.values.apply(values, answer.GetSaved().GetRef().GetCheckpointId())
 	return reached(answer.GetSaved(), request.GetDurability())
 }
 
@@ -51,12 +53,14 @@ func (c *Client) saveCheckpoint(
 func (c *Client) saveWrites(
 	ctx context.Context, request *tuskpointv1.SaveWritesRequest,
 ) (*tuskpointv1.SaveWritesResponse, error) {
+	values := c.values.changeOfWrites(request.GetRef(), request.GetWrites())
 	large := wire.DetachLarge(wire.Holders(nil, request.GetWrites()))
 	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Writes{Writes: request}}
 	answer, err := c.ask(ctx, frame, large, true, request.GetDurability())
 	if err != nil {
 		return nil, err
 	}
+	c.values.apply(values, request.GetRef().GetCheckpointId())
 	return reached(answer.GetWritten(), request.GetDurability())
 }
 

@@ -1,0 +1,84 @@
+package tuskpoint_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+
+	"tuskpoint.dev/go/tuskpoint"
+)
+
+// traffic counts the bytes of messages, either way.
+type traffic struct{ bytes atomic.Int64 }
+
+func (c *traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (c *traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (c *traffic) HandleConn(context.Context, stats.ConnStats)                       {}
+func (c *traffic) HandleRPC(_ context.Context, event stats.RPCStats) {
+	switch event := event.(type) {
+	case *stats.InPayload:
+		c.bytes.Add(int64(event.WireLength))
+	case *stats.OutPayload:
+		c.bytes.Add(int64(event.WireLength))
+	}
+}
+
+func TestALoadAfterASaveMovesFewBytes(t *testing.T) {
+	counted, thread := &traffic{}, newThread()
+	counting := tuskpoint.WithDialOptions(grpc.WithStatsHandler(counted))
+	client := dial(t, counting)
+	state := map[string]any{"step": "1"}
+	for _, name := range strings.Split("abcdefghijklmnop", "") {
+		state[name] = strings.Repeat(name, 64<<10)
+	}
+	save(t, client, thread, state)
+	state = maps.Clone(state)
+	state["step"] = "2"
+	save(t, client, thread, state)
+
+	load := func(client *tuskpoint.Client) int64 {
+		t.Helper()
+		before := counted.bytes.Load()
+		loaded := must(client.Load(within(t), thread, "", nil))(t)
+		moved := counted.bytes.Load() - before
+		stored := must(loaded.State())(t)
+		want(t, "the number of channels", len(stored), len(state))
+		for name, text := range state {
+			want(t, name, string(stored[name]), fmt.Sprintf("%q", text))
+		}
+		return moved
+	}
+	if moved := load(client); moved > 10_000 {
+		t.Errorf("a load after a save moves %d bytes", moved)
+	}
+	other := dial(t, counting)
+	if first, second := load(other), load(other); first < 1<<20 || second > 10_000 {
+		t.Errorf("loads move %d and %d bytes", first, second)
+	}
+	without := dial(t, counting, tuskpoint.WithValueCacheBytes(0))
+	if first, second := load(without), load(without); min(first, second) < 1<<20 {
+		t.Errorf("loads without kept values move %d and %d bytes", first, second)
+	}
+}
+
+func TestWhatACallerDoesToALoadedValueStaysWithTheCaller(t *testing.T) {
+	client, thread := dial(t), newThread()
+	save(t, client, thread, map[string]any{"text": strings.Repeat("x", 5000)})
+	for range 3 {
+		loaded := must(client.Load(within(t), thread, "", nil))(t)
+		data := loaded.Channels[0].Data
+		want(t, "the text", string(data), `"`+strings.Repeat("x", 5000)+`"`)
+		clear(data)
+	}
+}
+
+func TestANumberOfBytesBelow0IsRefused(t *testing.T) {
+	_, err := tuskpoint.Dial("", tuskpoint.WithValueCacheBytes(-1))
+	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+}
