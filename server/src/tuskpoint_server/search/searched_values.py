@@ -120,6 +120,10 @@ class ReadCheckpoint(NamedTuple):
     before: bytes | None
 
 
+_Digests = dict[str, tuple[bytes, int]]
+"""Digest and size of the values of a state, by channel; without LangGraph's own channels."""
+
+
 class _Channel(NamedTuple):
     """A channel of which there is something new; digests are empty where there is none."""
 
@@ -143,8 +147,16 @@ def with_values(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[
     interrupts = _interrupts(
         connection, {checkpoint.due.number: checkpoint.due for checkpoint in read}
     )
+    # The state of a parent is mostly that of a checkpoint before.
+    states = {checkpoint.state for checkpoint in read} | {
+        checkpoint.before for checkpoint in read if checkpoint.before is not None
+    }
+    digests = {state: _stored_digests(state) for state in states}
     entries = [
-        (checkpoint, *_channels(connection, checkpoint, interrupts.get(checkpoint.due.number, ())))
+        (
+            checkpoint,
+            *_channels(connection, checkpoint, digests, interrupts.get(checkpoint.due.number, ())),
+        )
         for checkpoint in read
     ]
     keys: dict[int, set[int | bytes]] = {}
@@ -163,22 +175,26 @@ def with_values(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[
 
 
 def _channels(
-    connection: Connection, checkpoint: ReadCheckpoint, interrupts: Sequence[PathWrite]
+    connection: Connection,
+    checkpoint: ReadCheckpoint,
+    digests: Mapping[bytes, _Digests],
+    interrupts: Sequence[PathWrite],
 ) -> tuple[list[_Channel], bool]:
     """Return the channels to be read of a checkpoint, and whether there are more.
 
-    `interrupts`: of the checkpoint, the last first.
+    `digests`: of states by their bytes; `interrupts`: of the checkpoint, the last first.
     """
-    parent_channels = _stored_digests(checkpoint.before) if checkpoint.before is not None else {}
-    stored = _stored_digests(checkpoint.state)
+    parent_channels = digests[checkpoint.before] if checkpoint.before is not None else {}
+    stored = digests[checkpoint.state]
     channels = []
     for name, (digest, size) in stored.items():
         before, before_size = parent_channels.get(name, (b"", 0))
         if name == PLAN or digest != before:
             readable = before if before_size <= MAX_READ_BYTES else b""
             channels.append(_Channel(name, size, digest, readable))
-    names = [name for name in json.loads(checkpoint.delta_channels) if name not in stored]
-    channels += _rebuilt_channels(connection, checkpoint, names)
+    if checkpoint.delta_channels != b"[]":
+        names = [name for name in json.loads(checkpoint.delta_channels) if name not in stored]
+        channels += _rebuilt_channels(connection, checkpoint, names)
     if interrupts:
         ends = list(accumulate(write.write.size for write in interrupts))
         # A single long one is read, too: its latest part is taken.
@@ -216,7 +232,7 @@ def _interrupts(
     return by_checkpoint
 
 
-def _stored_digests(state: bytes) -> dict[str, tuple[bytes, int]]:
+def _stored_digests(state: bytes) -> _Digests:
     return {
         channel.name: (channel.digest, channel.size_bytes)
         for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
