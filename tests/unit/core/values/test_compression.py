@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.values import (
     MIN_COMPRESSED,
     MIN_KEYFRAME,
     DamagedValueError,
     Encoding,
     compress,
+    content_size,
+    pack_frame,
     patch,
     unpack,
 )
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 MAX = 1 << 24
 WORDS = random.Random(1).choices([b"alpha ", b"beta ", b"gamma ", b"delta ", b"\x00\x01"], k=20_000)
@@ -119,6 +128,26 @@ def test_inconsistent_bytes_are_damaged() -> None:
     for keyframe in (None, b"short"):
         with pytest.raises(DamagedValueError, match="without its keyframe"):
             unpack(Encoding.PATCH, patched, 2000, keyframe, MAX)
+
+
+@given(
+    st.builds(
+        lambda descriptor, rest: b"\x28\xb5\x2f\xfd" + bytes([descriptor]) + rest,
+        st.sampled_from([0x20, 0x60, 0xA0, 0xE0]) | st.integers(0, 255),
+        st.binary(min_size=4, max_size=20),
+    )
+    | st.sampled_from([0, 255, 256, 65_791, 65_792]).map(bytes).map(pack_frame)
+)
+def test_a_frame_declares_the_size_that_the_library_finds(frame: bytes) -> None:
+    try:
+        size = zstd.get_frame_info(frame).decompressed_size
+    except zstd.ZstdError:
+        size = None
+    if size is not None:
+        assert content_size(frame, "frame", 1 << 64) == size
+        return
+    with pytest.raises(Refusal, match="not zstd as it is stored"):
+        content_size(frame, "frame", 1 << 64)
 
 
 @given(data=st.binary(max_size=200), size=st.integers(0, 2000))

@@ -119,6 +119,8 @@ class DirtyPlace:
     @property
     def elsewhere(self) -> tuple[bytes, ...]:
         """Segments, not of the range, that hold something of it."""
+        if self.held is NOWHERE:
+            return ()
         of_row = self.held.segments[:1] if self.held_row else ()
         of_writes = self.held.writes if self.held_writes else ()
         return tuple(dict.fromkeys((*of_row, *of_writes)))
@@ -131,7 +133,8 @@ class DirtyPlace:
     @property
     def last_seq(self) -> int:
         """The greatest number of its rows."""
-        return max(self.seqs, default=0)
+        seq = 0 if self.row is None else self.row.seq
+        return max(seq, *(write.seq for write in self.writes)) if self.writes else seq
 
     @property
     def size(self) -> int:
