@@ -197,7 +197,7 @@ class _PartReader(MsgpackReader):
     def _members(self, size: int, depth: int) -> dict[str, Json]:
         """Return the parts of members that are neither empty nor excluded."""
         # Short strings and empty items are read here: a call for each would double the time.
-        data, end = self.data, self.end
+        data, end, excluded = self.data, self.end, self._excluded
         members: dict[str, Json] = {}
         keys = set[bytes]()
         for _ in range(size):
@@ -219,7 +219,7 @@ class _PartReader(MsgpackReader):
             else:
                 self.at = at
                 part = self.item(depth)
-            if has_text(part) and (name := name or key.decode()) not in self._excluded:
+            if (part or has_text(part)) and (name := name or key.decode()) not in excluded:
                 members[name] = part
         if self.at > end:
             raise MalformedError("the bytes end too early")
@@ -228,14 +228,17 @@ class _PartReader(MsgpackReader):
         return members
 
     def _extension(self, size: int, depth: int) -> Json:
-        (code,) = self.take(1)
-        begin, outer = self.at, self.end
-        self.go_past(size)
+        begin, outer = self.at + 1, self.end
+        end = begin + size
+        if end > outer:
+            raise MalformedError("the bytes end too early")
+        code = self.data[self.at]
         if code in _VIEWED_EXTENSIONS:
             raise RareItemError
         if code not in EXTENSIONS:
+            self.at = end
             return None
-        end, self.at, self.end = self.at, begin, self.at
+        self.at, self.end = begin, end
         try:
             part = self._payload(code, depth)
         except MalformedError:
@@ -251,12 +254,12 @@ class _PartReader(MsgpackReader):
             part = self.item(depth)
             return {"value": part} if has_text(part) and "value" not in self._excluded else {}
         size = self.array_size()
-        _decoded(self._name())
-        _decoded(self._name())
+        self._skip_name()
+        self._skip_name()
         if code in (SINGLE, METHOD):
             part = self.item(depth)
             if code == METHOD:
-                _decoded(self._name())
+                self._skip_name()
             if size != (4 if code == METHOD else 3):
                 raise RareItemError
             return part
@@ -270,15 +273,33 @@ class _PartReader(MsgpackReader):
             self.at = before
             part = self.item(depth)
         if size == 4:
-            self.skip()
+            self._skip_method()
         return part
+
+    def _skip_name(self) -> None:
+        name = self._name()
+        if not name.isascii():
+            _decoded(name)
+
+    def _skip_method(self) -> None:
+        at = self.at
+        size = _SHORT_STRINGS.get(self.data[at], 0) if at < self.end else 0
+        if size:
+            self.at = at + size
+        else:
+            self.skip()
 
     def _name(self) -> bytes:
         """Return the string that must come next."""
-        kind, size = self.head()
+        at = self.at
+        size = _SHORT_STRINGS.get(self.data[at], 0) if at < self.end else 0
+        if size:
+            self.go_past(size)
+            return self.data[at + 1 : self.at]
+        kind, length = self.head()
         if kind != STRING:
             raise RareItemError
-        return self.take(size)
+        return self.take(length)
 
 
 def _text_in(text: bytes) -> str | None:
