@@ -1,13 +1,12 @@
 /** How `Client.save` decides what to send: parent, versions, and what is unchanged. */
 
-import { createHash } from "node:crypto";
-
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
 import type { Calls } from "../transport/calls.js";
 import { newCheckpointId } from "../messages/checkpoint-ids.js";
 import type { CallOptions } from "../transport/connection.js";
 import { Conflict, invalidField, ThreadDeleted } from "../errors.js";
+import { valueDigest } from "../frames/value-cache.js";
 import type { Checkpoint, Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import {
   SaveCheckpointRequestSchema,
@@ -251,9 +250,9 @@ function requestOf(draft: Draft, parent: Known): SaveCheckpointRequest {
 }
 
 function channelOf(name: string, data: Uint8Array, parent: Known, raised: Version): Channel {
-  const digest = createHash("sha256").update("json\0").update(data).digest();
+  const digest = valueDigest("json", data);
   const before = parent.channels.get(name);
-  if (before !== undefined && digest.equals(before.digest)) {
+  if (before !== undefined && Buffer.compare(digest, before.digest) === 0) {
     return create(ChannelSchema, { name, version: before.version, digest });
   }
   return create(ChannelSchema, { name, version: raised, digest, content: contentOf(data) });

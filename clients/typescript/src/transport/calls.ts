@@ -6,6 +6,7 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
 import { CheckpointAssembler, DeltaHistoryAssembler } from "../frames/assembling.js";
+import { ValueCache } from "../frames/value-cache.js";
 import type { CallOptions, Connection } from "./connection.js";
 import { NotFound, PreconditionFailed, ServerError, ValuesMissing } from "../errors.js";
 import {
@@ -37,14 +38,21 @@ export interface ReadOptions extends CallOptions {
   readonly source?: Source;
 }
 
+/** What both requests that load a checkpoint have. */
+type LoadRequest = MessageInitShape<typeof GetCheckpointRequestSchema> &
+  MessageInitShape<typeof LoadCheckpointRequestSchema>;
+
 /** Makes these calls on a connection. All other calls are at `connection.raw`. */
 export class Calls {
   /** The connection. */
   readonly connection: Connection;
+  /** The values that loads need not send again. */
+  readonly #values: ValueCache;
 
   /** @param connection - The connection. It is not closed here. */
   constructor(connection: Connection) {
     this.connection = connection;
+    this.#values = new ValueCache(connection.valueCacheBytes);
   }
 
   /** Save a checkpoint of any size. */
@@ -54,6 +62,7 @@ export class Calls {
   ): Promise<SaveCheckpointResponse> {
     const value = create(SaveCheckpointRequestSchema, request);
     const answer = await this.connection.exchange({ case: "save", value }, options);
+    this.#values.addSaved(value, answer.ref?.checkpointId ?? "");
     return this.#checked(answer, value.durability);
   }
 
@@ -90,16 +99,36 @@ export class Calls {
   ): Promise<SaveWritesResponse> {
     const value = create(SaveWritesRequestSchema, request);
     const answer = await this.connection.exchange({ case: "writes", value }, options);
+    this.#values.addWritten(value);
     return this.#checked(answer, value.durability);
   }
 
-  /** Return a checkpoint of any size, every value inline; `undefined` if it does not exist. */
+  /**
+   * Return a checkpoint of any size, every value inline; `undefined` if it does not exist.
+   *
+   * The server leaves out values that this client has.
+   */
   async getCheckpoint(
     ref: MessageInitShape<typeof CheckpointRefSchema>,
     options: ReadOptions = {},
   ): Promise<Checkpoint | undefined> {
     const { view = View.FULL, source = Source.ANY } = options;
-    const request = { ref: create(CheckpointRefSchema, ref), view, source };
+    const named = create(CheckpointRefSchema, ref);
+    if (view !== View.FULL || source !== Source.ANY) {
+      return await this.#request({ ref: named, view, source }, options);
+    }
+    const held = this.#values.heldFor(named);
+    const heldDigests = [...held.digests];
+    const checkpoint = await this.#request({ ref: named, view, source, heldDigests }, options);
+    if (checkpoint !== undefined) {
+      held.fill(checkpoint);
+      this.#values.addLoaded(checkpoint, held);
+    }
+    return checkpoint;
+  }
+
+  /** Return a checkpoint of any size, with all values that are not held. */
+  async #request(request: LoadRequest, options: CallOptions): Promise<Checkpoint | undefined> {
     const value = create(GetCheckpointRequestSchema, request);
     try {
       return (await this.connection.exchange({ case: "get", value }, options)).checkpoint;

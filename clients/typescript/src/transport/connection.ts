@@ -25,6 +25,7 @@ import { createGrpcTransport } from "@connectrpc/connect-node";
 import { invalidField, TuskPointError } from "../errors.js";
 import type { Resumable } from "../frames/resumable.js";
 import { MAX_MESSAGE_BYTES, Outgoing, type Answers, type Call } from "../frames/outgoing.js";
+import { DEFAULT_CACHE_BYTES } from "../frames/value-cache.js";
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import {
   credentialsFor,
@@ -68,6 +69,11 @@ export interface ConnectionOptions extends CredentialOptions {
    * of a server takes.
    */
   readonly timeoutMs?: number | undefined;
+  /**
+   * Bytes of values that are kept of the checkpoints that were saved and loaded last, so that loads
+   * need not send them again; 0 keeps none. Default: 16 MiB.
+   */
+  readonly valueCacheBytes?: number | undefined;
 }
 
 /** What every call takes. */
@@ -84,6 +90,8 @@ export class Connection {
   readonly target: string;
   /** The calls of the contract as they are; see `RawClients`. */
   readonly raw: RawClients;
+  /** Bytes of values that the calls on this connection keep. */
+  readonly valueCacheBytes: number;
   readonly #timeoutMs: number;
   readonly #credentials: Credentials;
   readonly #servers: Servers;
@@ -100,6 +108,7 @@ export class Connection {
   constructor(options: ConnectionOptions = {}, environment: Environment = process.env) {
     const target = options.target ?? (environment["TUSKPOINT_TARGET"] || DEFAULT_TARGET);
     this.target = normalizeTarget(target);
+    this.valueCacheBytes = checkedBytes(options.valueCacheBytes ?? DEFAULT_CACHE_BYTES);
     this.#timeoutMs = checkedTime(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     this.#credentials = credentialsFor(this.target, options, environment);
     this.#servers = new Servers(this.target, this.#credentials.tls);
@@ -440,6 +449,13 @@ function checkedTime(timeoutMs: number): number {
     throw invalidField("timeoutMs", `it is a number of milliseconds above 0, not ${timeoutMs}`);
   }
   return timeoutMs;
+}
+
+function checkedBytes(valueCacheBytes: number): number {
+  if (!(Number.isInteger(valueCacheBytes) && valueCacheBytes >= 0)) {
+    throw invalidField("valueCacheBytes", `it is a number of bytes, not ${valueCacheBytes}`);
+  }
+  return valueCacheBytes;
 }
 
 function closed(): TuskPointError {
