@@ -18,7 +18,9 @@ def main() -> int:
         return health.main(sys.argv[2:])
     gc.disable()
     from .commands.serve import main as run
+    from .core.process import return_freed_memory
 
+    return_freed_memory()
     gc.freeze()
     gc.enable()
     return run()
