@@ -216,3 +216,27 @@ async def test_a_commit_that_fails_leaves_nothing(
     assert head is None or not head.writes
     await journal.save_writes(TENANT, key("a", "t"), [write("x", b"3")])
     assert await kept(journal) == ["a"]
+
+
+@pytest.mark.postgresql  # SQLite reads in the event loop
+async def test_a_load_that_comes_while_the_others_end_is_answered(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a reader that has looked for requests for the last time."""
+    gate, waiting = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def query(_: object) -> list[None]:
+        waiting.release()
+        await gate.wait()
+        return [None]
+
+    monkeypatch.setattr(journal.database, "query", query)
+    loads = [
+        asyncio.create_task(journal.load_batched(tenant, key("a"))) for tenant in ("one", "other")
+    ]
+    for _ in loads:
+        await waiting.acquire()
+    gate.set()
+    last = asyncio.create_task(journal.load_batched(TENANT, key("a")))
+    async with asyncio.timeout(60):
+        assert await asyncio.gather(*loads, last) == [None, None, None]

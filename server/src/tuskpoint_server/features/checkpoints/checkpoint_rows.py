@@ -67,6 +67,7 @@ class CheckpointRows:
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
         # Who waits for `load_batched`, by tenant.
         self._asked: dict[str, list[_Request]] = {}
+        self._reads = 0
         self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
 
@@ -175,30 +176,34 @@ class CheckpointRows:
             return None
         answer: asyncio.Future[_StoredState] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(tenant, []).append((key, held, answer))
-        if len(self._reading) < _READS_AT_ONCE:
+        if self._reads < _READS_AT_ONCE:
+            self._reads += 1
             task = asyncio.create_task(self._read_asked())
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
         return await answer
 
     async def _read_asked(self) -> None:
-        while self._asked:
-            tenant, requests = self._asked.popitem()
-            keys, held, answers = zip(*requests, strict=True)
-            checkpoints: list[_StoredState] = [None] * len(keys)
-            with suppress(Exception):  # `load` raises it for those that are concerned
-                checkpoints = await self._database.query(
-                    partial(
-                        load.load_stored,
-                        tenant=tenant,
-                        keys=keys,
-                        max_bytes=LARGE_BYTES,
-                        held=held,
+        try:
+            while self._asked:
+                tenant, requests = self._asked.popitem()
+                keys, held, answers = zip(*requests, strict=True)
+                checkpoints: list[_StoredState] = [None] * len(keys)
+                with suppress(Exception):  # `load` raises it for those that are concerned
+                    checkpoints = await self._database.query(
+                        partial(
+                            load.load_stored,
+                            tenant=tenant,
+                            keys=keys,
+                            max_bytes=LARGE_BYTES,
+                            held=held,
+                        )
                     )
-                )
-            for answer, checkpoint in zip(answers, checkpoints, strict=True):
-                if not answer.done():
-                    answer.set_result(checkpoint)
+                for answer, checkpoint in zip(answers, checkpoints, strict=True):
+                    if not answer.done():
+                        answer.set_result(checkpoint)
+        finally:  # at once: what is asked for from here on needs another reader
+            self._reads -= 1
 
     async def load(
         self, tenant: str, key: CheckpointKey, view: View, held: HeldDigests = NONE_HELD
