@@ -9,11 +9,30 @@ from sqlalchemy import Connection
 
 from tuskpoint_server.core.model import NONE_HELD, CheckpointKey, HeldDigests, HeldValue
 from tuskpoint_server.core.state import RawCheckpoint
+from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.values.load import load_stored
-from tuskpoint_server.journal.values.load_head import load_head
+from tuskpoint_server.journal.values.load_head import load_current_heads, load_head
 
 PLENTY = 1 << 30
+
+
+async def in_memory(
+    database: Database, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
+) -> RawCheckpoint | None:
+    """Return a checkpoint that is in memory, and is current where servers share the journal."""
+    if not database.is_shared:
+        return load_head(database.heads, tenant, key, held)
+    [checkpoint] = await load_current_heads(database, tenant, [key], [held])
+    return checkpoint
+
+
+async def small(
+    rows: CheckpointRows, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
+) -> RawCheckpoint | None:
+    """Return a checkpoint as a call loads it that needs no task of its own."""
+    [checkpoint] = rows.load_inline(tenant, [key], [held])
+    return checkpoint or await rows.load_batched(tenant, key, held)
 
 
 async def in_database(
@@ -42,7 +61,7 @@ async def _check_held(database: Database, tenant: str, whole: RawCheckpoint) -> 
         )
         expected = whole._replace(values=values, writes=writes)
         assert await in_database(database, tenant, key, held) == expected
-        assert load_head(database.heads, tenant, key, held) in (None, expected)
+        assert await in_memory(database, tenant, key, held) in (None, expected)
 
 
 async def check_heads(
@@ -55,12 +74,12 @@ async def check_heads(
     kept: list[CheckpointKey] = []
     for thread_id, checkpoint_ns in places:
         latest = CheckpointKey(thread_id, checkpoint_ns, "")
-        head = load_head(database.heads, tenant, latest)
+        head = await in_memory(database, tenant, latest)
         if head is None:
             continue
         stored = await in_database(database, tenant, latest)
         assert head == stored
-        assert load_head(database.heads, tenant, head.entry.key) == stored
+        assert await in_memory(database, tenant, head.entry.key) == stored
         await _check_held(database, tenant, head)
         kept.append(head.entry.key)
     return kept

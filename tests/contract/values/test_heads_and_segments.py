@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.drafts import TENANT, key, write
-from tests.kit.heads import check_heads
+from tests.kit.heads import check_heads, in_memory, small
 from tests.kit.values import Home
 from tuskpoint_server.features.lineage.lineage import LineageRows
-from tuskpoint_server.journal.values.load_head import load_head
-
-pytestmark = pytest.mark.sqlite  # a shared journal has nothing in memory
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +21,18 @@ async def write_to(home: Home, checkpoint_id: str, thread: str = "t") -> None:
     await home.checkpoints.save_writes(TENANT, key(checkpoint_id, thread), drafts)
 
 
-def learn(home: Home, thread: str = "t") -> None:
+async def learn(home: Home, thread: str = "t") -> None:
     """Read the latest, so that all its values are in memory."""
-    [loaded] = home.checkpoints.load_inline(TENANT, [key("", thread)])
-    assert loaded is not None
+    assert await small(home.checkpoints, TENANT, key("", thread)) is not None
 
 
 async def test_late_writes_of_a_certified_checkpoint(home: Home) -> None:
     await home.save("a", {"x": b"1"})
-    assert load_head(home.database.heads, TENANT, key("")) is not None
+    assert await in_memory(home.database, TENANT, key("")) is not None
     await home.certify()
     await write_to(home, "a")
-    learn(home)
-    assert load_head(home.database.heads, TENANT, key("")) is None
+    await learn(home)
+    assert await in_memory(home.database, TENANT, key("")) is None
     await home.save("b", {"x": b"2"}, parent="a")
     assert await check_heads(home.database, TENANT, [("t", "")]) == [key("b")]
 
@@ -45,7 +41,7 @@ async def test_a_certified_checkpoint_that_is_saved_again(home: Home) -> None:
     await home.save("a", {"x": b"1"}, writes=[write("x", b"early")])
     await home.certify()
     await home.save("a", {"x": b"2"})
-    learn(home)
+    await learn(home)
     assert await check_heads(home.database, TENANT, [("t", "")]) == []
 
 
@@ -54,7 +50,7 @@ async def test_writes_of_a_copy_of_a_certified_checkpoint(home: Home) -> None:
     await home.certify()
     await LineageRows(home.database).copy_thread(TENANT, "t", "copy", "")
     await write_to(home, "a", "copy")
-    learn(home, "copy")
+    await learn(home, "copy")
     assert await check_heads(home.database, TENANT, [("copy", "")]) == []
     await home.save("b", {"x": b"2"}, parent="a", thread="copy")
     assert await check_heads(home.database, TENANT, [("copy", "")]) == [key("b", "copy")]

@@ -27,7 +27,7 @@ from ...journal.database.thread_rows import find_thread
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import delta_history, load
 from ...journal.values.listing import CheckpointPage, ListPosition, read_page
-from ...journal.values.load_head import learn, load_head
+from ...journal.values.load_head import learn, load_current_heads, load_head
 from . import listed_threads as threads
 from . import save
 from .incoming import IncomingCheckpoint, pack_writes, size_of
@@ -42,6 +42,13 @@ LARGE_BYTES = 64 * 1024
 """Content from which on a save is packed, or a checkpoint read, in a thread."""
 
 _READS_AT_ONCE = 2  # of small checkpoints; more of them would not fill a transaction
+
+
+def _answer(requests: Sequence[_Request], checkpoints: Sequence[_StoredState]) -> None:
+    """Answer the requests whose checkpoint was read."""
+    for (_, _, answer), checkpoint in zip(requests, checkpoints, strict=True):
+        if checkpoint is not None and not answer.done():
+            answer.set_result(checkpoint)
 
 
 class CheckpointRows:
@@ -170,7 +177,8 @@ class CheckpointRows:
     ) -> RawCheckpoint | None:
         """Return a checkpoint as `load_inline` does, where that reads nothing.
 
-        What is asked for while others are read is read together, in one transaction.
+        What is asked for while others are read is read together: one statement shows which heads
+        in memory are current, and one transaction reads the others.
         """
         if self._database.is_local:
             return None
@@ -187,23 +195,29 @@ class CheckpointRows:
         try:
             while self._asked:
                 tenant, requests = self._asked.popitem()
-                keys, held, answers = zip(*requests, strict=True)
-                checkpoints: list[_StoredState] = [None] * len(keys)
                 with suppress(Exception):  # `load` raises it for those that are concerned
-                    checkpoints = await self._database.query(
-                        partial(
-                            load.load_stored,
-                            tenant=tenant,
-                            keys=keys,
-                            max_bytes=LARGE_BYTES,
-                            held=held,
-                        )
-                    )
-                for answer, checkpoint in zip(answers, checkpoints, strict=True):
+                    await self._read_batch(tenant, requests)
+                for _, _, answer in requests:
                     if not answer.done():
-                        answer.set_result(checkpoint)
+                        answer.set_result(None)
         finally:  # at once: what is asked for from here on needs another reader
             self._reads -= 1
+
+    async def _read_batch(self, tenant: str, requests: Sequence[_Request]) -> None:
+        """Answer what is in memory and current, then what is small enough of the others."""
+        keys, held, _ = zip(*requests, strict=True)
+        _answer(requests, await load_current_heads(self._database, tenant, keys, held))
+        requests = [request for request in requests if not request[2].done()]
+        if not requests:
+            return
+        keys, held, _ = zip(*requests, strict=True)
+        checkpoints = await self._database.query(
+            partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES, held=held)
+        )
+        _answer(requests, checkpoints)
+        for checkpoint in checkpoints:
+            if checkpoint is not None:
+                learn(self._database.heads, tenant, checkpoint)
 
     async def load(
         self, tenant: str, key: CheckpointKey, view: View, held: HeldDigests = NONE_HELD

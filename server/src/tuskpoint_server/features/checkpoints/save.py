@@ -407,7 +407,7 @@ def _bring(
     batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: HeadContent
 ) -> None:
     """Keep a value that came along in memory, where loads find it."""
-    if digest and not batch.is_shared:
+    if digest:
         batch.logs.heads.bring((log.row.tenant, log.row.thread_id), digest, value)
 
 

@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ class Database:
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
         seal: What encrypts the values in it; `None`: nothing does.
-        heads: Checkpoints that are in memory; empty where the journal is shared.
+        heads: Checkpoints that are in memory.
         binder: Makes and checks the MACs of its rows.
     """
 
@@ -301,6 +301,19 @@ class Database:
         """Return the rows of one statement, as `query` does."""
         return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 
+    async def listed_rows(
+        self, statement: Statement, items: Iterable[object], **values: object
+    ) -> list[SqlRow]:
+        """Return the rows of one statement about a list, which needs no transaction around it."""
+        if self._closed:
+            raise journal_unavailable("it is closed")
+
+        def work(connection: Connection) -> list[SqlRow]:
+            return list(statement.run_listed(connection, items, **values))
+
+        read = partial(self._retried, work, is_alone=True)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+
     def query_inline(self, work: Callable[[Connection], T]) -> T:
         """Run what reads a few rows as `query` does, but in this thread; only where `is_local`."""
         if self._closed:
@@ -324,23 +337,28 @@ class Database:
     def _read(self, work: Callable[[Connection], T]) -> T:
         return self._retried(work)
 
-    def _retried(self, work: Callable[[Connection], T], *, writes: bool = False) -> T:
+    def _retried(
+        self, work: Callable[[Connection], T], *, writes: bool = False, is_alone: bool = False
+    ) -> T:
         try:
             try:
-                return self._once(work, writes=writes)
+                return self._once(work, writes=writes, is_alone=is_alone)
             except Exception:
                 if not self._forget_lost():
                     raise
-                return self._once(work, writes=writes)
+                return self._once(work, writes=writes, is_alone=is_alone)
         except Exception as error:
             raise_unavailable(self._backend, error)
             raise
 
-    def _once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+    def _once(self, work: Callable[[Connection], T], *, writes: bool, is_alone: bool) -> T:
         connection: Connection | None = getattr(self._reader, "connection", None)
         if connection is None:
             connection = self._reader.connection = self._backend.engine.connect()
             self._connections.append(connection)
+        if is_alone:
+            with self._backend.statement(connection):
+                return work(connection)
         with self._backend.transaction(connection, writes=writes):
             return work(connection)
 

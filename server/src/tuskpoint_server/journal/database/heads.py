@@ -2,7 +2,8 @@
 
 Somebody who has just saved a checkpoint often loads it next. What it takes to answer is kept here
 for a second, or until something is committed that does more than save, such as a flush. Later loads
-read the database, and notice what somebody did to it.
+read the database, and notice what somebody did to it. In a journal that several servers share, a
+load first compares the `binding` of the thread's row, which each change of the thread replaces.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Head(NamedTuple):
     """The latest checkpoint of a namespace, of which nothing is certified.
 
     `writes` have no data: like those of the state, their values are found by their digests.
-    `until_s`: when it is too old, by `Heads.now_s`.
+    `until_s`: when it is too old, by `Heads.now_s`. `binding`: of the thread's row, as the commit
+    left it.
     """
 
     thread: int
@@ -42,6 +44,7 @@ class Head(NamedTuple):
     state: bytes
     writes: tuple[StoredWrite, ...]
     until_s: float
+    binding: bytes | None
 
 
 class Heads:
@@ -49,7 +52,7 @@ class Heads:
 
     The writer's thread adds and withdraws; any thread reads. A head is withdrawn before a commit
     that changes its thread begins, and is there again once that commit is durable. So what is read
-    here is what the last commit left, at the moment of the reading.
+    here is what the last commit of this server left, at the moment of the reading.
 
     Args:
         now_s: A clock that never goes back.
@@ -77,6 +80,13 @@ class Heads:
         for name in names:
             self._heads.pop(name, None)
 
+    def drop(self, tenant: str, head: Head) -> None:
+        """Drop a head that is not the latest any more, and the values of its thread."""
+        name = (tenant, head.entry.key.thread_id)
+        if self._heads.get(name) is head:
+            self._heads.pop(name, None)
+            self._values.pop(name, None)
+
     def clear(self) -> None:
         """Drop all, values included."""
         self._heads, self._values, self._size = {}, {}, 0
@@ -90,8 +100,8 @@ class Heads:
         row, checkpoint, pending = log.row, log.known.get(place), log.writes.get(place)
         if checkpoint is None or pending is None or place[1] != log.greatest.get(place[0]):
             return
-        if pending.count > _MAX_WRITES:
-            return
+        if pending.count > _MAX_WRITES or pending.seq < log.shared_seq:
+            return  # another server may have stored writes that are not known here
         writes = tuple(pending.all())
         seqs = [checkpoint.seq, *(write.seq for write in writes)]
         if row.deleted or checkpoint.held is not None or min(seqs) <= row.certified_seq:
@@ -112,7 +122,8 @@ class Heads:
             agent_id=row.agent_id,
         )
         self._heads[row.tenant, row.thread_id] = Head(
-            row.number, place, entry, checkpoint.state, writes, self.now_s() + _KEPT_S
+            *(row.number, place, entry, checkpoint.state, writes, self.now_s() + _KEPT_S),
+            row.binding,
         )
         # One that takes the place of another is counted, too: so all is dropped sooner, not later.
         self._grow(_ENTRY_BYTES + len(checkpoint.state) + len(checkpoint.metadata))

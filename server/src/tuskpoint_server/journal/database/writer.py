@@ -279,7 +279,9 @@ class Writer:
                 alone = one_by_one
             batch.write_out()
             failpoint("journal.before_commit")
-            keeps_heads = not shared and all(change.keeps_heads for change in changes)
+            keeps_heads = all(change.keeps_heads for change in changes)
+            if shared:  # a load of another server's change must find that the binding is another
+                keeps_heads = keeps_heads and batch.binder.is_complete
             self._withdraw_heads(batch, keeps=keeps_heads)
             self._backend.commit(connection, changed=batch.changed.keys(), at_us=batch.now_us)
             self._backend.check_files()

@@ -118,6 +118,12 @@ class Backend(ABC):
                 driver_of(connection).rollback()
             raise
 
+    @contextmanager
+    def statement(self, connection: Connection) -> Iterator[None]:
+        """Run the context, which is one statement that reads."""
+        with self.transaction(connection):
+            yield
+
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open; some errors end it."""

@@ -175,6 +175,16 @@ class Postgres(Backend):
         driver.execute("COMMIT")
         driver.send()
 
+    @contextmanager
+    def statement(self, connection: Connection) -> Iterator[None]:
+        """Run one statement that reads; PostgreSQL has it see one moment without a transaction."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the connection may be lost
+                driver_of(connection).rollback()
+            raise
+
     def receive(self, connection: Connection) -> None:
         """Wait for the answers of all statements that were sent."""
         driver_of(connection).receive()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -18,21 +20,66 @@ from ...core.model import (
 )
 from ...core.state import RawCheckpoint
 from ...core.values import Encoding
+from ..database.database import Database
 from ..database.heads import HEAD_BYTES, Head, HeadContent, Heads
 from ..database.pending_writes import StoredWrite
+from ..sql.schema import threads
+from ..sql.statements import LISTED, Statement
 from . import contents
 
 _PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long
+
+_BINDINGS = Statement(
+    select(threads.c.thread_id, threads.c.binding).where(
+        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id.in_(LISTED)
+    )
+)
 
 
 def load_head(
     heads: Heads, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
 ) -> RawCheckpoint | None:
-    """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory."""
+    """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory.
+
+    No other server may change the journal; see `load_current_heads`.
+    """
     pair = heads.find(tenant, key)
-    if pair is None:
-        return None
-    head, brought = pair
+    return None if pair is None else _checkpoint_of(*pair, held)
+
+
+async def load_current_heads(
+    database: Database, tenant: str, keys: Sequence[CheckpointKey], held: Sequence[HeldDigests]
+) -> list[RawCheckpoint | None]:
+    """Return checkpoints as `load_head` does, where others may have changed the journal.
+
+    One statement shows for all of them that no server has changed their threads since. The row of
+    a thread gets another `binding`, with a nonce, whenever anything is written that an answer says
+    of a checkpoint of which no segment holds anything.
+    """
+    heads = database.heads
+    kept: dict[int, tuple[Head, RawCheckpoint]] = {}
+    for index, key in enumerate(keys):
+        pair = heads.find(tenant, key)
+        if pair is not None and (checkpoint := _checkpoint_of(*pair, held[index])) is not None:
+            kept[index] = (pair[0], checkpoint)
+    current: list[RawCheckpoint | None] = [None] * len(keys)
+    if not kept:
+        return current
+    thread_ids = {keys[index].thread_id for index in kept}
+    rows = await database.listed_rows(_BINDINGS, thread_ids, of_tenant=tenant)
+    bindings: dict[str, bytes | None] = dict(rows)
+    for index, (head, checkpoint) in kept.items():
+        if head.binding is not None and bindings.get(keys[index].thread_id) == head.binding:
+            current[index] = checkpoint
+        else:
+            heads.drop(tenant, head)
+    return current
+
+
+def _checkpoint_of(
+    head: Head, brought: Mapping[bytes, HeadContent], held: HeldDigests
+) -> RawCheckpoint | None:
+    """Return the checkpoint of a head; `None` where not all of its values are in memory."""
     state = CheckpointState.FromString(head.state)
     size = len(head.state) + len(head.entry.metadata)
     values: dict[bytes, Value] = {}
