@@ -52,8 +52,11 @@ def better_of(column: str) -> Better | None:
     return Better.LOWER if _COST.search(column) else None
 
 
-def figures_of(runs: Iterable[Sequence[Table]]) -> Figures:
-    """Return the figures in the tables of several runs of the same measures."""
+def figures_of(runs: Sequence[Sequence[Table]]) -> Figures:
+    """Return the figures in the tables of several runs of the same measures.
+
+    A cell that is empty in one of the runs is no figure: nothing happened there to be measured.
+    """
     values: dict[tuple[str, str, str], list[float]] = {}
     for tables in runs:
         for name, value in _cells(tables):
@@ -61,7 +64,7 @@ def figures_of(runs: Iterable[Sequence[Table]]) -> Figures:
     return {
         name: Figure(better, repeats)
         for name, repeats in values.items()
-        if (better := better_of(name[2])) is not None
+        if len(repeats) >= len(runs) and (better := better_of(name[2])) is not None
     }
 
 

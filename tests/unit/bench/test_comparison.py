@@ -116,3 +116,11 @@ def test_a_file_that_is_not_there_is_reported_in_one_line(
     monkeypatch.setattr("sys.argv", ["bench", "--compare", gone, gone])
     assert main() == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_cell_that_is_empty_in_one_repetition_is_no_figure(tmp_path: Path) -> None:
+    header = ("call", "writer µs", "gRPC µs")
+    runs = [[Table("Calls", header, [["a load", writer, "90"]])] for writer in ("51", "", "48")]
+    path = tmp_path / "figures.json"
+    write_figures(path, figures_of(runs))
+    assert list(read_figures(path)) == [("Calls", "a load", "gRPC µs")]
