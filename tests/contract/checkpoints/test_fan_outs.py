@@ -243,6 +243,17 @@ async def test_writes_count_as_memory_once_they_are_saved(journal: Journal) -> N
     assert await journal.database.transact(kept) > LATE * 500
 
 
+@pytest.mark.sqlite
+async def test_many_small_writes_are_not_read_in_the_event_loop(journal: Journal) -> None:
+    for checkpoint_id, count in (("c1", LATE), ("c2", EARLY)):
+        sent = [write("said", b"", task=f"task {number}") for number in range(count)]
+        await journal.save_checkpoint(TENANT, draft(checkpoint_id, writes=sent))
+    many, few = journal.load_inline(TENANT, [key("c1"), key("c2")])
+    assert many is None
+    assert few is not None
+    assert len(few.writes) == EARLY
+
+
 def test_what_is_kept_of_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_writes, "_MANY_BYTES", 200_000)
     cache = ThreadCache(limit_bytes=300_000)

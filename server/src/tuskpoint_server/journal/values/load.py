@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -54,8 +54,12 @@ class CheckpointTooLargeError(Exception):
     """A checkpoint has more content than was asked for at most."""
 
 
+# Of a write in memory, about, besides its value.
+_WRITE_BYTES: ColumnElement[int] = literal_column("200")
 _WRITTEN_BYTES = (
-    select(func.sum(writes.c.size)).where(same_checkpoint(writes, checkpoints)).scalar_subquery()
+    select(func.sum(writes.c.size + _WRITE_BYTES))
+    .where(same_checkpoint(writes, checkpoints))
+    .scalar_subquery()
 )
 WHOLE = (*ROW, _WRITTEN_BYTES)
 """Columns of a checkpoint that is read whole."""

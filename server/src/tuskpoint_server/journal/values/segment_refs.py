@@ -85,7 +85,7 @@ class Row(NamedTuple):
     mac: bytes | None
     held: bytes | None
     gap: bool  # its state cannot be stored, even if the watermark is above it
-    written_bytes: int | None = None  # of values of its writes; `None`: it has none
+    written_bytes: int | None = None  # of its writes in memory; `None`: it has none
 
     @property
     def place(self) -> tuple[int, str, str]:
