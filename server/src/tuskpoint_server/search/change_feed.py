@@ -31,7 +31,16 @@ from sqlalchemy import (
 from ..core.model import CheckpointKey
 from ..core.threads import INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
 from ..journal.sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
-from ..journal.sql.statements import EMPTY, LISTED, Answer, SqlRow, Statement, outside_reserved
+from ..journal.sql.statements import (
+    EMPTY,
+    LISTED,
+    Answer,
+    SqlRow,
+    Statement,
+    of_namespace,
+    outside_reserved,
+    same_checkpoint,
+)
 from ..journal.values.integrity import damaged_rows
 from .searched_values import Document, ReadCheckpoint, with_values
 
@@ -87,32 +96,44 @@ _CHECKPOINT = (
     *(_parents.c.number, _parents.c.state),
 )
 _STATE, _BEFORE = -4, -1  # where the states stand in a row that ends with `_CHECKPOINT`
-_ASKED = exists().where(
-    W.thread == L.thread,
-    W.checkpoint_ns == L.checkpoint_ns,
-    W.checkpoint_id == L.checkpoint_id,
-    W.channel == literal_column(f"'{INTERRUPT}'"),
-    W.seq == L.seq,
-)
-_ITS_ROW = and_(
+_IS_QUESTION = W.channel == literal_column(f"'{INTERRUPT}'")
+_SAVED_WRITES = L.kind == literal_column(str(int(EventKind.WRITES_SAVED)))
+_ITS_CHECKPOINT = and_(
     C.thread == L.thread,
     C.checkpoint_ns == L.checkpoint_ns,
     C.checkpoint_id == L.checkpoint_id,
-    or_(
-        C.seq == L.seq,
-        and_(L.kind == literal_column(str(int(EventKind.WRITES_SAVED))), _ASKED),
-    ),
+)
+_ITS_ROW = and_(_ITS_CHECKPOINT, C.seq == L.seq)
+# Changes that brought questions are one text too, ` number-seq number-seq `.
+_ASKED = bindparam("asked", type_=Text).like(
+    literal_column("'% '", Text)
+    + cast(L.thread, Text)
+    + literal_column("'-'", Text)
+    + cast(L.seq, Text)
+    + literal_column("' %'", Text)
 )
 _ABOVE = and_(L.thread == T.number, L.seq > T.indexed_seq)
+_IN_LOGS = (_UNINDEXED, T.number != bindparam("but"), _NOT_SKIPPED, INDEXABLE, ~_SWEPT)
+_IN_ORDER = (T.unindexed_since_us, T.number, L.seq)
 _CHANGES = Statement(
     select(T.number, L.seq, L.kind, *_CHECKPOINT)
     .select_from(
         threads.join(changes, _ABOVE)
-        .outerjoin(checkpoints, _ITS_ROW)
+        .outerjoin(checkpoints, and_(_ITS_CHECKPOINT, or_(C.seq == L.seq, _ASKED)))
         .outerjoin(_parents, _ITS_PARENT)
     )
-    .where(_UNINDEXED, T.number != bindparam("but"), _NOT_SKIPPED, INDEXABLE, ~_SWEPT)
-    .order_by(T.unindexed_since_us, T.number, L.seq)
+    .where(*_IN_LOGS)
+    .order_by(*_IN_ORDER)
+)
+_CHANGED_PLACES = Statement(
+    select(T.number, L.checkpoint_ns, L.checkpoint_id, L.seq, L.kind)
+    .select_from(threads.join(changes, _ABOVE))
+    .where(*_IN_LOGS)
+    .order_by(*_IN_ORDER)
+    .limit(bindparam("max_rows"))
+)
+_QUESTIONS = Statement(
+    select(W.seq).where(of_namespace(writes), W.checkpoint_id.in_(LISTED), _IS_QUESTION)
 )
 _OF_THREAD = (
     select(*_CHECKPOINT)
@@ -140,7 +161,21 @@ _CHANGED = (
     .correlate(threads)
     .scalar_subquery()
 )
-_LACKING = case((or_(_SWEPT, _SWITCHED), T.checkpoint_count), else_=_CHANGED)
+# Of each checkpoint with new writes, the writes are looked through once.
+_ASKING = (
+    select(func.count())
+    .select_from(checkpoints)
+    .where(
+        ITS_THREAD,
+        tuple_(C.checkpoint_ns, C.checkpoint_id).in_(
+            select(L.checkpoint_ns, L.checkpoint_id).where(_ABOVE, _SAVED_WRITES).correlate(threads)
+        ),
+        exists().where(same_checkpoint(writes, checkpoints), _IS_QUESTION, W.seq > T.indexed_seq),
+    )
+    .correlate(threads)
+    .scalar_subquery()
+)
+_LACKING = case((or_(_SWEPT, _SWITCHED), T.checkpoint_count), else_=_CHANGED + _ASKING)
 _BACKLOG = Statement(
     select(_TENANT, func.sum(_LACKING), func.min(T.unindexed_since_us))
     .where(_UNINDEXED, INDEXABLE)
@@ -222,7 +257,8 @@ def stretch(
         "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items()),
     }
     logs = list(map(_Log._make, _LOGS.run(connection, **parameters, max_rows=limit).fetchall()))
-    changed, next_row = _read_rows(_CHANGES.run(connection, **parameters), limit)
+    asked = _changes_that_ask(connection, limit, parameters)
+    changed, next_row = _read_rows(_CHANGES.run(connection, **parameters, asked=asked), limit)
     by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)
@@ -260,6 +296,28 @@ def stretch(
     complete = len(logs) < limit and not cut and walked is None
     due = with_values(connection, _leave_out_damaged(connection, read))
     return Stretch(tuple(due), tuple(advances), complete, walk)
+
+
+def _changes_that_ask(connection: Connection, limit: int, parameters: Mapping[str, object]) -> str:
+    """Return those of the next changes that brought a question, as `_CHANGES` takes them.
+
+    The writes of each checkpoint are looked through once, however many of the changes saved some.
+    """
+    rows = _CHANGED_PLACES.run(connection, **parameters, max_rows=limit + 1).fetchall()
+    saving: dict[tuple[int, str], dict[str, None]] = {}
+    seqs: dict[int, set[int]] = {}
+    for number, checkpoint_ns, checkpoint_id, seq, kind in rows:
+        if kind == EventKind.WRITES_SAVED:
+            saving.setdefault((number, checkpoint_ns), {})[checkpoint_id] = None
+            seqs.setdefault(number, set()).add(seq)
+    answers = [
+        (number, _QUESTIONS.run_listed(connection, ids, of_thread=number, of_ns=checkpoint_ns))
+        for (number, checkpoint_ns), ids in saving.items()
+    ]
+    asking = {
+        (number, seq) for number, answer in answers for (seq,) in answer if seq in seqs[number]
+    }
+    return "".join(f" {number}-{seq} " for number, seq in sorted(asking))
 
 
 def _changed_checkpoints(
