@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.measures import start
 from bench.measures.agents import (
+    fan_out,
     flood,
     graphs,
     growth,
@@ -59,6 +60,7 @@ MEASURES: dict[str, Measure] = {
     "memory": Measure(memory.TITLE, memory.measure),
     "start": Measure(start.TITLE, start.measure),
     "growth": Measure(growth.TITLE, growth.measure),
+    "fan-out": Measure(fan_out.TITLE, fan_out.measure, compares_postgres=True),
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),
     "journal-bytes": Measure(stored_bytes.TITLE, stored_bytes.measure),
     "journal-writer": Measure(writer.TITLE, writer.measure),

@@ -74,7 +74,9 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-async def store(stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpointRequest]) -> None:
+async def store(
+    stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpointRequest | SaveWritesRequest]
+) -> None:
     """Save without waiting for each answer, on one stream that keeps their order.
 
     Raises:
@@ -90,16 +92,22 @@ async def store(stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpoin
         yield ExchangeRequest(hello=hello)
         while batch := list(itertools.islice(waiting, _AT_ONCE)):
             sent += len(batch)
-            yield ExchangeRequest(frames=[Frame(id=next(ids), save=save) for save in batch])
+            yield ExchangeRequest(frames=[_frame(next(ids), save) for save in batch])
 
     answered = 0
     async for message in stub.Exchange(messages()):
         for answer in message.answers:
-            if not answer.HasField("saved"):
+            if answer.HasField("error"):
                 raise RuntimeError(f"a save was refused: {answer.error}")
             answered += 1
     if answered != sent:
         raise RuntimeError(f"{answered} of {sent} saves were answered")
+
+
+def _frame(number: int, save: SaveCheckpointRequest | SaveWritesRequest) -> Frame:
+    if isinstance(save, SaveWritesRequest):
+        return Frame(id=number, writes=save)
+    return Frame(id=number, save=save)
 
 
 def writes_of(save: SaveCheckpointRequest) -> SaveWritesRequest:

@@ -14,13 +14,16 @@ from bench.setting import Setting
 
 
 @contextmanager
-def sharing_servers(setting: Setting, count: int, blobs: Path) -> Iterator[list[Server]]:
+def sharing_servers(
+    setting: Setting, count: int, blobs: Path, *, timed: bool = False
+) -> Iterator[list[Server]]:
     """Run servers over the new database `tuskpoint` of the run's PostgreSQL; the first leads.
 
     Args:
         setting: The run.
         count: How many servers.
         blobs: The directory of their blob store.
+        timed: Whether the servers report the times of their threads.
     """
     with psycopg.connect(setting.postgres, autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS tuskpoint")
@@ -33,6 +36,6 @@ def sharing_servers(setting: Setting, count: int, blobs: Path) -> Iterator[list[
     }
     with ExitStack() as stack:
         yield [
-            stack.enter_context(running_tuskpoint(setting.place("server"), settings))
+            stack.enter_context(running_tuskpoint(setting.place("server"), settings, timed=timed))
             for _ in range(count)
         ]
