@@ -26,6 +26,9 @@ _SHARE = 4  # a value above this part of all bytes is not kept
 _Place = tuple[str, ...]
 """A channel by its name, or a write by its checkpoint, task, position and channel."""
 
+_Holder = Channel | PendingWrite
+"""What can hold a value."""
+
 _Namespace = tuple[str, str]
 """A thread and a namespace in it."""
 
@@ -86,12 +89,13 @@ class ValueCache:
             return
         checkpoint = request.checkpoint
         namespace = (checkpoint.ref.thread_id, checkpoint.ref.checkpoint_ns)
-        new = dict(self._new_writes(checkpoint_id, request.writes))
+        new = self._new_writes(checkpoint_id, request.writes)
         unchanged: list[_Place] = []
         for channel in checkpoint.state.channels:
             content = channel.WhichOneof("content")
             if content == "value":
-                new |= self._new_value((channel.name,), channel.value)
+                if value := self._new_value(channel.value):
+                    new[channel.name,] = value
             elif content != "empty":
                 unchanged.append((channel.name,))
         with self._lock:
@@ -110,7 +114,7 @@ class ValueCache:
         if not self._max_bytes:
             return
         ref = request.ref
-        new = dict(self._new_writes(ref.checkpoint_id, request.writes))
+        new = self._new_writes(ref.checkpoint_id, request.writes)
         if new:
             namespace = (ref.thread_id, ref.checkpoint_ns)
             with self._lock:
@@ -120,29 +124,36 @@ class ValueCache:
         """Take the values of a checkpoint that was loaded whole; `held`: those that it named."""
         if not self._max_bytes:
             return
+        checkpoint_id = checkpoint.ref.checkpoint_id
         new: dict[_Place, CachedValue] = {}
-        for place, holder in _holders(checkpoint):
-            if holder.digest in held:
-                new[place] = held[holder.digest]
-            elif holder.HasField("value"):
-                new |= self._new_value(place, holder.value)
+        for channel in checkpoint.state.channels:
+            if value := self._kept_value(channel, held):
+                new[channel.name,] = value
+        for position, write in enumerate(checkpoint.writes):
+            if value := self._kept_value(write, held):
+                new[_written_at(checkpoint_id, position, write)] = value
         with self._lock:
             self._put((checkpoint.ref.thread_id, checkpoint.ref.checkpoint_ns), new)
 
     def _new_writes(
         self, checkpoint_id: str, writes: Iterable[PendingWrite]
-    ) -> Iterable[tuple[_Place, CachedValue]]:
+    ) -> dict[_Place, CachedValue]:
+        new: dict[_Place, CachedValue] = {}
         for position, write in enumerate(writes):
-            yield from self._new_value(
-                _written_at(checkpoint_id, position, write), write.value
-            ).items()
+            if value := self._new_value(write.value):
+                new[_written_at(checkpoint_id, position, write)] = value
+        return new
 
-    def _new_value(self, place: _Place, value: Value) -> dict[_Place, CachedValue]:
-        """Return a value at its place, if it has a size that is kept."""
+    def _kept_value(self, holder: _Holder, held: HeldValues) -> CachedValue | None:
+        """Return the value of a holder: the one that the load named, or a new one to keep."""
+        return held.get(holder.digest) or self._new_value(holder.value)
+
+    def _new_value(self, value: Value) -> CachedValue | None:
+        """Return a value, if it has a size that is kept."""
         data = value.data
         if MIN_VALUE_BYTES <= len(data) <= self._max_value_bytes:
-            return {place: CachedValue(value.type, data)}
-        return {}
+            return CachedValue(value.type, data)
+        return None
 
     def _put(self, namespace: _Namespace, values: dict[_Place, CachedValue]) -> None:
         """Replace the values of a namespace, and make room for them."""
@@ -167,25 +178,19 @@ def fill_held(checkpoint: Checkpoint, held: HeldValues) -> None:
     Raises:
         ServerError: The server left out a value that the load did not name.
     """
-    for place, holder in _holders(checkpoint):
-        if holder.digest and holder.WhichOneof("content") is None:
+    holders: list[_Holder] = [*checkpoint.state.channels, *checkpoint.writes]
+    for holder in holders:
+        if holder.WhichOneof("content") is None and holder.digest:
             value = held.get(holder.digest)
             if value is None:
+                name = holder.name if isinstance(holder, Channel) else holder.channel
                 raise ServerError(
-                    f"the server left out a value of {place[-1]!r} that the client did not name; "
+                    f"the server left out a value of {name!r} that the client did not name; "
                     "nothing of the checkpoint was used",
                     status="INTERNAL",
                 )
             holder.ClearField("size_bytes")
             holder.value.type, holder.value.data = value.type, value.data
-
-
-def _holders(checkpoint: Checkpoint) -> Iterable[tuple[_Place, Channel | PendingWrite]]:
-    """Yield what can hold a value, with its place."""
-    for channel in checkpoint.state.channels:
-        yield (channel.name,), channel
-    for position, write in enumerate(checkpoint.writes):
-        yield _written_at(checkpoint.ref.checkpoint_id, position, write), write
 
 
 def _written_at(checkpoint_id: str, position: int, write: PendingWrite) -> _Place:
