@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.archive.flush.test_damaged_threads import damage
 from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
@@ -150,6 +151,22 @@ async def test_a_gap_that_fails_again_waits_again(home: House, store: MemoryStor
     [[second]] = await home.ask("SELECT retry_us FROM holes")
     assert int(str(second)) > int(str(first))
     assert len(store.packs) == puts, "nothing new is stored for it"
+
+
+async def test_a_gap_of_a_damaged_thread_is_not_tried_all_the_time(
+    home: House, store: MemoryStore
+) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    await damage(home, "t")
+    home.clock.advance(601)
+    await save(home, "other", "u")
+    await home.archive.certify(TENANT, key("other", "u"), 1)
+    flusher = home.archive._flusher(TENANT)
+    async with flusher.turn:  # the flush has ended
+        assert flusher._look_at is not None
+        assert flusher._look_at - flusher.now > 500
 
 
 async def test_a_segment_that_cannot_be_built_is_a_gap(home: House, unbuildable: set[str]) -> None:

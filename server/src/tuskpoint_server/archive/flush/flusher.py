@@ -335,8 +335,7 @@ class TenantFlusher:
         if flushed.pointer_problem:
             self._look_at = self.now + self._parts.settings.longest_retry_s
         elif state.gaps:
-            soonest = min(gap.retry_us for gap in state.gaps) - self._parts.clock_us()
-            self._look_at = self.now + max(1.0, soonest / 1e6)
+            self._look_at = self.now + max(1.0, self._first_retry_s(state.gaps))
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
@@ -350,6 +349,14 @@ class TenantFlusher:
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
+
+    def _first_retry_s(self, unstored: Iterable[Gap]) -> float:
+        """Return the seconds to the first retry of a gap; those of damaged threads wait anew."""
+        now_us, damaged = self._parts.clock_us(), self.flush.damaged.numbers
+        retries_us = (
+            now_us + gaps.RETRY_US if gap.thread in damaged else gap.retry_us for gap in unstored
+        )
+        return (min(retries_us) - now_us) / 1e6
 
     def _certification_state(
         self, connection: Connection, waiters: Collection[FlushWaiter]
