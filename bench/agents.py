@@ -39,7 +39,7 @@ def message(source: random.Random) -> dict[str, str]:
 
 
 def prose(source: random.Random, length: int) -> str:
-    """Return a text of so many characters, about as compressible as prose."""
+    """Return a text of this length, about as compressible as prose."""
     return " ".join(source.choices(_WORDS, k=length // 4))[:length]
 
 

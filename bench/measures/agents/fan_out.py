@@ -213,7 +213,7 @@ def _medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def _graph(saver: Saver, tasks: int) -> Any:
-    """Return a graph with a step of so many tasks."""
+    """Return a graph that sends this number of tasks in one step."""
 
     async def say(task: dict[str, int]) -> dict[str, list[str]]:
         return {"said": [f"task {task['number']}"]}

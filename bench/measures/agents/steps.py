@@ -103,7 +103,7 @@ async def measure(setting: Setting) -> Table:
             for scenario in (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
         }
         with ExitStack() as stack:
-            # A process each, so that the memory of the agents is that of one checkpointer.
+            # Each checkpointer has a process, so that the process's memory shows what it takes.
             lone = [stack.enter_context(Workers([contender])) for contender in here]
             blocking = [
                 stack.enter_context(Workers([contender], blocking=True)) for contender in here
@@ -217,7 +217,7 @@ def _goals(here: Sequence[Contender], measured: Scenarios) -> list[Goal]:
 async def work_round(
     savers: Sequence[Saver], name: str, count: int, seconds: float
 ) -> tuple[list[StepTimes], float]:
-    """Let so many agents work at once in this process, spread over savers.
+    """Run agents side by side in this process, and spread the agents over savers.
 
     Returns:
         The times of each step, and the seconds of the round.

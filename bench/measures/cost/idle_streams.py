@@ -31,7 +31,7 @@ _MISSING = GetCheckpointRequest(ref=CheckpointRef(thread_id="none"))
 
 
 async def hold(target: str, channels: int, streams: int) -> None:
-    """Open so many connections with so many streams on each; keep them until the input ends."""
+    """Open connections with idle streams on each; keep them until the input ends."""
     # Otherwise channels to one address share a connection.
     options = [*channel_options(target), ("grpc.use_local_subchannel_pool", 1)]
     held: list[Any] = []

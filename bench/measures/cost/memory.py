@@ -30,7 +30,7 @@ _HEADER = ("what", "MB", "KB each", "of the load")
 
 
 async def measure(setting: Setting) -> Table:
-    """Measure a server of its own for each figure."""
+    """Start a new server for each figure, and measure the server."""
     if not counts_memory():
         reason = "Left out: this system does not show the resident memory of processes."
         return Table(TITLE, _HEADER, [], [reason])
@@ -73,7 +73,7 @@ def _be_quiet() -> None:
 
 
 def _stream_memory(setting: Setting, processes: int, channels: int, streams: int) -> float:
-    """Return the megabytes by which a server grows with so many streams."""
+    """Return the megabytes by which a server grows with this number of streams."""
     with running_tuskpoint(setting.place("streams")) as server, ExitStack() as stack:
         # The first streams load what all need.
         with _streams(server.target, 1, 1):

@@ -20,8 +20,8 @@ from ..core.errors import Refusal
 from ..core.items import keeps_items
 from ..core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..journal.database.database import Database
+from ..journal.database.thread_rows import first_above
 from ..journal.database.unit_of_work import UnitOfWork
-from ..journal.database.waiting_changes import first_above
 from ..journal.sql import full_text
 from ..journal.sql.full_text import TEXT
 from ..journal.sql.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, select, update
 
 from ...core.model import BlobLocation
+from ...journal.database.thread_rows import first_above
 from ...journal.database.unit_of_work import UnitOfWork
-from ...journal.database.waiting_changes import first_above
 from ...journal.sql.schema import catalogs, checkpoints, members, removed, uses
 from ...journal.sql.statements import LISTED, Statement, of_checkpoint, of_thread, put_rows
 from ..formats.catalogs import Catalog, decode_catalog, encode_catalog

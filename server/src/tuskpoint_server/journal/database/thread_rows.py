@@ -14,8 +14,15 @@ from ...core.errors import Reason, Refusal, journal_damaged
 from ...core.model import ThreadName
 from ...core.state import ChannelRef, channel_ref, decode_channels
 from ...core.threads import ThreadState
-from ..sql.schema import checkpoints, threads, writes
-from ..sql.statements import SqlRow, Statement, insert_rows, of_namespace, update_rows
+from ..sql.schema import changes, checkpoints, threads, writes
+from ..sql.statements import (
+    SqlRow,
+    Statement,
+    insert_rows,
+    of_namespace,
+    of_thread,
+    update_rows,
+)
 from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, add_hashes, binder_of, equal
 from .pending_writes import PendingWrites, RecentWrites
@@ -200,6 +207,12 @@ _LOCKED = Statement(select(*ENTERED).where(_WANTED))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
+_FIRST_ABOVE = Statement(
+    select(changes.c.created_us)
+    .where(of_thread(changes), changes.c.seq > bindparam("above"))
+    .order_by(changes.c.seq)
+    .limit(1)
+)
 _INSERT = Statement(insert_rows(threads, _FIELDS))
 _UPDATE = update_rows(threads, "number", _OFTEN)
 _UPDATE_ALL = update_rows(threads, "number", _VARYING)
@@ -209,6 +222,17 @@ def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
     """Return the greatest ID of a namespace; empty if it has none."""
     row = _GREATEST.run(connection, of_thread=thread, of_ns=checkpoint_ns).fetchone()
     return (row[0] if row else None) or ""
+
+
+def first_above(connection: Connection, thread: ThreadRow, watermark: int) -> int | None:
+    """Return the time of the first change of a thread above a watermark; `None`: there is none.
+
+    If the log lacks that change, the time of the thread's last one: what it was still waits.
+    """
+    if thread.seq <= watermark:
+        return None
+    row = _FIRST_ABOVE.run(connection, of_thread=thread.number, above=watermark).fetchone()
+    return row[0] if row is not None else thread.updated_us
 
 
 def find_thread(
