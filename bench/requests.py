@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from langgraph.checkpoint.base.id import uuid6
 
+from bench.agents import prose
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import (
     ExchangeRequest,
@@ -42,7 +44,7 @@ def saves(
 
     Args:
         thread_id: The thread.
-        value_bytes: Bytes of each value; of random letters, so that they compress a little.
+        value_bytes: Bytes of each value: a JSON string, about as compressible as prose.
         inherits: Whether channels that do not change are left to be inherited; else every
             save carries all of them.
     """
@@ -123,7 +125,7 @@ def writes_of(save: SaveCheckpointRequest) -> SaveWritesRequest:
 
 
 def _inline(source: random.Random, name: str, step: int, size: int) -> Channel:
-    data = source.randbytes(size // 2).hex().encode()
+    data = json.dumps(prose(source, size - len('""'))).encode()
     return Channel(name=name, version=_version(step), value=Value(type="json", data=data))
 
 

@@ -42,7 +42,7 @@ _GOALS: dict[Scenario, dict[str, float]] = {
     ("invoke", _MANY, "sync"): {SQLITE: 1.0, POSTGRES: 0.6},
 }
 _LEAST_COST = 1e-4
-"""Seconds; what costs less than this is lost in the noise, and no ratio says anything about it."""
+"""Seconds. A peer's cost below this is lost in the noise, and ours counts as this much there."""
 
 
 class State(TypedDict, total=False):
@@ -86,14 +86,14 @@ async def measure(setting: Setting) -> Table:
 def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: int) -> Table:
     rows, goals = [], list[Goal]()
     for scenario, costs in medians.items():
+        ours = max(costs[TUSKPOINT], _LEAST_COST)
         for name, cost in costs.items():
-            relation = ratio(costs[TUSKPOINT], cost) if cost >= _LEAST_COST else "noise"
+            shown = number(cost * 1e3) if cost >= _LEAST_COST else f"under {_LEAST_COST * 1e3:g}"
+            relation = ratio(ours, cost) if cost >= _LEAST_COST else "noise"
             relation = "" if name == TUSKPOINT else relation
-            rows.append([f"{_named(scenario)}, {name}", number(cost * 1e3), relation])
+            rows.append([f"{_named(scenario)}, {name}", shown, relation])
         goals += [
-            at_most(
-                f"cost of {_named(scenario)}, of {peer}'s", costs[TUSKPOINT] / costs[peer], bound
-            )
+            at_most(f"cost of {_named(scenario)}, of {peer}'s", ours / costs[peer], bound)
             for peer, bound in _GOALS.get(scenario, {}).items()
             if costs.get(peer, 0) >= _LEAST_COST
         ]
