@@ -22,17 +22,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How safe a change is. A request names the durability to wait for, a response
-// the one that was reached, which is never lower.
+// Durability of a change. A request names the durability to wait for; a
+// response names the reached durability, which is never lower than the
+// requested durability.
 type Durability int32
 
 const (
-	// In a request: the server's default, `DURABILITY_JOURNALED`.
+	// In a request: the default of the field, which is `DURABILITY_JOURNALED`
+	// unless the field says otherwise. Never sent.
 	Durability_DURABILITY_UNSPECIFIED Durability = 0
-	// In the service's own database and fsynced.
+	// The change is in the journal, the database of the service, and synced to
+	// disk.
 	Durability_DURABILITY_JOURNALED Durability = 1
-	// Also on the blob store, read back and compared, together with the catalog
-	// that leads to it.
+	// The change is journaled, and the blob store has the change and a catalog
+	// that leads to the change; the server read both back and compared them.
 	Durability_DURABILITY_CERTIFIED Durability = 2
 )
 
@@ -77,58 +80,62 @@ func (Durability) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_checkpoint_proto_rawDescGZIP(), []int{0}
 }
 
-// How much of a checkpoint a read returns.
+// Parts of a checkpoint that a read returns.
 type View int32
 
 const (
-	// The call's default, `VIEW_FULL`.
+	// The default, `VIEW_FULL`.
 	View_VIEW_UNSPECIFIED View = 0
 	// Identity, lineage, metadata, summary, label, durability and location. No
 	// state and no pending writes.
 	View_VIEW_ENTRY View = 1
-	// Everything, values included.
+	// The whole checkpoint, with all values.
 	View_VIEW_FULL View = 2
-	// Everything, with every value (of channels, pending writes and extras)
-	// rendered as JSON text: its type is `json`, its bytes are UTF-8 without white
-	// space, and `digest` stays that of the stored value. Values of the types
-	// `msgpack` (with LangGraph's extensions), `json`, `null`, `bytes` and
-	// `bytearray` are opened; nothing is imported or called.
+	// The whole checkpoint, with each value (of channels, pending writes and
+	// extras) rendered as JSON text. The type of a rendered value is `json`, and
+	// its bytes are UTF-8 without white space; `digest` is the digest of the
+	// stored value. The server renders values of the types `msgpack` (with
+	// LangGraph's extensions), `json`, `null`, `bytes` and `bytearray`, and
+	// imports and calls nothing to do so.
 	//
-	// What JSON cannot express is an escape: an object with a key that begins
-	// with one "$". A key of an agent that begins with "$" gets another "$" in
-	// front.
+	// The server renders what JSON cannot express as an escape: an object with a
+	// key that begins with one "$". If a key of a value begins with "$", the
+	// server puts another "$" in front of the key.
 	//
-	//   - `{"$int": "18446744073709551615"}`: an integer beyond 2^53 - 1 or below
+	//   - `{"$int": "18446744073709551615"}`: an integer above 2^53 - 1 or below
 	//     -(2^53 - 1).
 	//   - `{"$float": "NaN"}`, `"Infinity"`, `"-Infinity"`: a number that is not
 	//     finite. Other floating-point numbers have a fraction or an exponent.
-	//   - `{"$number": "1e400"}`: a number of a `json` value that no double holds.
+	//   - `{"$number": "1e400"}`: a number of a `json` value that no double can
+	//     hold.
 	//   - `{"$bytes": "AAE="}`, `{"$bytearray": "AAE="}`: bytes, in base64.
-	//   - `{"$string": "/w=="}`: a string that is not UTF-8, in base64.
-	//   - `{"$map": [[key, value], ...]}`: a map whose keys are not strings of
-	//     Unicode, or not distinct.
-	//   - `{"$timestamp": "2026-01-02T03:04:05.000000000Z"}`: msgpack's timestamp.
-	//   - `{"$type": "module.Name", ...}`: an object of Python with its fields or
-	//     named arguments beside the type; `$value` is its only argument, `$args`
-	//     are arguments without names, `$fields` are fields that are no object, and
-	//     `$method` is the method that takes `$value`. An array of numpy has
-	//     `dtype`, `shape`, `order` and `data`.
+	//   - `{"$string": "/w=="}`: a string that is not valid UTF-8, in base64.
+	//   - `{"$map": [[key, value], ...]}`: a map whose keys are not Unicode
+	//     strings, or are not distinct.
+	//   - `{"$timestamp": "2026-01-02T03:04:05.000000000Z"}`: a timestamp of
+	//     msgpack.
+	//   - `{"$type": "module.Name", ...}`: a Python object. Fields and named
+	//     arguments are beside `$type`; `$value` is the only argument, `$args` has
+	//     arguments without names, `$fields` has fields that are not an object, and
+	//     `$method` is the method that takes `$value`. A numpy array has `dtype`,
+	//     `shape`, `order` and `data`.
 	//   - `{"$ext": 42, "$bytes": "AAE="}`: any other extension of msgpack.
-	//   - `{"$too_deep": "array"}`, `"object"`, `"extension"`: something below 64
+	//   - `{"$too_deep": "array"}`, `"object"`, `"extension"`: content below 64
 	//     levels of arrays, objects and extensions.
-	//   - `{"$delta": [view, ...], "$seed": view}`: a delta channel that the
-	//     checkpoint does not store itself: the writes that it is rebuilt from,
-	//     oldest first, and the stored value before them, if there is one.
-	//   - `{"$opaque": "pickle", "$size": 12}`: a whole value, of a type that is not
-	//     opened, and its number of bytes; or with `$problem` one that was:
-	//     `too_large` (more than 4 MiB encoded or as text, or the values of the
-	//     checkpoint before it took 32 MiB of text; each item counts for 8 bytes
-	//     besides what a string or bytes hold), `malformed` (then `$bytes` holds the
-	//     first 1,024 bytes), `too_deep` (a `json` value that cannot be parsed).
+	//   - `{"$delta": [view, ...], "$seed": view}`: a delta channel without a value
+	//     in the checkpoint: the writes that rebuild the channel, oldest first, and
+	//     the stored value before these writes, if there is such a value.
+	//   - `{"$opaque": "pickle", "$size": 12}`: a whole value of a type that the
+	//     server does not render, and its size in bytes. With `$problem`, a value
+	//     that the server cannot render: `too_large` (the value, or its text, is
+	//     larger than 4 MiB, or earlier values of the checkpoint used the 32 MiB of
+	//     text; each item counts 8 bytes plus the bytes of its string or bytes),
+	//     `malformed` (`$bytes` then has the first 1,024 bytes), `too_deep` (a
+	//     `json` value that is nested too deep to parse).
 	//
-	// Pending writes take from the 32 MiB before channels do: an interrupt is the
-	// write on `__interrupt__`, an error that on `__error__`. Extras have 1 MiB of
-	// their own.
+	// Pending writes use the 32 MiB before channels do: an interrupt is the write
+	// to channel `__interrupt__`, an error is the write to channel `__error__`.
+	// Extras have a limit of 1 MiB of text of their own.
 	View_VIEW_JSON View = 3
 )
 
@@ -175,16 +182,17 @@ func (View) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_checkpoint_proto_rawDescGZIP(), []int{1}
 }
 
-// Where a read may take its bytes from.
+// Places that a read may take bytes from.
 type Source int32
 
 const (
-	// The call's default, `SOURCE_ANY`.
+	// The default, `SOURCE_ANY`.
 	Source_SOURCE_UNSPECIFIED Source = 0
-	// The journal first, then the local cache, then the blob store.
+	// The journal, then the local cache, then the blob store.
 	Source_SOURCE_ANY Source = 1
-	// The blob store itself; local copies are not consulted. A checkpoint whose
-	// last change is not certified is `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
+	// The blob store only; the server does not use local copies. If the last
+	// change of the checkpoint is not certified, the read fails with
+	// `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
 	Source_SOURCE_BLOB Source = 2
 )
 
@@ -232,18 +240,22 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 // Identity of a checkpoint.
 type CheckpointRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The thread. 1 to 512 bytes of UTF-8, without NUL.
+	// The thread. MUST be 1 to 512 bytes of UTF-8, without NUL.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The namespace inside the thread; empty is the root graph. At most 2,048
-	// bytes of UTF-8, without NUL.
+	// The namespace in the thread; empty for the root graph. At most 2,048 bytes
+	// of UTF-8, without NUL.
 	CheckpointNs string `protobuf:"bytes,2,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
-	// The checkpoint. At most 128 bytes of UTF-8, without NUL. Empty in a read
-	// means the latest of the namespace. Empty in a save: the server generates an
-	// ID that sorts, by code point, after the greatest of the namespace. It is a
-	// UUIDv6. If a caller chose a greatest ID that sorts after every UUIDv6, the
-	// server appends a dash and a UUIDv6 to that ID; the next generated ID has
-	// another UUIDv6 in that place.
-	// `INVALID_ARGUMENT` / `INVALID_FIELD` if that would be longer than 128 bytes.
+	// ID of the checkpoint, at most 128 bytes of UTF-8, without NUL.
+	//
+	// In a read, an empty ID means the latest checkpoint of the namespace: the
+	// checkpoint with the greatest ID, by Unicode code point.
+	//
+	// In a save, an empty ID means that the server generates an ID that sorts
+	// after the greatest ID of the namespace: a UUIDv6. If the greatest ID sorts
+	// after every UUIDv6, because a caller chose that ID, the server appends a
+	// dash and a UUIDv6 to the greatest ID; for the next generated ID the server
+	// replaces that UUIDv6. If the new ID would be longer than 128 bytes, the
+	// save fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	CheckpointId  string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -300,10 +312,10 @@ func (x *CheckpointRef) GetCheckpointId() string {
 	return ""
 }
 
-// Channel versions that one node has seen.
+// Channel versions that a node has seen.
 type VersionsSeen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Channel name to version. At most `ServerLimits.max_channels` entries.
+	// Version by channel name. At most `ServerLimits.max_channels` entries.
 	Channels      map[string]*Version `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,7 +358,7 @@ func (x *VersionsSeen) GetChannels() map[string]*Version {
 	return nil
 }
 
-// A list of channel names; an empty list differs from an absent one.
+// A list of channel names. An empty list differs from an absent list.
 type ChannelNames struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names.
@@ -392,29 +404,32 @@ func (x *ChannelNames) GetNames() []string {
 	return nil
 }
 
-// The state of an agent at a checkpoint, as its framework describes it.
+// State of an agent at a checkpoint, in the terms of the agent's framework.
 type CheckpointState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The framework's version of this layout (`v` in LangGraph), stored and
-	// returned unchanged.
+	// Version of the framework's layout of this state (`v` in LangGraph). Stored
+	// and returned unchanged.
 	SchemaVersion int32 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
 	// Time at which the framework made the checkpoint, in the framework's own
-	// spelling; at most 64 bytes, stored and returned unchanged.
+	// notation; at most 64 bytes of UTF-8, without NUL. Stored and returned
+	// unchanged.
 	Ts string `protobuf:"bytes,2,opt,name=ts,proto3" json:"ts,omitempty"`
-	// The channels. At most `ServerLimits.max_channels`; names are unique. The
-	// order is kept.
+	// The channels, at most `ServerLimits.max_channels`. Names MUST be unique.
+	// The server keeps the order.
 	Channels []*Channel `protobuf:"bytes,3,rep,name=channels,proto3" json:"channels,omitempty"`
-	// Node name to the channel versions that node has seen.
+	// Channel versions that each node has seen, by the name of the node.
 	VersionsSeen map[string]*VersionsSeen `protobuf:"bytes,4,rep,name=versions_seen,json=versionsSeen,proto3" json:"versions_seen,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Channels changed by the step that led here. Absent if the framework did
-	// not say.
+	// Channels that the last step changed. Absent if the framework did not name
+	// them.
 	UpdatedChannels *ChannelNames `protobuf:"bytes,5,opt,name=updated_channels,json=updatedChannels,proto3" json:"updated_channels,omitempty"`
-	// Channels that are rebuilt by replaying writes onto an earlier value (delta
-	// channels). Pruning keeps the values and writes that rebuilding needs.
+	// Names of delta channels: channels that are rebuilt by replaying writes onto
+	// an earlier value. Pruning keeps the values and writes that delta channels
+	// need.
 	DeltaChannels []string `protobuf:"bytes,6,rep,name=delta_channels,json=deltaChannels,proto3" json:"delta_channels,omitempty"`
-	// What the framework's layout has beyond these fields, by name; stored and
-	// returned unchanged. At most 64 entries, names of 1 to 512 bytes. They count
-	// towards the size of the message and have no chunked form.
+	// Other parts of the framework's layout, by name. Stored and returned
+	// unchanged. At most 64 entries; names MUST be 1 to 512 bytes of UTF-8,
+	// without NUL. Extras have no chunked form and count towards the size of the
+	// message.
 	Extras        map[string]*Value `protobuf:"bytes,7,rep,name=extras,proto3" json:"extras,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -499,19 +514,19 @@ func (x *CheckpointState) GetExtras() map[string]*Value {
 	return nil
 }
 
-// Where bytes are stored, and their hash, which is trusted.
+// Location of stored bytes, with the hash that the bytes MUST have.
 //
-// A segment above the size of a member (8 MiB) is stored in parts: its
-// location is that of a JSON list of the parts. The list begins with "{",
-// which a segment does not.
+// The server stores a segment above 8 MiB in parts. The location of such a
+// segment is the location of a JSON list of the parts. The list begins with
+// "{", which no segment begins with.
 type BlobLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ID of the blob that holds the bytes; on Walrus, of the quilt if
+	// ID of the blob that holds the bytes. On Walrus, the ID of the quilt if
 	// `identifier` is set.
 	BlobId string `protobuf:"bytes,1,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
-	// Name of the patch inside the quilt; empty if the blob is stored alone.
+	// Name of the patch in the quilt; empty if the bytes are a blob of their own.
 	Identifier string `protobuf:"bytes,2,opt,name=identifier,proto3" json:"identifier,omitempty"`
-	// SHA-256 (32 bytes) over the exact stored bytes.
+	// SHA-256 (32 bytes) of the exact stored bytes.
 	Sha256 []byte `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Number of stored bytes.
 	SizeBytes     uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
@@ -577,15 +592,15 @@ func (x *BlobLocation) GetSizeBytes() uint64 {
 	return 0
 }
 
-// Where a checkpoint came from, besides its parent. References are written
+// Origin of a checkpoint besides its parent. A reference has the form
 // "thread:checkpoint". Output only.
 type Lineage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint that was forked, if the thread is a fork.
 	ForkedFrom string `protobuf:"bytes,1,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
-	// The checkpoint that was rolled back to, if this is a rollback.
+	// The checkpoint that was rolled back to, if this checkpoint is a rollback.
 	RolledBackFrom string `protobuf:"bytes,2,opt,name=rolled_back_from,json=rolledBackFrom,proto3" json:"rolled_back_from,omitempty"`
-	// The checkpoint that was adopted, if the thread began with a hand-off.
+	// The checkpoint that was adopted, if the thread started with a hand-off.
 	AdoptedFrom   string `protobuf:"bytes,3,opt,name=adopted_from,json=adoptedFrom,proto3" json:"adopted_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -642,43 +657,45 @@ func (x *Lineage) GetAdoptedFrom() string {
 	return ""
 }
 
-// A snapshot of an agent's state at one moment.
+// State of an agent at one moment, with metadata and pending writes.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The checkpoint that this one follows, in the same namespace; empty at the
-	// root. That checkpoint need not exist.
+	// ID of the preceding checkpoint in the same namespace, at most 128 bytes;
+	// empty at the root. The parent need not exist.
 	ParentCheckpointId string `protobuf:"bytes,2,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
-	// The state. Required in a save; absent in `VIEW_ENTRY`.
+	// The state. MUST be set in a save; absent in `VIEW_ENTRY`.
 	State *CheckpointState `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	// Metadata: a JSON object in UTF-8, at most
-	// `ServerLimits.max_metadata_bytes` bytes with at most 500 arrays and
-	// objects inside one another; empty means `{}`. Stored and returned byte
-	// for byte. The server reads `source`, `step`, `parents`, `run_id` and the
-	// keys that a filter names.
+	// Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
+	// bytes, with arrays and objects nested at most 500 deep. Empty means `{}`.
+	// Stored and returned byte for byte. The server reads `source`, `step`,
+	// `parents`, `run_id`, and the keys that a filter names. Bytes that are not
+	// such a JSON object fail with `INVALID_ARGUMENT` / `METADATA_NOT_JSON`.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
+	// Name for the checkpoint, at most 256 bytes of UTF-8, without NUL. In a
+	// save, an empty label keeps the stored label; `SetLabel` clears a label.
 	Label string `protobuf:"bytes,5,opt,name=label,proto3" json:"label,omitempty"`
-	// One sentence that says what happened, at most 1,024 bytes of UTF-8,
-	// without NUL.
+	// One sentence about the step, at most 1,024 bytes of UTF-8, without NUL. In
+	// a save, an empty summary keeps the stored summary.
 	Summary string `protobuf:"bytes,6,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Output only. Lineage beyond the parent.
+	// Output only. Origin besides the parent.
 	Lineage *Lineage `protobuf:"bytes,7,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// Output only. Pending writes, in order. Absent in `VIEW_ENTRY`.
+	// Output only. Pending writes, ordered as `PendingWrite` says. Absent in
+	// `VIEW_ENTRY`.
 	Writes []*PendingWrite `protobuf:"bytes,8,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Output only. Position in the thread's sequence of the last change to this
-	// checkpoint: its save, a save of the same ID, late writes, a label.
+	// Output only. Position in the thread's sequence of the last change of this
+	// checkpoint: a save, late writes, or a label.
 	Seq uint64 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Output only. Durability of that change.
+	// Output only. Durability of the last change.
 	Durability Durability `protobuf:"varint,10,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Output only. Location of the segment with its state; absent until it is
-	// stored.
+	// Output only. Location of the segment that holds the state; absent until the
+	// segment is stored.
 	Location *BlobLocation `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
-	// Output only. Time at which the server first saved it.
+	// Output only. Time of the first save of this checkpoint.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. Name of the agent that drives the thread now, as
-	// `Thread.agent_id`; empty if none was named.
+	// Output only. Agent that drives the thread now (`Thread.agent_id`); empty if
+	// no agent was named.
 	AgentId       string `protobuf:"bytes,13,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

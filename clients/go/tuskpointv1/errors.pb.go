@@ -22,241 +22,376 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Why a call failed. Travels as `google.rpc.ErrorInfo.reason` (without the
-// `ERROR_REASON_` prefix, in the domain `tuskpoint.dev`) in the status details,
-// and in `CallError` inside streams. Clients decide by reason and status code,
-// never by message text.
+// Reason for the failure of a call. The server sends the reason as
+// `google.rpc.ErrorInfo.reason`, without the prefix `ERROR_REASON_` and with
+// the domain `tuskpoint.dev`, in the details of the status; inside a stream
+// that continues, the server sends the reason in `CallError`.
+//
+// Clients MUST decide by status code and reason, and MUST NOT parse messages.
+// Clients MUST accept reasons, metadata keys and details that this version of
+// the contract does not define. With `RetryInfo`, the same call MAY succeed
+// after the given time.
+//
+// Common errors. Every method MAY answer each of these errors; the comment of a
+// method lists all other errors of the method:
+//
+//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: the request cannot be parsed, or a
+//     field breaks its documented limits. `BadRequest` names the fields.
+//   - `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a message, or a part of a message,
+//     is larger than `ServerLimits` allows.
+//   - `UNAUTHENTICATED` / `CREDENTIAL_INVALID`: the server requires a credential,
+//     and the call has no valid credential.
+//   - `PERMISSION_DENIED` / `SCOPE_MISSING`: the credential lacks a scope that
+//     the method needs. The server looks nothing up before this check.
+//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached a quota of
+//     calls, bytes or streams, or the caller's address sent many unknown tokens.
+//   - `RESOURCE_EXHAUSTED` / `MEMORY_FULL`: running calls hold all memory that
+//     calls may hold.
+//   - `UNAVAILABLE` / `DRAINING`: the server is shutting down.
+//   - `DEADLINE_EXCEEDED` / `DEADLINE_EXCEEDED`: the deadline of the call passed.
+//   - `UNAVAILABLE` / `JOURNAL_UNAVAILABLE`: the journal cannot be read or
+//     written.
+//   - `UNIMPLEMENTED` / `NOT_IMPLEMENTED`: the server does not implement the
+//     method.
+//   - `INTERNAL` / `INTERNAL_ERROR`: the server has a defect.
 type ErrorReason int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// A field breaks its documented limits. `INVALID_ARGUMENT`, with
-	// `BadRequest`. Example: {"reason": "INVALID_FIELD", "metadata": {"field":
-	// "checkpoint.ref.thread_id"}}
+	// A field of the request breaks its documented limits, or the request cannot
+	// be parsed.
+	//
+	// Status: `INVALID_ARGUMENT`, with `BadRequest` that names up to 64 fields.
+	// The metadata describe the first field. Example: {"reason": "INVALID_FIELD",
+	// "metadata": {"field": "checkpoint.ref.thread_id", "problem": "must not be
+	// empty"}}
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
-	// Metadata or a filter is not a JSON object in UTF-8. `INVALID_ARGUMENT`,
-	// with `BadRequest`. Example: {"reason": "METADATA_NOT_JSON", "metadata":
-	// {"field": "checkpoint.metadata_json"}}
+	// Metadata, a filter or the value of an item is not a JSON object in UTF-8.
+	//
+	// Status: `INVALID_ARGUMENT`, with `BadRequest`. Example: {"reason":
+	// "METADATA_NOT_JSON", "metadata": {"field": "checkpoint.metadata_json"}}
 	ErrorReason_ERROR_REASON_METADATA_NOT_JSON ErrorReason = 2
-	// A digest does not match the bytes it came with. `INVALID_ARGUMENT`.
-	// Example: {"reason": "DIGEST_MISMATCH", "metadata": {"channel": "messages",
-	// "claimed": "9f86...", "computed": "2c26..."}}
+	// The digest of a channel does not match the value that the save has for the
+	// channel. Digests are in lowercase hex.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "DIGEST_MISMATCH",
+	// "metadata": {"channel": "messages", "claimed": "9f86...", "computed":
+	// "2c26..."}}
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 3
-	// A channel's version is of another kind than in the parent checkpoint.
-	// `INVALID_ARGUMENT`. Example: {"reason": "VERSION_TYPE_CHANGED",
+	// The version of a channel has another type than the version of the same
+	// channel in the parent checkpoint. Types are `integer`, `number` and `text`.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "VERSION_TYPE_CHANGED",
 	// "metadata": {"channel": "messages", "parent": "integer", "sent": "text"}}
 	ErrorReason_ERROR_REASON_VERSION_TYPE_CHANGED ErrorReason = 4
-	// A chunk is not the next one of the save. `INVALID_ARGUMENT`; ends the
-	// stream. Example: {"reason": "CHUNK_OUT_OF_ORDER", "metadata": {"save_id":
-	// "7", "expected_offset": "1048576", "offset": "0"}}
+	// A chunk on an `Exchange` stream is not the next chunk of its save. The
+	// error ends the stream, and the server stores nothing of the save.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "CHUNK_OUT_OF_ORDER",
+	// "metadata": {"save_id": "7", "expected_value": "0", "expected_offset":
+	// "1048576", "value": "0", "offset": "0"}}
 	ErrorReason_ERROR_REASON_CHUNK_OUT_OF_ORDER ErrorReason = 5
-	// A stream ended in the middle of a save. `INVALID_ARGUMENT`. Example:
-	// {"reason": "STREAM_TRUNCATED", "metadata": {"save_id": "7"}}
+	// The client ended an `Exchange` stream in the middle of a save. The server
+	// stores nothing of the save.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "STREAM_TRUNCATED",
+	// "metadata": {"save_id": "7"}}
 	ErrorReason_ERROR_REASON_STREAM_TRUNCATED ErrorReason = 6
-	// A message, value or checkpoint is larger than the server takes.
-	// `RESOURCE_EXHAUSTED`. Example: {"reason": "LIMIT_EXCEEDED", "metadata":
-	// {"limit": "max_value_bytes", "maximum": "134217728"}}
+	// A message, value, checkpoint or bundle is larger than a limit. `limit`
+	// names a field of `ServerLimits` or a setting of the server; `maximum` is in
+	// bytes.
+	//
+	// Status: `RESOURCE_EXHAUSTED`. Example: {"reason": "LIMIT_EXCEEDED",
+	// "metadata": {"what": "a value of 134217729 bytes", "limit":
+	// "max_value_bytes", "maximum": "134217728"}}
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 7
-	// No such checkpoint. `NOT_FOUND`. Example: {"reason":
-	// "CHECKPOINT_NOT_FOUND", "metadata": {"thread_id": "t1", "checkpoint_ns":
-	// "", "checkpoint_id": "1f0..."}}
+	// The checkpoint does not exist. An empty `checkpoint_id` in the metadata
+	// means that the namespace has no checkpoint.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "CHECKPOINT_NOT_FOUND",
+	// "metadata": {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id":
+	// "1f0..."}}
 	ErrorReason_ERROR_REASON_CHECKPOINT_NOT_FOUND ErrorReason = 8
-	// No such thread. `NOT_FOUND`. Example: {"reason": "THREAD_NOT_FOUND",
-	// "metadata": {"thread_id": "t1"}}
+	// The thread does not exist, or was deleted.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "THREAD_NOT_FOUND", "metadata":
+	// {"thread_id": "t1"}}
 	ErrorReason_ERROR_REASON_THREAD_NOT_FOUND ErrorReason = 9
-	// The change belongs to an incarnation of the thread that was deleted, less
-	// than 90 days ago: the service forgets a deleted thread then.
-	// `FAILED_PRECONDITION`. Example: {"reason": "THREAD_DELETED", "metadata":
-	// {"thread_id": "t1", "incarnation": "1"}}
+	// The change belongs to an incarnation of the thread that was deleted. The
+	// service remembers a deleted thread for 90 days.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "THREAD_DELETED",
+	// "metadata": {"thread_id": "t1", "incarnation": "1"}}
 	ErrorReason_ERROR_REASON_THREAD_DELETED ErrorReason = 10
-	// The target thread already has checkpoints. `ALREADY_EXISTS`. Example:
-	// {"reason": "THREAD_EXISTS", "metadata": {"thread_id": "t2"}}
+	// The thread that the call would make already has checkpoints.
+	//
+	// Status: `ALREADY_EXISTS`. Example: {"reason": "THREAD_EXISTS", "metadata":
+	// {"thread_id": "t2"}}
 	ErrorReason_ERROR_REASON_THREAD_EXISTS ErrorReason = 11
-	// Content referred to by digest or inheritance is not stored.
-	// `FAILED_PRECONDITION`, with one `PreconditionFailure` violation of type
-	// `VALUE` per channel; send these channels inline. A status travels in
-	// headers, so a very long list is cut: if a save is refused a second time,
-	// send every channel inline. Example: {"reason": "VALUES_MISSING",
-	// "metadata": {"channels": "[\"messages\"]"}}
+	// A save refers to values, by digest or `inherit`, that the server does not
+	// have. The client SHOULD save again and send the values of the named
+	// channels.
+	//
+	// Status: `FAILED_PRECONDITION`, with a `PreconditionFailure` violation of
+	// type `VALUE` for each channel. A status travels in headers of limited size,
+	// so the server cuts a long list. If the second save fails too, the client
+	// SHOULD send the values of all channels. Example: {"reason":
+	// "VALUES_MISSING", "metadata": {"channels": "[\"messages\"]"}}
 	ErrorReason_ERROR_REASON_VALUES_MISSING ErrorReason = 12
-	// The namespace's head is not the expected one. `ABORTED`. Example:
-	// {"reason": "HEAD_MOVED", "metadata": {"expected": "1f0a...", "head":
+	// The latest checkpoint of the namespace is not the checkpoint that
+	// `expected_head` names. `head` and `expected` are empty for no checkpoint.
+	//
+	// Status: `ABORTED`. Example: {"reason": "HEAD_MOVED", "metadata":
+	// {"thread_id": "t1", "checkpoint_ns": "", "expected": "1f0a...", "head":
 	// "1f0b..."}}
 	ErrorReason_ERROR_REASON_HEAD_MOVED ErrorReason = 13
-	// The checkpoint that the call needs does not exist (yet).
-	// `FAILED_PRECONDITION`. Example: {"reason": "CHECKPOINT_MISSING",
-	// "metadata": {"thread_id": "t1", "checkpoint_id": "1f0..."}}
+	// The call waits for the certification of a change, and the checkpoint of the
+	// change does not exist: the checkpoint was not saved yet, or was deleted.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "CHECKPOINT_MISSING",
+	// "metadata": {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id":
+	// "1f0..."}}
 	ErrorReason_ERROR_REASON_CHECKPOINT_MISSING ErrorReason = 14
-	// The answer does not fit a message; load it as a stream.
-	// `FAILED_PRECONDITION`. Example: {"reason": "CHECKPOINT_TOO_LARGE",
+	// The checkpoint is larger than the answer of a unary call may be. The client
+	// MUST use `LoadCheckpoint`. Sizes are in bytes.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "CHECKPOINT_TOO_LARGE",
 	// "metadata": {"size_bytes": "9437184", "maximum": "4194304"}}
 	ErrorReason_ERROR_REASON_CHECKPOINT_TOO_LARGE ErrorReason = 15
-	// The checkpoint's last change is not certified. `FAILED_PRECONDITION`.
-	// Example: {"reason": "NOT_CERTIFIED", "metadata": {"checkpoint_id":
-	// "1f0...", "seq": "2"}}
+	// The request asks for `SOURCE_BLOB`, and the last change of the checkpoint
+	// is not certified.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "NOT_CERTIFIED",
+	// "metadata": {"checkpoint_id": "1f0...", "seq": "2"}}
 	ErrorReason_ERROR_REASON_NOT_CERTIFIED ErrorReason = 16
-	// Stored bytes do not have the recorded hash. `DATA_LOSS`; nothing was
-	// written. Example: {"reason": "BLOB_HASH_MISMATCH", "metadata": {"blob_id":
-	// "abc", "expected": "9f86...", "actual": "2c26..."}}
+	// Bytes in the blob store do not have the recorded SHA-256. The server does
+	// not use the bytes and has written nothing.
+	//
+	// Status: `DATA_LOSS`. Example: {"reason": "BLOB_HASH_MISMATCH", "metadata":
+	// {"blob_id": "abc", "expected": "9f86...", "actual": "2c26..."}}
 	ErrorReason_ERROR_REASON_BLOB_HASH_MISMATCH ErrorReason = 17
-	// The blob store has no such blob. `DATA_LOSS` if the service recorded it,
-	// `NOT_FOUND` if the caller named it. Example: {"reason": "BLOB_NOT_FOUND",
-	// "metadata": {"blob_id": "abc"}}
+	// The blob store does not have the blob.
+	//
+	// Status: `DATA_LOSS` if the service recorded the blob, `NOT_FOUND` if the
+	// caller named the blob. Example: {"reason": "BLOB_NOT_FOUND", "metadata":
+	// {"blob_id": "abc"}}
 	ErrorReason_ERROR_REASON_BLOB_NOT_FOUND ErrorReason = 18
-	// The blob store cannot be used now. `UNAVAILABLE`, with `RetryInfo`. Example:
-	// {"reason": "BLOB_UNAVAILABLE", "metadata": {"backend": "directory"}}
+	// The blob store cannot be used now.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
+	// "BLOB_UNAVAILABLE", "metadata": {"backend": "directory", "problem": "..."}}
 	ErrorReason_ERROR_REASON_BLOB_UNAVAILABLE ErrorReason = 19
-	// Stored bytes have the recorded hash, but are not valid in their format.
-	// `DATA_LOSS`. Example: {"reason": "BLOB_MALFORMED", "metadata": {"blob_id":
-	// "abc"}}
+	// Bytes in the blob store have the recorded SHA-256, and are not valid in
+	// their format.
+	//
+	// Status: `DATA_LOSS`. Example: {"reason": "BLOB_MALFORMED", "metadata":
+	// {"blob_id": "abc", "problem": "..."}}
 	ErrorReason_ERROR_REASON_BLOB_MALFORMED ErrorReason = 20
-	// The journal cannot be read or written (full disk, lost connection).
-	// `UNAVAILABLE`, with `RetryInfo`; what was not acknowledged is not stored.
-	// Example: {"reason": "JOURNAL_UNAVAILABLE", "metadata": {}}
+	// The journal cannot be read or written, for example because a disk is full
+	// or a connection was lost. Changes that the server did not acknowledge are
+	// not stored.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
+	// "JOURNAL_UNAVAILABLE", "metadata": {"problem": "..."}}
 	ErrorReason_ERROR_REASON_JOURNAL_UNAVAILABLE ErrorReason = 21
-	// Too many bytes wait for certification. `RESOURCE_EXHAUSTED`, with
-	// `RetryInfo`. Example: {"reason": "BACKLOG_FULL", "metadata":
-	// {"backlog_bytes": "1073741824"}}
+	// Too many bytes wait for certification. The server stored nothing of the
+	// call. Deletions are not refused for this reason.
+	//
+	// Status: `RESOURCE_EXHAUSTED`, with `RetryInfo`. Example: {"reason":
+	// "BACKLOG_FULL", "metadata": {"backlog_bytes": "1073741825", "maximum":
+	// "1073741824"}}
 	ErrorReason_ERROR_REASON_BACKLOG_FULL ErrorReason = 22
-	// The server is shutting down. `UNAVAILABLE`, with `RetryInfo`. Example:
-	// {"reason": "DRAINING", "metadata": {}}
+	// The server is shutting down. The client SHOULD repeat the call on another
+	// server, or later.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason": "DRAINING",
+	// "metadata": {}}
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 23
-	// The server does not implement the call. `UNIMPLEMENTED`. Example:
-	// {"reason": "NOT_IMPLEMENTED", "metadata": {"method":
-	// "/tuskpoint.v1.SearchService/SearchCheckpoints"}}
+	// The server does not implement the method. `GetServerInfoResponse.methods`
+	// lists the methods of the server.
+	//
+	// Status: `UNIMPLEMENTED`. Example: {"reason": "NOT_IMPLEMENTED", "metadata":
+	// {"method": "/tuskpoint.v1.SearchService/SearchCheckpoints"}}
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 24
-	// A defect of the server. `INTERNAL`. The server's log has the same
-	// incident ID. Example: {"reason": "INTERNAL_ERROR", "metadata": {"incident":
-	// "6f1c"}}
+	// The server has a defect. The server's log has the same incident ID.
+	//
+	// Status: `INTERNAL`. Example: {"reason": "INTERNAL_ERROR", "metadata":
+	// {"incident": "6f1c"}}
 	ErrorReason_ERROR_REASON_INTERNAL_ERROR ErrorReason = 25
-	// A page token was not made by this server for these parameters.
-	// `INVALID_ARGUMENT`. Example: {"reason": "PAGE_TOKEN_INVALID", "metadata":
-	// {}}
+	// No server made the page token, or another request did: a page token is
+	// valid only with the same parameters.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "PAGE_TOKEN_INVALID",
+	// "metadata": {}}
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID ErrorReason = 26
-	// The `request_id` was used for another request. `ALREADY_EXISTS`. Example:
-	// {"reason": "REQUEST_ID_REUSED", "metadata": {"request_id": "5b8c..."}}
+	// The `request_id` belongs to another request of the tenant.
+	//
+	// Status: `ALREADY_EXISTS`. Example: {"reason": "REQUEST_ID_REUSED",
+	// "metadata": {"request_id": "5b8c..."}}
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 27
-	// A watch cursor is older than what is kept, or from a journal that was
-	// replaced by recovery. `OUT_OF_RANGE`; `oldest_cursor` is in base64 (RFC
-	// 4648, section 4). Example: {"reason": "CURSOR_COMPACTED", "metadata":
+	// The server no longer has the events after the cursor, or the cursor is from
+	// a journal that a recovery replaced. `oldest_cursor` is the cursor before
+	// the oldest event that the server has, in base64 (RFC 4648, section 4).
+	//
+	// Status: `OUT_OF_RANGE`. Example: {"reason": "CURSOR_COMPACTED", "metadata":
 	// {"thread_id": "t1", "oldest_cursor": "AQ..."}}
 	ErrorReason_ERROR_REASON_CURSOR_COMPACTED ErrorReason = 28
-	// No credential, or one that is malformed, not known, expired or revoked.
-	// `UNAUTHENTICATED`. A running call ends with this reason when its
-	// credential expires or is revoked; what was journaled stays. Every method
-	// may answer it; `QUOTA_EXCEEDED` tells callers whose address guesses tokens
-	// to wait. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+	// The call has no credential, or the credential is malformed, unknown,
+	// expired or revoked. A running call ends with this reason once its
+	// credential expires or is revoked; journaled changes stay.
+	//
+	// Status: `UNAUTHENTICATED`. Example: {"reason": "CREDENTIAL_INVALID",
+	// "metadata": {}}
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
-	// The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
-	// looked up: the answer is the same whether what the request names exists
-	// or not. Of several missing scopes the first is named. Example:
-	// {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
+	// The credential lacks a scope that the method needs. The server looks
+	// nothing up before this check, so the answer does not depend on the
+	// existence of anything that the request names. If several scopes are
+	// missing, `scope` is the first.
+	//
+	// Status: `PERMISSION_DENIED`. Example: {"reason": "SCOPE_MISSING",
+	// "metadata": {"scope": "write", "method":
 	// "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 30
-	// No such snapshot. `NOT_FOUND`. Without an ID, none matches the filters of
-	// `GetLatestSnapshot`. Example: {"reason": "SNAPSHOT_NOT_FOUND", "metadata":
+	// The snapshot does not exist, or no snapshot matches the filters of
+	// `GetLatestSnapshot`; then `snapshot_id` is empty.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "SNAPSHOT_NOT_FOUND", "metadata":
 	// {"what": "snapshot '1f0...'", "snapshot_id": "1f0..."}}
 	ErrorReason_ERROR_REASON_SNAPSHOT_NOT_FOUND ErrorReason = 31
-	// The call's deadline passed before the work was done.
-	// `DEADLINE_EXCEEDED`. What was journaled stays. Example: {"reason":
-	// "DEADLINE_EXCEEDED", "metadata": {}}
+	// The deadline of the call passed before the work was done. Journaled changes
+	// stay.
+	//
+	// Status: `DEADLINE_EXCEEDED`. Example: {"reason": "DEADLINE_EXCEEDED",
+	// "metadata": {}}
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 32
-	// The change cannot be stored: it cannot be packed, or the blob store rejects
-	// it; `problem` says why. `UNAVAILABLE`, with `RetryInfo`; the change is
-	// journaled and will be tried again, and nothing else waits for it. Also sent
-	// if the blob store does not have what was stored in it, such as a directory
-	// that is not mounted: then nothing is certified until it is back. Not sent
-	// while the blob store is down: a call that asks for `CERTIFIED` waits until
-	// its deadline then. Example: {"reason": "CERTIFICATION_FAILED", "metadata":
-	// {"problem": "..."}}
+	// The change cannot be stored in the blob store now: the change cannot be
+	// packed, the blob store rejects the change, or the blob store lacks earlier
+	// content of the service (for example, a directory is not mounted). `problem`
+	// gives the cause. The change is journaled, and the server retries; other
+	// changes do not wait for this change, unless the blob store lacks earlier
+	// content.
+	//
+	// The server does not send this reason while the blob store is down: then a
+	// call that asks for `DURABILITY_CERTIFIED` waits until its deadline.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
+	// "CERTIFICATION_FAILED", "metadata": {"problem": "..."}}
 	ErrorReason_ERROR_REASON_CERTIFICATION_FAILED ErrorReason = 33
-	// The blob store refuses the content permanently: it is above the limits of
-	// the store, or blocked there. `FAILED_PRECONDITION`; what was journaled
-	// stays, and is stored in another form. Example: {"reason": "BLOB_REJECTED",
+	// The blob store permanently refuses the content: the content exceeds limits
+	// of the blob store, or is blocked there. Journaled changes stay; the server
+	// stores them in another form.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "BLOB_REJECTED",
 	// "metadata": {"backend": "walrus", "problem": "..."}}
 	ErrorReason_ERROR_REASON_BLOB_REJECTED ErrorReason = 34
-	// A hand-off's descriptor names another checkpoint than its blob holds.
-	// `INVALID_ARGUMENT`; nothing was written. Example: {"reason":
-	// "DESCRIPTOR_MISMATCH", "metadata": {"field": "checkpoint_id", "claimed":
-	// "1f0a...", "found": "1f0b..."}}
+	// The descriptor of a hand-off names another checkpoint than the blob holds.
+	// The server has written nothing.
+	//
+	// Status: `INVALID_ARGUMENT`. Example: {"reason": "DESCRIPTOR_MISMATCH",
+	// "metadata": {"field": "checkpoint_id", "claimed": "1f0a...", "found":
+	// "1f0b..."}}
 	ErrorReason_ERROR_REASON_DESCRIPTOR_MISMATCH ErrorReason = 35
-	// The server does not index checkpoints, or lacks what the requested mode of
-	// search needs, such as a key that MemWal accepts: `FAILED_PRECONDITION`. Or
-	// that mode does not answer now: `UNAVAILABLE`, with `RetryInfo`.
-	// Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem": "this
-	// server does not index checkpoints: it runs with --no-search"}}
+	// The server cannot search in the requested mode.
+	//
+	// Status: `FAILED_PRECONDITION` if the server does not index checkpoints, or
+	// lacks a part that the mode needs, such as a key that MemWal accepts.
+	// `UNAVAILABLE`, with `RetryInfo`, if the embedder or MemWal does not answer
+	// now. Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem":
+	// "this server does not index checkpoints: it runs with --no-search"}}
 	ErrorReason_ERROR_REASON_SEARCH_UNAVAILABLE ErrorReason = 36
-	// A later attempt of the session replaced this `Exchange` stream: `ABORTED`.
-	// Send frames without an answer again on the later stream. Example: {"reason":
-	// "SESSION_RESUMED", "metadata": {"attempt": "3"}}
+	// Another `Exchange` stream of the session is open, with a greater or equal
+	// `Hello.attempt`. The client MUST send frames that have no answer again on
+	// that stream.
+	//
+	// Status: `ABORTED`. Example: {"reason": "SESSION_RESUMED", "metadata":
+	// {"attempt": "3"}}
 	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
-	// Stored bytes are sealed, and nothing here opens them: the reference to them
-	// has no key, the server has no key provider, its provider does not have the
-	// key that wrapped theirs, or the key of a hand-off is sealed to another
-	// recipient; `problem` says which.
-	// `FAILED_PRECONDITION`; nothing was written. Example: {"reason":
-	// "KEY_MISSING", "metadata": {"what": "blob Zk3...", "problem": "..."}}
+	// Stored bytes are sealed, and the server has no key for the bytes: the
+	// reference to the bytes has no key, the server has no key provider, the key
+	// provider lacks the wrapping key, or the key of a hand-off is sealed to
+	// another recipient. `problem` gives the cause. The server has written
+	// nothing.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "KEY_MISSING",
+	// "metadata": {"what": "blob Zk3...", "problem": "..."}}
 	ErrorReason_ERROR_REASON_KEY_MISSING ErrorReason = 38
 	// A wrapped key was changed, or belongs to another tenant: the key provider
-	// has the key that wrapped it, and cannot unwrap it. `DATA_LOSS`; nothing was
-	// written. Example: {"reason": "KEY_WRONG", "metadata": {"tenant": "default",
-	// "problem": "..."}}
+	// has the wrapping key, and cannot unwrap the wrapped key. The server has
+	// written nothing.
+	//
+	// Status: `DATA_LOSS`. Example: {"reason": "KEY_WRONG", "metadata":
+	// {"tenant": "default", "problem": "..."}}
 	ErrorReason_ERROR_REASON_KEY_WRONG ErrorReason = 39
-	// The key provider does not answer, or refuses. `UNAVAILABLE`, with
-	// `RetryInfo`; saves go on, and certification waits. Example: {"reason":
+	// The key provider does not answer, or refuses. Saves continue; certification
+	// waits.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
 	// "KEY_PROVIDER_UNAVAILABLE", "metadata": {"provider": "command", "problem":
 	// "it ended with code 2"}}
 	ErrorReason_ERROR_REASON_KEY_PROVIDER_UNAVAILABLE ErrorReason = 40
-	// The calls of all clients hold as much memory of the server as they may.
-	// `RESOURCE_EXHAUSTED`, with `RetryInfo`; nothing was stored. Example:
-	// {"reason": "MEMORY_FULL", "metadata": {"maximum": "1073741824"}}
-	ErrorReason_ERROR_REASON_MEMORY_FULL ErrorReason = 41
-	// The server ended the call because its client had stopped reading answers
-	// while others waited for the memory that they took. `RESOURCE_EXHAUSTED`, with
-	// `RetryInfo`. Example: {"reason": "READER_TOO_SLOW", "metadata":
-	// {"held_bytes": "33554432"}}
-	ErrorReason_ERROR_REASON_READER_TOO_SLOW ErrorReason = 42
-	// The tenant takes as much as its quota allows: `calls_per_second`,
-	// `bytes_per_second`, `open_streams`, `threads` or `stored_bytes`.
-	// `RESOURCE_EXHAUSTED`; the first three have `RetryInfo`, of the last two
-	// something has to be deleted. Nothing was stored. Example: {"reason":
-	// "QUOTA_EXCEEDED", "metadata": {"tenant": "acme", "quota":
-	// "calls_per_second", "limit": "200"}}
+	// Running calls of all clients hold as much memory as calls may hold, and no
+	// memory became free within 20 seconds. The server stored nothing. `maximum`
+	// is in bytes.
 	//
-	// Also sent, by any method and with `RetryInfo`, for a token that was not
-	// accepted from the caller's address before, if this address has sent 20
-	// different unknown tokens within ten minutes: the server checks one such
-	// token per second. It was not looked up; it MAY be valid, so send it again
-	// after `RetryInfo`. There is no `tenant`. Example: {"reason":
-	// "QUOTA_EXCEEDED", "metadata": {"quota": "unknown_tokens_per_second",
-	// "limit": "1"}}
+	// Status: `RESOURCE_EXHAUSTED`, with `RetryInfo`. Example: {"reason":
+	// "MEMORY_FULL", "metadata": {"maximum": "1073741824"}}
+	ErrorReason_ERROR_REASON_MEMORY_FULL ErrorReason = 41
+	// The client read no answer for 5 seconds while its call held memory that
+	// other calls waited for, so the server ended the call.
+	//
+	// Status: `RESOURCE_EXHAUSTED`, with `RetryInfo`. Example: {"reason":
+	// "READER_TOO_SLOW", "metadata": {"held_bytes": "33554432"}}
+	ErrorReason_ERROR_REASON_READER_TOO_SLOW ErrorReason = 42
+	// The tenant has reached a quota: `calls_per_second`, `bytes_per_second`,
+	// `open_streams`, `threads` or `stored_bytes`. The server stored nothing. The
+	// first three quotas have `RetryInfo`; for `threads` and `stored_bytes`, the
+	// client MUST delete something first.
+	//
+	// The server also sends this reason, with `RetryInfo` and without `tenant`,
+	// if the caller's address has sent 20 different unknown tokens within 10
+	// minutes and now sends a token that was not accepted from this address
+	// before. From such an address, the server checks one token per second. The
+	// server did not check this token, which MAY be valid: the client SHOULD send
+	// the call again after `RetryInfo`.
+	//
+	// Status: `RESOURCE_EXHAUSTED`. Example: {"reason": "QUOTA_EXCEEDED",
+	// "metadata": {"tenant": "acme", "quota": "calls_per_second", "limit":
+	// "200"}}. Example for an address: {"reason": "QUOTA_EXCEEDED", "metadata":
+	// {"quota": "unknown_tokens_per_second", "limit": "1"}}
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 43
-	// The descriptor of a hand-off has a wrong signature, or not that of a
-	// required signer. `FAILED_PRECONDITION`; nothing was fetched or written.
-	// `signer` is empty if nobody signed. Example: {"reason":
-	// "SIGNATURE_REFUSED", "metadata": {"signer": "d75a98...", "problem": "it is
-	// not signed, and another signer is required"}}
+	// The signature in the descriptor of a hand-off is wrong, or no required
+	// signer made the signature. The server has fetched and written nothing.
+	// `signer` is empty if the descriptor is not signed.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "SIGNATURE_REFUSED",
+	// "metadata": {"signer": "d75a98...", "problem": "it is not signed, and
+	// another signer is required"}}
 	ErrorReason_ERROR_REASON_SIGNATURE_REFUSED ErrorReason = 44
-	// A hand-off cannot be sealed to a recipient: this server does not seal what
-	// it stores, or lacks the package `pyrage`; `problem` says which.
-	// `FAILED_PRECONDITION`; nothing was stored. Example: {"reason":
-	// "SEALING_UNAVAILABLE", "metadata": {"problem": "this server has no key
-	// provider"}}
+	// The server cannot seal a hand-off to a recipient: the server does not seal
+	// stored bytes, or lacks the package `pyrage`. `problem` gives the cause. The
+	// server stored nothing.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "SEALING_UNAVAILABLE",
+	// "metadata": {"problem": "this server has no key provider"}}
 	ErrorReason_ERROR_REASON_SEALING_UNAVAILABLE ErrorReason = 45
-	// What the journal keeps of a checkpoint or a thread is not what the server
-	// wrote: a value has another digest, or a row was changed, moved, made up or
-	// removed by something else than the server. `DATA_LOSS`; nothing was written,
-	// and other checkpoints are not concerned. `expected` and `actual` are the
-	// digests of a value, in hex; absent for a row. Example: {"reason":
-	// "JOURNAL_DAMAGED", "metadata": {"thread_id": "t1", "checkpoint_ns": "",
-	// "checkpoint_id": "1f0...", "problem": "the row was changed"}}
+	// The journal does not have what the server wrote: a value has another
+	// digest, or something other than the server changed, moved, added or removed
+	// a row. The server has written nothing, and other checkpoints are not
+	// affected. For a value, `expected` and `actual` are digests in lowercase
+	// hex; for a row, these keys are absent.
+	//
+	// Status: `DATA_LOSS`. Example: {"reason": "JOURNAL_DAMAGED", "metadata":
+	// {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id": "1f0...",
+	// "problem": "the row was changed"}}
 	ErrorReason_ERROR_REASON_JOURNAL_DAMAGED ErrorReason = 46
-	// The database of the journal did not answer whether it stored the change, and
-	// could not be asked in time: the change is stored or not. `UNAVAILABLE`, with
-	// `RetryInfo`. A client MUST NOT send a call again that may not be applied
-	// twice. Example: {"reason": "OUTCOME_UNKNOWN", "metadata": {"problem": "the
-	// connection to PostgreSQL was lost"}}
+	// The database of the journal did not confirm whether the change was stored,
+	// and did not answer in time when the server asked again. The change MAY be
+	// stored. A client MUST NOT repeat a call that must not take effect twice.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
+	// "OUTCOME_UNKNOWN", "metadata": {"problem": "the connection to PostgreSQL
+	// was lost"}}
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 47
 )
 
@@ -391,34 +526,37 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_errors_proto_rawDescGZIP(), []int{0}
 }
 
-// Kinds of warnings.
+// Kinds of warnings. Clients MUST accept kinds that this version of the
+// contract does not define.
 type WarningKind int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	WarningKind_WARNING_KIND_UNSPECIFIED WarningKind = 0
-	// The bytes that wait for certification exceed the soft limit.
+	// The bytes that wait for certification exceed the soft limit of the server.
 	WarningKind_WARNING_KIND_BACKLOG WarningKind = 1
-	// A search was made in another mode than the server is set up for.
+	// The server searched in another mode than its configuration prefers. The
+	// message gives the cause.
 	WarningKind_WARNING_KIND_SEARCH_FELL_BACK WarningKind = 2
-	// MemWal has matches that it could not return.
+	// MemWal has further matches that MemWal cannot return.
 	WarningKind_WARNING_KIND_MEMORIES_DROPPED WarningKind = 3
-	// A search by vectors found nothing, because nothing in its scope has a
-	// vector.
+	// A search by vectors returned nothing, because no checkpoint in the scope of
+	// the search has a vector.
 	WarningKind_WARNING_KIND_NO_VECTORS WarningKind = 4
-	// The journal is sealed: the search knows the summaries of checkpoints, and
-	// nothing of their values.
+	// The journal is sealed, so the search index has summaries of checkpoints and
+	// no values.
 	WarningKind_WARNING_KIND_VALUES_SEALED WarningKind = 5
-	// The ID of a saved checkpoint sorts below the latest of its namespace, so
-	// the checkpoint is not the latest: the clock of the client is behind, or a
-	// program chose the ID. The message names both IDs.
+	// The ID of the saved checkpoint sorts below the latest ID of its namespace,
+	// so the saved checkpoint is not the latest. The client's clock is behind, or
+	// a program chose the ID. The message names both IDs.
 	WarningKind_WARNING_KIND_BELOW_LATEST WarningKind = 6
-	// A search left out what matches or may match, because its row in the journal
-	// was changed behind the server's back. The message names the first such
-	// checkpoint, thread or item.
+	// A search omitted a checkpoint, thread or item that matches or MAY match,
+	// because something other than the server changed a row of the journal. The
+	// message names the first omitted checkpoint, thread or item.
 	WarningKind_WARNING_KIND_DAMAGED WarningKind = 7
-	// A search of text may have missed checkpoints, because of their text only the
-	// latest part is indexed. The message has their number.
+	// A search of text MAY have missed checkpoints, because the index has only
+	// the latest part of their text. The message gives the number of these
+	// checkpoints.
 	WarningKind_WARNING_KIND_TEXT_TRUNCATED WarningKind = 8
 )
 
@@ -475,12 +613,14 @@ func (WarningKind) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_errors_proto_rawDescGZIP(), []int{1}
 }
 
-// One field that was refused.
+// A field of a request that the server refused.
 type FieldViolation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the field in the request, such as `checkpoint.ref.thread_id`.
+	// Path of the field in the request, such as `checkpoint.ref.thread_id`; for
+	// `VALUES_MISSING`, the name of a channel.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// What is wrong and what is accepted.
+	// The problem with the field, and the values that the server accepts. For
+	// people.
 	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -530,21 +670,23 @@ func (x *FieldViolation) GetDescription() string {
 	return ""
 }
 
-// An error inside a stream that continues; it has the content of a status.
+// An error inside a stream that continues. The content is the content of a
+// status.
 type CallError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Canonical gRPC status code.
 	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	// The reason.
 	Reason ErrorReason `protobuf:"varint,2,opt,name=reason,proto3,enum=tuskpoint.v1.ErrorReason" json:"reason,omitempty"`
-	// For people. Clients never parse it.
+	// Message for people. Clients MUST NOT parse the message.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// The dynamic parts of the message, as in `ErrorInfo.metadata`.
+	// The dynamic parts of the message, by name: the content of
+	// `ErrorInfo.metadata`.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Refused fields, as in `BadRequest`; for `VALUES_MISSING` the channels.
+	// The refused fields, at most 64; for `VALUES_MISSING`, the channels without
+	// a stored value.
 	FieldViolations []*FieldViolation `protobuf:"bytes,5,rep,name=field_violations,json=fieldViolations,proto3" json:"field_violations,omitempty"`
-	// Time after which a retry makes sense, as in `RetryInfo`. Absent if waiting
-	// does not help.
+	// Time after which a retry can succeed. Absent if waiting does not help.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -622,12 +764,12 @@ func (x *CallError) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// A condition that the caller should know although the call succeeded.
+// A condition that the caller SHOULD know although the call succeeded.
 type Warning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the condition is.
+	// Kind of the condition.
 	Kind WarningKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.WarningKind" json:"kind,omitempty"`
-	// For people.
+	// Message for people. Clients MUST NOT parse the message.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// State of a thread, from its latest root checkpoint.
+// State of a thread, derived from the latest checkpoint of the root namespace.
 type ThreadState int32
 
 const (
-	// In a filter: any state.
+	// In a filter: any state. Never sent.
 	ThreadState_THREAD_STATE_UNSPECIFIED ThreadState = 0
-	// Neither interrupted nor failed.
+	// No task is interrupted or failed.
 	ThreadState_THREAD_STATE_IDLE ThreadState = 1
-	// A task interrupted and waits for an answer.
+	// A task was interrupted and waits for an answer.
 	ThreadState_THREAD_STATE_INTERRUPTED ThreadState = 2
-	// A task ended with an error.
+	// A task failed.
 	ThreadState_THREAD_STATE_FAILED ThreadState = 3
 )
 
@@ -80,12 +80,12 @@ func (ThreadState) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_thread_proto_rawDescGZIP(), []int{0}
 }
 
-// The latest checkpoint of one namespace.
+// The latest checkpoint of a namespace.
 type NamespaceHead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The namespace.
+	// The namespace; empty for the root graph.
 	CheckpointNs string `protobuf:"bytes,1,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
-	// Its greatest checkpoint ID.
+	// Greatest checkpoint ID of the namespace.
 	CheckpointId  string `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -135,45 +135,47 @@ func (x *NamespaceHead) GetCheckpointId() string {
 	return ""
 }
 
-// One agent run: a line or tree of checkpoints.
+// A thread: the checkpoints of an agent run, as a line or a tree.
 type Thread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The thread.
+	// ID of the thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Number of the thread's incarnation. Deletion ends an incarnation, and a
-	// later one has a greater number: the next one, or after the service has
-	// forgotten the deleted thread (90 days after its deletion) any greater one.
-	// Likewise the first incarnation of a thread is 1, or greater in a tenant of
-	// which deleted threads were forgotten.
+	// Number of the thread's incarnation. A deletion ends an incarnation; the
+	// next checkpoint starts a later incarnation with a greater number. Numbers
+	// start at 1 and rise by 1, with one exception: 90 days after a deletion, the
+	// service forgets the deleted thread, and from then on a thread that starts
+	// in the same tenant MAY get any greater number.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Position of the last change.
+	// Position of the last change in the thread's sequence.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The agent that drives it; empty if none was named.
+	// Agent that drives the thread; empty if no agent was named.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Its state.
+	// State of the thread.
 	State ThreadState `protobuf:"varint,5,opt,name=state,proto3,enum=tuskpoint.v1.ThreadState" json:"state,omitempty"`
 	// Number of checkpoints in all namespaces. Set by `GetThread` only.
 	CheckpointCount uint64 `protobuf:"varint,6,opt,name=checkpoint_count,json=checkpointCount,proto3" json:"checkpoint_count,omitempty"`
-	// Latest checkpoint of the root namespace; empty if there is none.
+	// Latest checkpoint of the root namespace; empty if that namespace has no
+	// checkpoint.
 	HeadCheckpointId string `protobuf:"bytes,7,opt,name=head_checkpoint_id,json=headCheckpointId,proto3" json:"head_checkpoint_id,omitempty"`
-	// Latest checkpoint of every namespace, by namespace. Set by `GetThread`
-	// only, at most 1,000.
+	// Latest checkpoint of each namespace, ordered by namespace, at most 1,000.
+	// Set by `GetThread` only.
 	Heads []*NamespaceHead `protobuf:"bytes,8,rep,name=heads,proto3" json:"heads,omitempty"`
-	// Number of checkpoints whose last change is not certified. Set by `GetThread`
-	// only.
+	// Number of checkpoints whose last change is not certified. Set by
+	// `GetThread` only.
 	UncertifiedCount uint64 `protobuf:"varint,9,opt,name=uncertified_count,json=uncertifiedCount,proto3" json:"uncertified_count,omitempty"`
 	// Time of the first change of this incarnation.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// Time of the last change.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Earliest time at which a blob that the thread needs may expire unless it
-	// is renewed. Absent if none expires, or if no end is known. Set by
-	// `GetThread` only.
+	// Earliest time at which a blob that the thread needs can expire if the
+	// server does not renew the blob. Absent if no blob expires, or if no end is
+	// known. Set by `GetThread` only.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// Time without a change after which the thread is deleted. Absent: it is
-	// kept.
+	// Time without a change after which the server deletes the thread. Absent if
+	// the server keeps the thread.
 	Retention *durationpb.Duration `protobuf:"bytes,13,opt,name=retention,proto3" json:"retention,omitempty"`
-	// Search does not find the thread's checkpoints; see `SetSearchable`.
+	// If true, search does not find checkpoints of the thread; see
+	// `SetSearchable`.
 	Unsearchable  bool `protobuf:"varint,14,opt,name=unsearchable,proto3" json:"unsearchable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,16 +21,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// An opaque value of an agent: a type tag and the bytes that go with it.
+// An opaque value of an agent: the name of an encoding, and encoded bytes.
 //
-// The pair is stored and returned byte for byte. The server makes no object of
-// `data` and reads it only to show it (`VIEW_JSON`, `DiffCheckpoints`); `type`
-// is the name of the encoding, chosen by the client
-// (LangGraph's `dumps_typed` writes `msgpack`, `null`, `bytes`, ...; agents of
-// any language MAY use `json` with UTF-8 text).
+// The server stores and returns `type` and `data` byte for byte. The server
+// reads `data` only to show values (`VIEW_JSON`, `DiffCheckpoints`) and to
+// index text, and never makes objects of a program from `data`. The client
+// chooses the encoding: LangGraph's `dumps_typed` writes `msgpack`, `null`,
+// `bytes` and others; agents in any language MAY use `json`, with JSON text in
+// UTF-8.
 type Value struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the encoding of `data`. 1 to 128 bytes of UTF-8, without NUL.
+	// Name of the encoding of `data`. MUST be 1 to 128 bytes of UTF-8, without
+	// NUL.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// The encoded value, 0 to `ServerLimits.max_value_bytes` bytes.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -83,13 +85,14 @@ func (x *Value) GetData() []byte {
 }
 
 // Announces a value whose bytes follow in `ValueChunk` messages on the same
-// stream. Used in both directions wherever a value does not fit a message.
+// stream. Both sides use large values wherever a value does not fit a message.
 type LargeValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the encoding, as in `Value.type`.
+	// Name of the encoding of the bytes. MUST be 1 to 128 bytes of UTF-8, without
+	// NUL.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	// Exact number of bytes that follow, 0 to `ServerLimits.max_value_bytes`.
-	// A size of 0 is followed by no chunk.
+	// Exact number of bytes that follow, 0 to `ServerLimits.max_value_bytes`. If
+	// 0, the sender MUST NOT send a chunk for this value.
 	SizeBytes     uint64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -139,20 +142,21 @@ func (x *LargeValue) GetSizeBytes() uint64 {
 	return 0
 }
 
-// A piece of an announced `LargeValue`.
+// A part of an announced `LargeValue`.
 //
-// The chunks of one message's large values follow that message in order: all
-// chunks of value 0, then those of value 1, and so on. Values are numbered from
-// 0 in the order in which they appear in the announcing message (channels
-// first, then pending writes), counting large values only.
+// The chunks of all large values of a message MUST follow that message in
+// order: all chunks of value 0, then all chunks of value 1, and so on. Large
+// values have numbers from 0, in the order of the announcing message: channels
+// first, then pending writes. Values inside the message have no number.
 type ValueChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the large value inside the announcing message.
+	// Number of the large value in the announcing message.
 	ValueIndex uint32 `protobuf:"varint,1,opt,name=value_index,json=valueIndex,proto3" json:"value_index,omitempty"`
 	// Position of `data` in the value, in bytes. MUST equal the number of bytes
-	// already sent of this value; anything else is `CHUNK_OUT_OF_ORDER`.
+	// of this value that were sent before; any other offset fails with
+	// `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER`.
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The bytes: 1 byte to `ServerLimits.max_chunk_bytes`.
+	// The bytes: 1 to `ServerLimits.max_chunk_bytes`.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -209,11 +213,12 @@ func (x *ValueChunk) GetData() []byte {
 	return nil
 }
 
-// Version of a channel. The kind survives storage: a version saved as an
-// integer is returned as an integer.
+// Version of a channel. The server keeps the type of a version: an integer is
+// returned as an integer.
 type Version struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version itself. Unset is `INVALID_ARGUMENT`.
+	// The version. MUST be set; otherwise the call fails with `INVALID_ARGUMENT`
+	// / `INVALID_FIELD`.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -294,17 +299,17 @@ type isVersion_Kind interface {
 }
 
 type Version_Text struct {
-	// A string version, at most 512 bytes of UTF-8, without NUL.
+	// A text, at most 512 bytes of UTF-8, without NUL.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
 type Version_Integer struct {
-	// An integer version.
+	// An integer.
 	Integer int64 `protobuf:"varint,2,opt,name=integer,proto3,oneof"`
 }
 
 type Version_Number struct {
-	// A floating-point version. MUST be finite.
+	// A floating-point number. MUST be finite.
 	Number float64 `protobuf:"fixed64,3,opt,name=number,proto3,oneof"`
 }
 
@@ -314,7 +319,7 @@ func (*Version_Integer) isVersion_Kind() {}
 
 func (*Version_Number) isVersion_Kind() {}
 
-// The content of a channel is the same as in the parent checkpoint.
+// The channel has the same content as in the parent checkpoint.
 type Inherit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -351,8 +356,9 @@ func (*Inherit) Descriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_value_proto_rawDescGZIP(), []int{4}
 }
 
-// The channel has a version and no value. Distinct from a value that encodes
-// null, and absent from the state that a framework rebuilds.
+// The channel has a version and no value. A channel without a value differs
+// from a channel whose value encodes null, and is absent from the state that a
+// framework rebuilds.
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -389,25 +395,30 @@ func (*Empty) Descriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_value_proto_rawDescGZIP(), []int{5}
 }
 
-// One channel of a checkpoint: a named, versioned slot of the agent's state.
+// A channel of a checkpoint: a named, versioned part of the agent's state.
 type Channel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, unique in the checkpoint. 1 to 512 bytes of UTF-8, without NUL.
+	// Name of the channel. MUST be unique in the checkpoint, and 1 to 512 bytes
+	// of UTF-8, without NUL.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Version of the content. Absent if the framework gave the channel none.
+	// Version of the content. Absent if the framework gave the channel no
+	// version.
 	Version *Version `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// SHA-256 (32 bytes) over the UTF-8 of `Value.type`, one zero byte and
-	// `Value.data`.
+	// Digest of the value: the SHA-256 (32 bytes) of `Value.type` in UTF-8, one
+	// zero byte, and `Value.data`.
 	//
-	// In a save: with a `value` or `large` it is checked, and a difference is
-	// `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
-	// this thread, or one that it was forked, copied or restored from or to,
-	// stored before; with `inherit` or `empty` it is refused. In a response it is
-	// set for every channel that has a value: also where the answer leaves the
-	// value out, and then no `content` is set.
+	// In a save with `value` or `large`, the digest MAY be set; the server then
+	// checks the digest, and a difference fails with `INVALID_ARGUMENT` /
+	// `DIGEST_MISMATCH`. In a save without `content`, the digest MUST be set and
+	// refers to a value that is already stored in this thread, or in a thread
+	// that shares values with this thread by a fork, a copy or a snapshot. In a
+	// save with `inherit` or `empty`, the digest MUST be empty.
+	//
+	// In a response, the digest is set for every channel that has a value. If the
+	// response omits the value, `content` is not set.
 	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Where the content comes from. In a save exactly one of these is set,
-	// unless only `digest` is set.
+	// Source of the content. A save MUST set exactly one of these fields, unless
+	// the save sets only `digest`.
 	//
 	// Types that are valid to be assigned to Content:
 	//
@@ -416,8 +427,8 @@ type Channel struct {
 	//	*Channel_Inherit
 	//	*Channel_Empty
 	Content isChannel_Content `protobuf_oneof:"content"`
-	// Output only. Number of bytes of the content; set where the answer leaves the
-	// content out: because of its view, or because the caller holds the value
+	// Output only. Number of bytes of the content. Set where the response omits
+	// the content, because of the view or because the caller holds the value
 	// (`GetCheckpointRequest.held_digests`).
 	SizeBytes     uint64 `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -530,19 +541,20 @@ type isChannel_Content interface {
 }
 
 type Channel_Value struct {
-	// The content itself.
+	// The content.
 	Value *Value `protobuf:"bytes,4,opt,name=value,proto3,oneof"`
 }
 
 type Channel_Large struct {
-	// The content follows in chunks. Only on streams.
+	// Announces content that follows in chunks. Only on streams.
 	Large *LargeValue `protobuf:"bytes,5,opt,name=large,proto3,oneof"`
 }
 
 type Channel_Inherit struct {
-	// Only in a save: the parent checkpoint has this channel at the same
-	// version; it keeps that content. A server that cannot resolve it answers
-	// `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
+	// Only in a save. The parent checkpoint MUST have this channel at the same
+	// version; the channel keeps the parent's content. If the server cannot
+	// resolve the content, the save fails with `FAILED_PRECONDITION` /
+	// `VALUES_MISSING`, which names the channel.
 	Inherit *Inherit `protobuf:"bytes,6,opt,name=inherit,proto3,oneof"`
 }
 
@@ -559,36 +571,43 @@ func (*Channel_Inherit) isChannel_Content() {}
 
 func (*Channel_Empty) isChannel_Content() {}
 
-// What a task wrote after a checkpoint and before the next one.
+// A value that a task wrote after a checkpoint and before the next checkpoint.
 //
-// Writes are returned in the order of (`task_path`, `task_id`, `idx`), compared
-// by Unicode code point.
+// The server returns writes ordered by (`task_path`, `task_id`, `idx`); texts
+// are compared by Unicode code point.
 type PendingWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task that wrote. 1 to 512 bytes of UTF-8, without NUL.
+	// The task that wrote the value. MUST be 1 to 512 bytes of UTF-8, without
+	// NUL.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Position of the task in the graph, at most 2,048 bytes of UTF-8; may be
-	// empty.
+	// Position of the task in the graph, at most 2,048 bytes of UTF-8, without
+	// NUL. MAY be empty.
 	TaskPath string `protobuf:"bytes,2,opt,name=task_path,json=taskPath,proto3" json:"task_path,omitempty"`
-	// Slot of the write within its task. For ordinary channels (0 or more) the
-	// first write of a slot wins; for special channels (below 0) the last one
-	// does. Absent in a save: -1 for `__error__`, -2 for `__scheduled__`, -3 for
-	// `__interrupt__`, -4 for `__resume__`, else the position among the writes
-	// of the same task in the request. Always set in responses.
+	// Slot of the write in its task. In a slot of 0 or more (ordinary channels)
+	// the first write stays; in a slot below 0 (special channels) the last write
+	// replaces earlier writes.
+	//
+	// If absent in a save, the server uses -1 for channel `__error__`, -2 for
+	// `__scheduled__`, -3 for `__interrupt__`, -4 for `__resume__`; for any other
+	// channel, the position among the writes of the same task in the request,
+	// from 0. Always set in responses.
 	Idx *int32 `protobuf:"zigzag32,3,opt,name=idx,proto3,oneof" json:"idx,omitempty"`
-	// The channel written to. 1 to 512 bytes of UTF-8, without NUL.
+	// The channel that the task wrote to. MUST be 1 to 512 bytes of UTF-8,
+	// without NUL.
 	Channel string `protobuf:"bytes,4,opt,name=channel,proto3" json:"channel,omitempty"`
-	// What was written. Not set where the answer leaves the content out.
+	// The value. MUST be set in a save. Not set where a response omits the
+	// content.
 	//
 	// Types that are valid to be assigned to Content:
 	//
 	//	*PendingWrite_Value
 	//	*PendingWrite_Large
 	Content isPendingWrite_Content `protobuf_oneof:"content"`
-	// Output only. SHA-256 of the content, as in `Channel.digest`.
+	// Output only. Digest of the value: the SHA-256 (32 bytes) of `Value.type` in
+	// UTF-8, one zero byte, and `Value.data`.
 	Digest []byte `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Output only. Number of bytes of the content; set where the answer leaves the
-	// content out, as in `Channel.size_bytes`.
+	// Output only. Number of bytes of the value. Set where the response omits the
+	// value.
 	SizeBytes     uint64 `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -696,12 +715,12 @@ type isPendingWrite_Content interface {
 }
 
 type PendingWrite_Value struct {
-	// The content itself.
+	// The value.
 	Value *Value `protobuf:"bytes,5,opt,name=value,proto3,oneof"`
 }
 
 type PendingWrite_Large struct {
-	// The content follows in chunks. Only on streams.
+	// Announces a value that follows in chunks. Only on streams.
 	Large *LargeValue `protobuf:"bytes,6,opt,name=large,proto3,oneof"`
 }
 

@@ -23,28 +23,32 @@ export const file_tuskpoint_v1_checkpoint: GenFile = /*@__PURE__*/
  */
 export type CheckpointRef = Message<"tuskpoint.v1.CheckpointRef"> & {
   /**
-   * The thread. 1 to 512 bytes of UTF-8, without NUL.
+   * The thread. MUST be 1 to 512 bytes of UTF-8, without NUL.
    *
    * @generated from field: string thread_id = 1;
    */
   threadId: string;
 
   /**
-   * The namespace inside the thread; empty is the root graph. At most 2,048
-   * bytes of UTF-8, without NUL.
+   * The namespace in the thread; empty for the root graph. At most 2,048 bytes
+   * of UTF-8, without NUL.
    *
    * @generated from field: string checkpoint_ns = 2;
    */
   checkpointNs: string;
 
   /**
-   * The checkpoint. At most 128 bytes of UTF-8, without NUL. Empty in a read
-   * means the latest of the namespace. Empty in a save: the server generates an
-   * ID that sorts, by code point, after the greatest of the namespace. It is a
-   * UUIDv6. If a caller chose a greatest ID that sorts after every UUIDv6, the
-   * server appends a dash and a UUIDv6 to that ID; the next generated ID has
-   * another UUIDv6 in that place.
-   * `INVALID_ARGUMENT` / `INVALID_FIELD` if that would be longer than 128 bytes.
+   * ID of the checkpoint, at most 128 bytes of UTF-8, without NUL.
+   *
+   * In a read, an empty ID means the latest checkpoint of the namespace: the
+   * checkpoint with the greatest ID, by Unicode code point.
+   *
+   * In a save, an empty ID means that the server generates an ID that sorts
+   * after the greatest ID of the namespace: a UUIDv6. If the greatest ID sorts
+   * after every UUIDv6, because a caller chose that ID, the server appends a
+   * dash and a UUIDv6 to the greatest ID; for the next generated ID the server
+   * replaces that UUIDv6. If the new ID would be longer than 128 bytes, the
+   * save fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: string checkpoint_id = 3;
    */
@@ -59,13 +63,13 @@ export const CheckpointRefSchema: GenMessage<CheckpointRef> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 0);
 
 /**
- * Channel versions that one node has seen.
+ * Channel versions that a node has seen.
  *
  * @generated from message tuskpoint.v1.VersionsSeen
  */
 export type VersionsSeen = Message<"tuskpoint.v1.VersionsSeen"> & {
   /**
-   * Channel name to version. At most `ServerLimits.max_channels` entries.
+   * Version by channel name. At most `ServerLimits.max_channels` entries.
    *
    * @generated from field: map<string, tuskpoint.v1.Version> channels = 1;
    */
@@ -80,7 +84,7 @@ export const VersionsSeenSchema: GenMessage<VersionsSeen> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 1);
 
 /**
- * A list of channel names; an empty list differs from an absent one.
+ * A list of channel names. An empty list differs from an absent list.
  *
  * @generated from message tuskpoint.v1.ChannelNames
  */
@@ -101,14 +105,14 @@ export const ChannelNamesSchema: GenMessage<ChannelNames> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 2);
 
 /**
- * The state of an agent at a checkpoint, as its framework describes it.
+ * State of an agent at a checkpoint, in the terms of the agent's framework.
  *
  * @generated from message tuskpoint.v1.CheckpointState
  */
 export type CheckpointState = Message<"tuskpoint.v1.CheckpointState"> & {
   /**
-   * The framework's version of this layout (`v` in LangGraph), stored and
-   * returned unchanged.
+   * Version of the framework's layout of this state (`v` in LangGraph). Stored
+   * and returned unchanged.
    *
    * @generated from field: int32 schema_version = 1;
    */
@@ -116,47 +120,50 @@ export type CheckpointState = Message<"tuskpoint.v1.CheckpointState"> & {
 
   /**
    * Time at which the framework made the checkpoint, in the framework's own
-   * spelling; at most 64 bytes, stored and returned unchanged.
+   * notation; at most 64 bytes of UTF-8, without NUL. Stored and returned
+   * unchanged.
    *
    * @generated from field: string ts = 2;
    */
   ts: string;
 
   /**
-   * The channels. At most `ServerLimits.max_channels`; names are unique. The
-   * order is kept.
+   * The channels, at most `ServerLimits.max_channels`. Names MUST be unique.
+   * The server keeps the order.
    *
    * @generated from field: repeated tuskpoint.v1.Channel channels = 3;
    */
   channels: Channel[];
 
   /**
-   * Node name to the channel versions that node has seen.
+   * Channel versions that each node has seen, by the name of the node.
    *
    * @generated from field: map<string, tuskpoint.v1.VersionsSeen> versions_seen = 4;
    */
   versionsSeen: { [key: string]: VersionsSeen };
 
   /**
-   * Channels changed by the step that led here. Absent if the framework did
-   * not say.
+   * Channels that the last step changed. Absent if the framework did not name
+   * them.
    *
    * @generated from field: tuskpoint.v1.ChannelNames updated_channels = 5;
    */
   updatedChannels?: ChannelNames;
 
   /**
-   * Channels that are rebuilt by replaying writes onto an earlier value (delta
-   * channels). Pruning keeps the values and writes that rebuilding needs.
+   * Names of delta channels: channels that are rebuilt by replaying writes onto
+   * an earlier value. Pruning keeps the values and writes that delta channels
+   * need.
    *
    * @generated from field: repeated string delta_channels = 6;
    */
   deltaChannels: string[];
 
   /**
-   * What the framework's layout has beyond these fields, by name; stored and
-   * returned unchanged. At most 64 entries, names of 1 to 512 bytes. They count
-   * towards the size of the message and have no chunked form.
+   * Other parts of the framework's layout, by name. Stored and returned
+   * unchanged. At most 64 entries; names MUST be 1 to 512 bytes of UTF-8,
+   * without NUL. Extras have no chunked form and count towards the size of the
+   * message.
    *
    * @generated from field: map<string, tuskpoint.v1.Value> extras = 7;
    */
@@ -171,17 +178,17 @@ export const CheckpointStateSchema: GenMessage<CheckpointState> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 3);
 
 /**
- * Where bytes are stored, and their hash, which is trusted.
+ * Location of stored bytes, with the hash that the bytes MUST have.
  *
- * A segment above the size of a member (8 MiB) is stored in parts: its
- * location is that of a JSON list of the parts. The list begins with "{",
- * which a segment does not.
+ * The server stores a segment above 8 MiB in parts. The location of such a
+ * segment is the location of a JSON list of the parts. The list begins with
+ * "{", which no segment begins with.
  *
  * @generated from message tuskpoint.v1.BlobLocation
  */
 export type BlobLocation = Message<"tuskpoint.v1.BlobLocation"> & {
   /**
-   * ID of the blob that holds the bytes; on Walrus, of the quilt if
+   * ID of the blob that holds the bytes. On Walrus, the ID of the quilt if
    * `identifier` is set.
    *
    * @generated from field: string blob_id = 1;
@@ -189,14 +196,14 @@ export type BlobLocation = Message<"tuskpoint.v1.BlobLocation"> & {
   blobId: string;
 
   /**
-   * Name of the patch inside the quilt; empty if the blob is stored alone.
+   * Name of the patch in the quilt; empty if the bytes are a blob of their own.
    *
    * @generated from field: string identifier = 2;
    */
   identifier: string;
 
   /**
-   * SHA-256 (32 bytes) over the exact stored bytes.
+   * SHA-256 (32 bytes) of the exact stored bytes.
    *
    * @generated from field: bytes sha256 = 3;
    */
@@ -218,7 +225,7 @@ export const BlobLocationSchema: GenMessage<BlobLocation> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 4);
 
 /**
- * Where a checkpoint came from, besides its parent. References are written
+ * Origin of a checkpoint besides its parent. A reference has the form
  * "thread:checkpoint". Output only.
  *
  * @generated from message tuskpoint.v1.Lineage
@@ -232,14 +239,14 @@ export type Lineage = Message<"tuskpoint.v1.Lineage"> & {
   forkedFrom: string;
 
   /**
-   * The checkpoint that was rolled back to, if this is a rollback.
+   * The checkpoint that was rolled back to, if this checkpoint is a rollback.
    *
    * @generated from field: string rolled_back_from = 2;
    */
   rolledBackFrom: string;
 
   /**
-   * The checkpoint that was adopted, if the thread began with a hand-off.
+   * The checkpoint that was adopted, if the thread started with a hand-off.
    *
    * @generated from field: string adopted_from = 3;
    */
@@ -254,7 +261,7 @@ export const LineageSchema: GenMessage<Lineage> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 5);
 
 /**
- * A snapshot of an agent's state at one moment.
+ * State of an agent at one moment, with metadata and pending writes.
  *
  * @generated from message tuskpoint.v1.Checkpoint
  */
@@ -267,93 +274,95 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
   ref?: CheckpointRef;
 
   /**
-   * The checkpoint that this one follows, in the same namespace; empty at the
-   * root. That checkpoint need not exist.
+   * ID of the preceding checkpoint in the same namespace, at most 128 bytes;
+   * empty at the root. The parent need not exist.
    *
    * @generated from field: string parent_checkpoint_id = 2;
    */
   parentCheckpointId: string;
 
   /**
-   * The state. Required in a save; absent in `VIEW_ENTRY`.
+   * The state. MUST be set in a save; absent in `VIEW_ENTRY`.
    *
    * @generated from field: tuskpoint.v1.CheckpointState state = 3;
    */
   state?: CheckpointState;
 
   /**
-   * Metadata: a JSON object in UTF-8, at most
-   * `ServerLimits.max_metadata_bytes` bytes with at most 500 arrays and
-   * objects inside one another; empty means `{}`. Stored and returned byte
-   * for byte. The server reads `source`, `step`, `parents`, `run_id` and the
-   * keys that a filter names.
+   * Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
+   * bytes, with arrays and objects nested at most 500 deep. Empty means `{}`.
+   * Stored and returned byte for byte. The server reads `source`, `step`,
+   * `parents`, `run_id`, and the keys that a filter names. Bytes that are not
+   * such a JSON object fail with `INVALID_ARGUMENT` / `METADATA_NOT_JSON`.
    *
    * @generated from field: bytes metadata_json = 4;
    */
   metadataJson: Uint8Array;
 
   /**
-   * A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
+   * Name for the checkpoint, at most 256 bytes of UTF-8, without NUL. In a
+   * save, an empty label keeps the stored label; `SetLabel` clears a label.
    *
    * @generated from field: string label = 5;
    */
   label: string;
 
   /**
-   * One sentence that says what happened, at most 1,024 bytes of UTF-8,
-   * without NUL.
+   * One sentence about the step, at most 1,024 bytes of UTF-8, without NUL. In
+   * a save, an empty summary keeps the stored summary.
    *
    * @generated from field: string summary = 6;
    */
   summary: string;
 
   /**
-   * Output only. Lineage beyond the parent.
+   * Output only. Origin besides the parent.
    *
    * @generated from field: tuskpoint.v1.Lineage lineage = 7;
    */
   lineage?: Lineage;
 
   /**
-   * Output only. Pending writes, in order. Absent in `VIEW_ENTRY`.
+   * Output only. Pending writes, ordered as `PendingWrite` says. Absent in
+   * `VIEW_ENTRY`.
    *
    * @generated from field: repeated tuskpoint.v1.PendingWrite writes = 8;
    */
   writes: PendingWrite[];
 
   /**
-   * Output only. Position in the thread's sequence of the last change to this
-   * checkpoint: its save, a save of the same ID, late writes, a label.
+   * Output only. Position in the thread's sequence of the last change of this
+   * checkpoint: a save, late writes, or a label.
    *
    * @generated from field: uint64 seq = 9;
    */
   seq: bigint;
 
   /**
-   * Output only. Durability of that change.
+   * Output only. Durability of the last change.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 10;
    */
   durability: Durability;
 
   /**
-   * Output only. Location of the segment with its state; absent until it is
-   * stored.
+   * Output only. Location of the segment that holds the state; absent until the
+   * segment is stored.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 11;
    */
   location?: BlobLocation;
 
   /**
-   * Output only. Time at which the server first saved it.
+   * Output only. Time of the first save of this checkpoint.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 12;
    */
   createTime?: Timestamp;
 
   /**
-   * Output only. Name of the agent that drives the thread now, as
-   * `Thread.agent_id`; empty if none was named.
+   * Output only. Agent that drives the thread now (`Thread.agent_id`); empty if
+   * no agent was named.
    *
    * @generated from field: string agent_id = 13;
    */
@@ -368,29 +377,32 @@ export const CheckpointSchema: GenMessage<Checkpoint> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 6);
 
 /**
- * How safe a change is. A request names the durability to wait for, a response
- * the one that was reached, which is never lower.
+ * Durability of a change. A request names the durability to wait for; a
+ * response names the reached durability, which is never lower than the
+ * requested durability.
  *
  * @generated from enum tuskpoint.v1.Durability
  */
 export enum Durability {
   /**
-   * In a request: the server's default, `DURABILITY_JOURNALED`.
+   * In a request: the default of the field, which is `DURABILITY_JOURNALED`
+   * unless the field says otherwise. Never sent.
    *
    * @generated from enum value: DURABILITY_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * In the service's own database and fsynced.
+   * The change is in the journal, the database of the service, and synced to
+   * disk.
    *
    * @generated from enum value: DURABILITY_JOURNALED = 1;
    */
   JOURNALED = 1,
 
   /**
-   * Also on the blob store, read back and compared, together with the catalog
-   * that leads to it.
+   * The change is journaled, and the blob store has the change and a catalog
+   * that leads to the change; the server read both back and compared them.
    *
    * @generated from enum value: DURABILITY_CERTIFIED = 2;
    */
@@ -404,13 +416,13 @@ export const DurabilitySchema: GenEnum<Durability> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_checkpoint, 0);
 
 /**
- * How much of a checkpoint a read returns.
+ * Parts of a checkpoint that a read returns.
  *
  * @generated from enum tuskpoint.v1.View
  */
 export enum View {
   /**
-   * The call's default, `VIEW_FULL`.
+   * The default, `VIEW_FULL`.
    *
    * @generated from enum value: VIEW_UNSPECIFIED = 0;
    */
@@ -425,54 +437,58 @@ export enum View {
   ENTRY = 1,
 
   /**
-   * Everything, values included.
+   * The whole checkpoint, with all values.
    *
    * @generated from enum value: VIEW_FULL = 2;
    */
   FULL = 2,
 
   /**
-   * Everything, with every value (of channels, pending writes and extras)
-   * rendered as JSON text: its type is `json`, its bytes are UTF-8 without white
-   * space, and `digest` stays that of the stored value. Values of the types
-   * `msgpack` (with LangGraph's extensions), `json`, `null`, `bytes` and
-   * `bytearray` are opened; nothing is imported or called.
+   * The whole checkpoint, with each value (of channels, pending writes and
+   * extras) rendered as JSON text. The type of a rendered value is `json`, and
+   * its bytes are UTF-8 without white space; `digest` is the digest of the
+   * stored value. The server renders values of the types `msgpack` (with
+   * LangGraph's extensions), `json`, `null`, `bytes` and `bytearray`, and
+   * imports and calls nothing to do so.
    *
-   * What JSON cannot express is an escape: an object with a key that begins
-   * with one "$". A key of an agent that begins with "$" gets another "$" in
-   * front.
+   * The server renders what JSON cannot express as an escape: an object with a
+   * key that begins with one "$". If a key of a value begins with "$", the
+   * server puts another "$" in front of the key.
    *
-   * * `{"$int": "18446744073709551615"}`: an integer beyond 2^53 - 1 or below
+   * * `{"$int": "18446744073709551615"}`: an integer above 2^53 - 1 or below
    *   -(2^53 - 1).
    * * `{"$float": "NaN"}`, `"Infinity"`, `"-Infinity"`: a number that is not
    *   finite. Other floating-point numbers have a fraction or an exponent.
-   * * `{"$number": "1e400"}`: a number of a `json` value that no double holds.
+   * * `{"$number": "1e400"}`: a number of a `json` value that no double can
+   *   hold.
    * * `{"$bytes": "AAE="}`, `{"$bytearray": "AAE="}`: bytes, in base64.
-   * * `{"$string": "/w=="}`: a string that is not UTF-8, in base64.
-   * * `{"$map": [[key, value], ...]}`: a map whose keys are not strings of
-   *   Unicode, or not distinct.
-   * * `{"$timestamp": "2026-01-02T03:04:05.000000000Z"}`: msgpack's timestamp.
-   * * `{"$type": "module.Name", ...}`: an object of Python with its fields or
-   *   named arguments beside the type; `$value` is its only argument, `$args`
-   *   are arguments without names, `$fields` are fields that are no object, and
-   *   `$method` is the method that takes `$value`. An array of numpy has
-   *   `dtype`, `shape`, `order` and `data`.
+   * * `{"$string": "/w=="}`: a string that is not valid UTF-8, in base64.
+   * * `{"$map": [[key, value], ...]}`: a map whose keys are not Unicode
+   *   strings, or are not distinct.
+   * * `{"$timestamp": "2026-01-02T03:04:05.000000000Z"}`: a timestamp of
+   *   msgpack.
+   * * `{"$type": "module.Name", ...}`: a Python object. Fields and named
+   *   arguments are beside `$type`; `$value` is the only argument, `$args` has
+   *   arguments without names, `$fields` has fields that are not an object, and
+   *   `$method` is the method that takes `$value`. A numpy array has `dtype`,
+   *   `shape`, `order` and `data`.
    * * `{"$ext": 42, "$bytes": "AAE="}`: any other extension of msgpack.
-   * * `{"$too_deep": "array"}`, `"object"`, `"extension"`: something below 64
+   * * `{"$too_deep": "array"}`, `"object"`, `"extension"`: content below 64
    *   levels of arrays, objects and extensions.
-   * * `{"$delta": [view, ...], "$seed": view}`: a delta channel that the
-   *   checkpoint does not store itself: the writes that it is rebuilt from,
-   *   oldest first, and the stored value before them, if there is one.
-   * * `{"$opaque": "pickle", "$size": 12}`: a whole value, of a type that is not
-   *   opened, and its number of bytes; or with `$problem` one that was:
-   *   `too_large` (more than 4 MiB encoded or as text, or the values of the
-   *   checkpoint before it took 32 MiB of text; each item counts for 8 bytes
-   *   besides what a string or bytes hold), `malformed` (then `$bytes` holds the
-   *   first 1,024 bytes), `too_deep` (a `json` value that cannot be parsed).
+   * * `{"$delta": [view, ...], "$seed": view}`: a delta channel without a value
+   *   in the checkpoint: the writes that rebuild the channel, oldest first, and
+   *   the stored value before these writes, if there is such a value.
+   * * `{"$opaque": "pickle", "$size": 12}`: a whole value of a type that the
+   *   server does not render, and its size in bytes. With `$problem`, a value
+   *   that the server cannot render: `too_large` (the value, or its text, is
+   *   larger than 4 MiB, or earlier values of the checkpoint used the 32 MiB of
+   *   text; each item counts 8 bytes plus the bytes of its string or bytes),
+   *   `malformed` (`$bytes` then has the first 1,024 bytes), `too_deep` (a
+   *   `json` value that is nested too deep to parse).
    *
-   * Pending writes take from the 32 MiB before channels do: an interrupt is the
-   * write on `__interrupt__`, an error that on `__error__`. Extras have 1 MiB of
-   * their own.
+   * Pending writes use the 32 MiB before channels do: an interrupt is the write
+   * to channel `__interrupt__`, an error is the write to channel `__error__`.
+   * Extras have a limit of 1 MiB of text of their own.
    *
    * @generated from enum value: VIEW_JSON = 3;
    */
@@ -486,28 +502,29 @@ export const ViewSchema: GenEnum<View> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_checkpoint, 1);
 
 /**
- * Where a read may take its bytes from.
+ * Places that a read may take bytes from.
  *
  * @generated from enum tuskpoint.v1.Source
  */
 export enum Source {
   /**
-   * The call's default, `SOURCE_ANY`.
+   * The default, `SOURCE_ANY`.
    *
    * @generated from enum value: SOURCE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The journal first, then the local cache, then the blob store.
+   * The journal, then the local cache, then the blob store.
    *
    * @generated from enum value: SOURCE_ANY = 1;
    */
   ANY = 1,
 
   /**
-   * The blob store itself; local copies are not consulted. A checkpoint whose
-   * last change is not certified is `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
+   * The blob store only; the server does not use local copies. If the last
+   * change of the checkpoint is not certified, the read fails with
+   * `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
    *
    * @generated from enum value: SOURCE_BLOB = 2;
    */

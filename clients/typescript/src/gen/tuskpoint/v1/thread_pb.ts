@@ -15,20 +15,20 @@ export const file_tuskpoint_v1_thread: GenFile = /*@__PURE__*/
   fileDesc("Chl0dXNrcG9pbnQvdjEvdGhyZWFkLnByb3RvEgx0dXNrcG9pbnQudjEiPQoNTmFtZXNwYWNlSGVhZBIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkizQMKBlRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEwoLaW5jYXJuYXRpb24YAiABKAQSCwoDc2VxGAMgASgEEhAKCGFnZW50X2lkGAQgASgJEigKBXN0YXRlGAUgASgOMhkudHVza3BvaW50LnYxLlRocmVhZFN0YXRlEhgKEGNoZWNrcG9pbnRfY291bnQYBiABKAQSGgoSaGVhZF9jaGVja3BvaW50X2lkGAcgASgJEioKBWhlYWRzGAggAygLMhsudHVza3BvaW50LnYxLk5hbWVzcGFjZUhlYWQSGQoRdW5jZXJ0aWZpZWRfY291bnQYCSABKAQSLwoLY3JlYXRlX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoJcmV0ZW50aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKDHVuc2VhcmNoYWJsZRgOIAEoCCp5CgtUaHJlYWRTdGF0ZRIcChhUSFJFQURfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSFJFQURfU1RBVEVfSURMRRABEhwKGFRIUkVBRF9TVEFURV9JTlRFUlJVUFRFRBACEhcKE1RIUkVBRF9TVEFURV9GQUlMRUQQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * The latest checkpoint of one namespace.
+ * The latest checkpoint of a namespace.
  *
  * @generated from message tuskpoint.v1.NamespaceHead
  */
 export type NamespaceHead = Message<"tuskpoint.v1.NamespaceHead"> & {
   /**
-   * The namespace.
+   * The namespace; empty for the root graph.
    *
    * @generated from field: string checkpoint_ns = 1;
    */
   checkpointNs: string;
 
   /**
-   * Its greatest checkpoint ID.
+   * Greatest checkpoint ID of the namespace.
    *
    * @generated from field: string checkpoint_id = 2;
    */
@@ -43,45 +43,45 @@ export const NamespaceHeadSchema: GenMessage<NamespaceHead> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_thread, 0);
 
 /**
- * One agent run: a line or tree of checkpoints.
+ * A thread: the checkpoints of an agent run, as a line or a tree.
  *
  * @generated from message tuskpoint.v1.Thread
  */
 export type Thread = Message<"tuskpoint.v1.Thread"> & {
   /**
-   * The thread.
+   * ID of the thread.
    *
    * @generated from field: string thread_id = 1;
    */
   threadId: string;
 
   /**
-   * Number of the thread's incarnation. Deletion ends an incarnation, and a
-   * later one has a greater number: the next one, or after the service has
-   * forgotten the deleted thread (90 days after its deletion) any greater one.
-   * Likewise the first incarnation of a thread is 1, or greater in a tenant of
-   * which deleted threads were forgotten.
+   * Number of the thread's incarnation. A deletion ends an incarnation; the
+   * next checkpoint starts a later incarnation with a greater number. Numbers
+   * start at 1 and rise by 1, with one exception: 90 days after a deletion, the
+   * service forgets the deleted thread, and from then on a thread that starts
+   * in the same tenant MAY get any greater number.
    *
    * @generated from field: uint64 incarnation = 2;
    */
   incarnation: bigint;
 
   /**
-   * Position of the last change.
+   * Position of the last change in the thread's sequence.
    *
    * @generated from field: uint64 seq = 3;
    */
   seq: bigint;
 
   /**
-   * The agent that drives it; empty if none was named.
+   * Agent that drives the thread; empty if no agent was named.
    *
    * @generated from field: string agent_id = 4;
    */
   agentId: string;
 
   /**
-   * Its state.
+   * State of the thread.
    *
    * @generated from field: tuskpoint.v1.ThreadState state = 5;
    */
@@ -95,23 +95,24 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   checkpointCount: bigint;
 
   /**
-   * Latest checkpoint of the root namespace; empty if there is none.
+   * Latest checkpoint of the root namespace; empty if that namespace has no
+   * checkpoint.
    *
    * @generated from field: string head_checkpoint_id = 7;
    */
   headCheckpointId: string;
 
   /**
-   * Latest checkpoint of every namespace, by namespace. Set by `GetThread`
-   * only, at most 1,000.
+   * Latest checkpoint of each namespace, ordered by namespace, at most 1,000.
+   * Set by `GetThread` only.
    *
    * @generated from field: repeated tuskpoint.v1.NamespaceHead heads = 8;
    */
   heads: NamespaceHead[];
 
   /**
-   * Number of checkpoints whose last change is not certified. Set by `GetThread`
-   * only.
+   * Number of checkpoints whose last change is not certified. Set by
+   * `GetThread` only.
    *
    * @generated from field: uint64 uncertified_count = 9;
    */
@@ -132,24 +133,25 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   updateTime?: Timestamp;
 
   /**
-   * Earliest time at which a blob that the thread needs may expire unless it
-   * is renewed. Absent if none expires, or if no end is known. Set by
-   * `GetThread` only.
+   * Earliest time at which a blob that the thread needs can expire if the
+   * server does not renew the blob. Absent if no blob expires, or if no end is
+   * known. Set by `GetThread` only.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 12;
    */
   expireTime?: Timestamp;
 
   /**
-   * Time without a change after which the thread is deleted. Absent: it is
-   * kept.
+   * Time without a change after which the server deletes the thread. Absent if
+   * the server keeps the thread.
    *
    * @generated from field: google.protobuf.Duration retention = 13;
    */
   retention?: Duration;
 
   /**
-   * Search does not find the thread's checkpoints; see `SetSearchable`.
+   * If true, search does not find checkpoints of the thread; see
+   * `SetSearchable`.
    *
    * @generated from field: bool unsearchable = 14;
    */
@@ -164,34 +166,34 @@ export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_thread, 1);
 
 /**
- * State of a thread, from its latest root checkpoint.
+ * State of a thread, derived from the latest checkpoint of the root namespace.
  *
  * @generated from enum tuskpoint.v1.ThreadState
  */
 export enum ThreadState {
   /**
-   * In a filter: any state.
+   * In a filter: any state. Never sent.
    *
    * @generated from enum value: THREAD_STATE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Neither interrupted nor failed.
+   * No task is interrupted or failed.
    *
    * @generated from enum value: THREAD_STATE_IDLE = 1;
    */
   IDLE = 1,
 
   /**
-   * A task interrupted and waits for an answer.
+   * A task was interrupted and waits for an answer.
    *
    * @generated from enum value: THREAD_STATE_INTERRUPTED = 2;
    */
   INTERRUPTED = 2,
 
   /**
-   * A task ended with an error.
+   * A task failed.
    *
    * @generated from enum value: THREAD_STATE_FAILED = 3;
    */

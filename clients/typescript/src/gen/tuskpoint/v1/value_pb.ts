@@ -13,19 +13,21 @@ export const file_tuskpoint_v1_value: GenFile = /*@__PURE__*/
   fileDesc("Chh0dXNrcG9pbnQvdjEvdmFsdWUucHJvdG8SDHR1c2twb2ludC52MSIjCgVWYWx1ZRIMCgR0eXBlGAEgASgJEgwKBGRhdGEYAiABKAwiLgoKTGFyZ2VWYWx1ZRIMCgR0eXBlGAEgASgJEhIKCnNpemVfYnl0ZXMYAiABKAQiPwoKVmFsdWVDaHVuaxITCgt2YWx1ZV9pbmRleBgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEZGF0YRgDIAEoDCJGCgdWZXJzaW9uEg4KBHRleHQYASABKAlIABIRCgdpbnRlZ2VyGAIgASgDSAASEAoGbnVtYmVyGAMgASgBSABCBgoEa2luZCIJCgdJbmhlcml0IgcKBUVtcHR5Io8CCgdDaGFubmVsEgwKBG5hbWUYASABKAkSJgoHdmVyc2lvbhgCIAEoCzIVLnR1c2twb2ludC52MS5WZXJzaW9uEg4KBmRpZ2VzdBgDIAEoDBIkCgV2YWx1ZRgEIAEoCzITLnR1c2twb2ludC52MS5WYWx1ZUgAEikKBWxhcmdlGAUgASgLMhgudHVza3BvaW50LnYxLkxhcmdlVmFsdWVIABIoCgdpbmhlcml0GAYgASgLMhUudHVza3BvaW50LnYxLkluaGVyaXRIABIkCgVlbXB0eRgHIAEoCzITLnR1c2twb2ludC52MS5FbXB0eUgAEhIKCnNpemVfYnl0ZXMYCCABKARCCQoHY29udGVudCLdAQoMUGVuZGluZ1dyaXRlEg8KB3Rhc2tfaWQYASABKAkSEQoJdGFza19wYXRoGAIgASgJEhAKA2lkeBgDIAEoEUgBiAEBEg8KB2NoYW5uZWwYBCABKAkSJAoFdmFsdWUYBSABKAsyEy50dXNrcG9pbnQudjEuVmFsdWVIABIpCgVsYXJnZRgGIAEoCzIYLnR1c2twb2ludC52MS5MYXJnZVZhbHVlSAASDgoGZGlnZXN0GAcgASgMEhIKCnNpemVfYnl0ZXMYCCABKARCCQoHY29udGVudEIGCgRfaWR4YgZwcm90bzM");
 
 /**
- * An opaque value of an agent: a type tag and the bytes that go with it.
+ * An opaque value of an agent: the name of an encoding, and encoded bytes.
  *
- * The pair is stored and returned byte for byte. The server makes no object of
- * `data` and reads it only to show it (`VIEW_JSON`, `DiffCheckpoints`); `type`
- * is the name of the encoding, chosen by the client
- * (LangGraph's `dumps_typed` writes `msgpack`, `null`, `bytes`, ...; agents of
- * any language MAY use `json` with UTF-8 text).
+ * The server stores and returns `type` and `data` byte for byte. The server
+ * reads `data` only to show values (`VIEW_JSON`, `DiffCheckpoints`) and to
+ * index text, and never makes objects of a program from `data`. The client
+ * chooses the encoding: LangGraph's `dumps_typed` writes `msgpack`, `null`,
+ * `bytes` and others; agents in any language MAY use `json`, with JSON text in
+ * UTF-8.
  *
  * @generated from message tuskpoint.v1.Value
  */
 export type Value = Message<"tuskpoint.v1.Value"> & {
   /**
-   * Name of the encoding of `data`. 1 to 128 bytes of UTF-8, without NUL.
+   * Name of the encoding of `data`. MUST be 1 to 128 bytes of UTF-8, without
+   * NUL.
    *
    * @generated from field: string type = 1;
    */
@@ -48,21 +50,22 @@ export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
 
 /**
  * Announces a value whose bytes follow in `ValueChunk` messages on the same
- * stream. Used in both directions wherever a value does not fit a message.
+ * stream. Both sides use large values wherever a value does not fit a message.
  *
  * @generated from message tuskpoint.v1.LargeValue
  */
 export type LargeValue = Message<"tuskpoint.v1.LargeValue"> & {
   /**
-   * Name of the encoding, as in `Value.type`.
+   * Name of the encoding of the bytes. MUST be 1 to 128 bytes of UTF-8, without
+   * NUL.
    *
    * @generated from field: string type = 1;
    */
   type: string;
 
   /**
-   * Exact number of bytes that follow, 0 to `ServerLimits.max_value_bytes`.
-   * A size of 0 is followed by no chunk.
+   * Exact number of bytes that follow, 0 to `ServerLimits.max_value_bytes`. If
+   * 0, the sender MUST NOT send a chunk for this value.
    *
    * @generated from field: uint64 size_bytes = 2;
    */
@@ -77,18 +80,18 @@ export const LargeValueSchema: GenMessage<LargeValue> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 1);
 
 /**
- * A piece of an announced `LargeValue`.
+ * A part of an announced `LargeValue`.
  *
- * The chunks of one message's large values follow that message in order: all
- * chunks of value 0, then those of value 1, and so on. Values are numbered from
- * 0 in the order in which they appear in the announcing message (channels
- * first, then pending writes), counting large values only.
+ * The chunks of all large values of a message MUST follow that message in
+ * order: all chunks of value 0, then all chunks of value 1, and so on. Large
+ * values have numbers from 0, in the order of the announcing message: channels
+ * first, then pending writes. Values inside the message have no number.
  *
  * @generated from message tuskpoint.v1.ValueChunk
  */
 export type ValueChunk = Message<"tuskpoint.v1.ValueChunk"> & {
   /**
-   * Number of the large value inside the announcing message.
+   * Number of the large value in the announcing message.
    *
    * @generated from field: uint32 value_index = 1;
    */
@@ -96,14 +99,15 @@ export type ValueChunk = Message<"tuskpoint.v1.ValueChunk"> & {
 
   /**
    * Position of `data` in the value, in bytes. MUST equal the number of bytes
-   * already sent of this value; anything else is `CHUNK_OUT_OF_ORDER`.
+   * of this value that were sent before; any other offset fails with
+   * `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER`.
    *
    * @generated from field: uint64 offset = 2;
    */
   offset: bigint;
 
   /**
-   * The bytes: 1 byte to `ServerLimits.max_chunk_bytes`.
+   * The bytes: 1 to `ServerLimits.max_chunk_bytes`.
    *
    * @generated from field: bytes data = 3;
    */
@@ -118,20 +122,21 @@ export const ValueChunkSchema: GenMessage<ValueChunk> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 2);
 
 /**
- * Version of a channel. The kind survives storage: a version saved as an
- * integer is returned as an integer.
+ * Version of a channel. The server keeps the type of a version: an integer is
+ * returned as an integer.
  *
  * @generated from message tuskpoint.v1.Version
  */
 export type Version = Message<"tuskpoint.v1.Version"> & {
   /**
-   * The version itself. Unset is `INVALID_ARGUMENT`.
+   * The version. MUST be set; otherwise the call fails with `INVALID_ARGUMENT`
+   * / `INVALID_FIELD`.
    *
    * @generated from oneof tuskpoint.v1.Version.kind
    */
   kind: {
     /**
-     * A string version, at most 512 bytes of UTF-8, without NUL.
+     * A text, at most 512 bytes of UTF-8, without NUL.
      *
      * @generated from field: string text = 1;
      */
@@ -139,7 +144,7 @@ export type Version = Message<"tuskpoint.v1.Version"> & {
     case: "text";
   } | {
     /**
-     * An integer version.
+     * An integer.
      *
      * @generated from field: int64 integer = 2;
      */
@@ -147,7 +152,7 @@ export type Version = Message<"tuskpoint.v1.Version"> & {
     case: "integer";
   } | {
     /**
-     * A floating-point version. MUST be finite.
+     * A floating-point number. MUST be finite.
      *
      * @generated from field: double number = 3;
      */
@@ -164,7 +169,7 @@ export const VersionSchema: GenMessage<Version> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 3);
 
 /**
- * The content of a channel is the same as in the parent checkpoint.
+ * The channel has the same content as in the parent checkpoint.
  *
  * @generated from message tuskpoint.v1.Inherit
  */
@@ -179,8 +184,9 @@ export const InheritSchema: GenMessage<Inherit> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 4);
 
 /**
- * The channel has a version and no value. Distinct from a value that encodes
- * null, and absent from the state that a framework rebuilds.
+ * The channel has a version and no value. A channel without a value differs
+ * from a channel whose value encodes null, and is absent from the state that a
+ * framework rebuilds.
  *
  * @generated from message tuskpoint.v1.Empty
  */
@@ -195,49 +201,54 @@ export const EmptySchema: GenMessage<Empty> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 5);
 
 /**
- * One channel of a checkpoint: a named, versioned slot of the agent's state.
+ * A channel of a checkpoint: a named, versioned part of the agent's state.
  *
  * @generated from message tuskpoint.v1.Channel
  */
 export type Channel = Message<"tuskpoint.v1.Channel"> & {
   /**
-   * Name, unique in the checkpoint. 1 to 512 bytes of UTF-8, without NUL.
+   * Name of the channel. MUST be unique in the checkpoint, and 1 to 512 bytes
+   * of UTF-8, without NUL.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Version of the content. Absent if the framework gave the channel none.
+   * Version of the content. Absent if the framework gave the channel no
+   * version.
    *
    * @generated from field: tuskpoint.v1.Version version = 2;
    */
   version?: Version;
 
   /**
-   * SHA-256 (32 bytes) over the UTF-8 of `Value.type`, one zero byte and
-   * `Value.data`.
+   * Digest of the value: the SHA-256 (32 bytes) of `Value.type` in UTF-8, one
+   * zero byte, and `Value.data`.
    *
-   * In a save: with a `value` or `large` it is checked, and a difference is
-   * `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
-   * this thread, or one that it was forked, copied or restored from or to,
-   * stored before; with `inherit` or `empty` it is refused. In a response it is
-   * set for every channel that has a value: also where the answer leaves the
-   * value out, and then no `content` is set.
+   * In a save with `value` or `large`, the digest MAY be set; the server then
+   * checks the digest, and a difference fails with `INVALID_ARGUMENT` /
+   * `DIGEST_MISMATCH`. In a save without `content`, the digest MUST be set and
+   * refers to a value that is already stored in this thread, or in a thread
+   * that shares values with this thread by a fork, a copy or a snapshot. In a
+   * save with `inherit` or `empty`, the digest MUST be empty.
+   *
+   * In a response, the digest is set for every channel that has a value. If the
+   * response omits the value, `content` is not set.
    *
    * @generated from field: bytes digest = 3;
    */
   digest: Uint8Array;
 
   /**
-   * Where the content comes from. In a save exactly one of these is set,
-   * unless only `digest` is set.
+   * Source of the content. A save MUST set exactly one of these fields, unless
+   * the save sets only `digest`.
    *
    * @generated from oneof tuskpoint.v1.Channel.content
    */
   content: {
     /**
-     * The content itself.
+     * The content.
      *
      * @generated from field: tuskpoint.v1.Value value = 4;
      */
@@ -245,7 +256,7 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
     case: "value";
   } | {
     /**
-     * The content follows in chunks. Only on streams.
+     * Announces content that follows in chunks. Only on streams.
      *
      * @generated from field: tuskpoint.v1.LargeValue large = 5;
      */
@@ -253,9 +264,10 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
     case: "large";
   } | {
     /**
-     * Only in a save: the parent checkpoint has this channel at the same
-     * version; it keeps that content. A server that cannot resolve it answers
-     * `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
+     * Only in a save. The parent checkpoint MUST have this channel at the same
+     * version; the channel keeps the parent's content. If the server cannot
+     * resolve the content, the save fails with `FAILED_PRECONDITION` /
+     * `VALUES_MISSING`, which names the channel.
      *
      * @generated from field: tuskpoint.v1.Inherit inherit = 6;
      */
@@ -272,8 +284,8 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Output only. Number of bytes of the content; set where the answer leaves the
-   * content out: because of its view, or because the caller holds the value
+   * Output only. Number of bytes of the content. Set where the response omits
+   * the content, because of the view or because the caller holds the value
    * (`GetCheckpointRequest.held_digests`).
    *
    * @generated from field: uint64 size_bytes = 8;
@@ -289,55 +301,61 @@ export const ChannelSchema: GenMessage<Channel> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_value, 6);
 
 /**
- * What a task wrote after a checkpoint and before the next one.
+ * A value that a task wrote after a checkpoint and before the next checkpoint.
  *
- * Writes are returned in the order of (`task_path`, `task_id`, `idx`), compared
- * by Unicode code point.
+ * The server returns writes ordered by (`task_path`, `task_id`, `idx`); texts
+ * are compared by Unicode code point.
  *
  * @generated from message tuskpoint.v1.PendingWrite
  */
 export type PendingWrite = Message<"tuskpoint.v1.PendingWrite"> & {
   /**
-   * The task that wrote. 1 to 512 bytes of UTF-8, without NUL.
+   * The task that wrote the value. MUST be 1 to 512 bytes of UTF-8, without
+   * NUL.
    *
    * @generated from field: string task_id = 1;
    */
   taskId: string;
 
   /**
-   * Position of the task in the graph, at most 2,048 bytes of UTF-8; may be
-   * empty.
+   * Position of the task in the graph, at most 2,048 bytes of UTF-8, without
+   * NUL. MAY be empty.
    *
    * @generated from field: string task_path = 2;
    */
   taskPath: string;
 
   /**
-   * Slot of the write within its task. For ordinary channels (0 or more) the
-   * first write of a slot wins; for special channels (below 0) the last one
-   * does. Absent in a save: -1 for `__error__`, -2 for `__scheduled__`, -3 for
-   * `__interrupt__`, -4 for `__resume__`, else the position among the writes
-   * of the same task in the request. Always set in responses.
+   * Slot of the write in its task. In a slot of 0 or more (ordinary channels)
+   * the first write stays; in a slot below 0 (special channels) the last write
+   * replaces earlier writes.
+   *
+   * If absent in a save, the server uses -1 for channel `__error__`, -2 for
+   * `__scheduled__`, -3 for `__interrupt__`, -4 for `__resume__`; for any other
+   * channel, the position among the writes of the same task in the request,
+   * from 0. Always set in responses.
    *
    * @generated from field: optional sint32 idx = 3;
    */
   idx?: number;
 
   /**
-   * The channel written to. 1 to 512 bytes of UTF-8, without NUL.
+   * The channel that the task wrote to. MUST be 1 to 512 bytes of UTF-8,
+   * without NUL.
    *
    * @generated from field: string channel = 4;
    */
   channel: string;
 
   /**
-   * What was written. Not set where the answer leaves the content out.
+   * The value. MUST be set in a save. Not set where a response omits the
+   * content.
    *
    * @generated from oneof tuskpoint.v1.PendingWrite.content
    */
   content: {
     /**
-     * The content itself.
+     * The value.
      *
      * @generated from field: tuskpoint.v1.Value value = 5;
      */
@@ -345,7 +363,7 @@ export type PendingWrite = Message<"tuskpoint.v1.PendingWrite"> & {
     case: "value";
   } | {
     /**
-     * The content follows in chunks. Only on streams.
+     * Announces a value that follows in chunks. Only on streams.
      *
      * @generated from field: tuskpoint.v1.LargeValue large = 6;
      */
@@ -354,15 +372,16 @@ export type PendingWrite = Message<"tuskpoint.v1.PendingWrite"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Output only. SHA-256 of the content, as in `Channel.digest`.
+   * Output only. Digest of the value: the SHA-256 (32 bytes) of `Value.type` in
+   * UTF-8, one zero byte, and `Value.data`.
    *
    * @generated from field: bytes digest = 7;
    */
   digest: Uint8Array;
 
   /**
-   * Output only. Number of bytes of the content; set where the answer leaves the
-   * content out, as in `Channel.size_bytes`.
+   * Output only. Number of bytes of the value. Set where the response omits the
+   * value.
    *
    * @generated from field: uint64 size_bytes = 8;
    */
