@@ -25,53 +25,63 @@ const (
 // Request of `SaveCheckpoint`.
 type SaveCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint. Output-only fields are ignored. `ref.checkpoint_id` may be
-	// empty: the server generates one, as `CheckpointRef.checkpoint_id` says.
+	// The checkpoint. The server ignores output-only fields. If
+	// `ref.checkpoint_id` is empty, the server generates an ID, as
+	// `CheckpointRef.checkpoint_id` says.
 	Checkpoint *Checkpoint `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// Pending writes of this checkpoint, saved in the same transaction.
+	// Pending writes of this checkpoint, at most `ServerLimits.max_writes`, saved
+	// in the same transaction.
 	Writes []*PendingWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// If present: the greatest `checkpoint_id` that the namespace must have when
-	// the save commits, empty for none. Detects two agents that drive one
-	// thread.
+	// ID of the checkpoint that MUST be the latest of the namespace when the save
+	// commits; empty for no checkpoint. Otherwise the save fails with `ABORTED` /
+	// `HEAD_MOVED`. Absent: no check. With this field, two agents that drive the
+	// same thread notice each other. A save that equals the stored checkpoint
+	// succeeds without the check.
 	ExpectedHead *string `protobuf:"bytes,4,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
-	// Name of the agent that drives the thread, at most 256 bytes of UTF-8. Not
-	// empty: replaces the thread's `agent_id`.
+	// Agent that drives the thread, at most 256 bytes of UTF-8, without NUL. If
+	// not empty, replaces `Thread.agent_id`.
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Vector by which `SearchCheckpoints` finds the checkpoint, at most
-	// `ServerLimits.max_vector_dimension` finite components, not all 0. All
-	// vectors of a tenant have one dimension: that of the server's embedder,
-	// else that of the first vector. Empty: the checkpoint keeps the vector that
-	// was sent before, or the embedder makes one. It is part of the index, not
-	// of the checkpoint: it takes no `seq` and is in no blob.
+	// Vector by which `SearchCheckpoints` finds the checkpoint: at most
+	// `ServerLimits.max_vector_dimension` components, which MUST be finite and
+	// not all 0. All vectors of a tenant MUST have the same dimension: the
+	// dimension of the server's embedder, or else of the tenant's first vector.
+	// If empty, the checkpoint keeps an earlier vector of a caller, or the
+	// embedder makes a vector. The vector is part of the search index: it takes
+	// no `seq` and is in no blob.
 	Vector []float32 `protobuf:"fixed32,6,rep,packed,name=vector,proto3" json:"vector,omitempty"`
-	// If present: whether search finds the checkpoints of this thread, as
-	// `SetSearchable` sets it, from this save on.
+	// If present, whether search finds the checkpoints of this thread from this
+	// save on; the effect of `SetSearchable`.
 	Searchable *bool `protobuf:"varint,7,opt,name=searchable,proto3,oneof" json:"searchable,omitempty"`
-	// If true, the save continues from the namespace's latest checkpoint, as it
-	// is when the save commits, and is never refused with `HEAD_MOVED`. The
-	// server sets the parent to that checkpoint; an ID that is stored keeps its
-	// parent. If that is not the `checkpoint.parent_checkpoint_id` of the
-	// request, the server also sets the versions and, if present,
-	// `updated_channels`: a channel whose content equals the parent's keeps the
-	// parent's version, and every other channel gets a version above all of the
-	// parent's; an `inherit` channel takes the parent's content. If the parent
-	// has versions of several kinds, or texts that do not begin with a number:
-	// `INVALID_ARGUMENT` / `INVALID_FIELD`. `expected_head` MUST NOT be set.
+	// If true, the save continues from the checkpoint that is the latest of the
+	// namespace when the save commits, and never fails with `HEAD_MOVED`.
+	// `expected_head` MUST NOT be set.
+	//
+	// The server sets the parent to the latest checkpoint; an ID that is already
+	// stored keeps its parent. If this parent is not the
+	// `checkpoint.parent_checkpoint_id` of the request, the server also sets the
+	// versions and, if present, `updated_channels`: a channel whose content
+	// equals the parent's content keeps the parent's version, and every other
+	// channel gets a version above all versions of the parent; an `inherit`
+	// channel takes the parent's content. If the parent has versions of several
+	// types, or texts that do not begin with a number, the save fails with
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	ContinueLatest bool `protobuf:"varint,8,opt,name=continue_latest,json=continueLatest,proto3" json:"continue_latest,omitempty"`
-	// If true, the client generated `checkpoint.ref.checkpoint_id`, which MUST be
-	// or end with a UUIDv6, and the server MAY save the checkpoint under another
-	// ID. The server does so if another checkpoint with a greater ID was saved
-	// first: then the ID is a new one that sorts after the namespace's latest
-	// and ends with the same 62 random bits. A retry finds that checkpoint by
-	// them. Only with `continue_latest`.
+	// If true, the client generated `checkpoint.ref.checkpoint_id`, and the
+	// server MAY save the checkpoint under another ID. The ID MUST be, or end
+	// with, a UUIDv6, and `continue_latest` MUST be true.
+	//
+	// The server uses another ID if a checkpoint with a greater ID was saved
+	// first: a new ID that sorts after the latest checkpoint of the namespace and
+	// ends with the same 62 random bits. By these bits the server recognises a
+	// retry.
 	RaiseId bool `protobuf:"varint,9,opt,name=raise_id,json=raiseId,proto3" json:"raise_id,omitempty"`
-	// If true, the save MAY repeat an ID of a deleted thread, and starts the
-	// thread's next incarnation: for programs that store a thread a second time on
-	// purpose, such as an import. If false, a save without a parent that repeats
-	// such an ID counts as the late retry of a save, and is refused with
-	// `FAILED_PRECONDITION` / `THREAD_DELETED`.
+	// If true, the save MAY repeat the ID of a checkpoint of a deleted thread,
+	// and then starts the next incarnation of the thread. Programs that store a
+	// thread again on purpose, such as an import, set this field. If false, the
+	// server takes a save without a parent that repeats such an ID for a late
+	// retry, and the save fails with `FAILED_PRECONDITION` / `THREAD_DELETED`.
 	RestartDeleted bool `protobuf:"varint,10,opt,name=restart_deleted,json=restartDeleted,proto3" json:"restart_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -180,21 +190,25 @@ func (x *SaveCheckpointRequest) GetRestartDeleted() bool {
 // Response of `SaveCheckpoint`.
 type SaveCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identity of the saved checkpoint, with the minted ID if the server made it.
+	// Identity of the saved checkpoint, with the ID that the server generated or
+	// raised, if the server did so.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// Durability reached by the change; at least what was asked.
+	// Durability of the change; at least the requested durability.
 	Durability Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	// Position of the change in the thread's sequence. If the save changed
-	// nothing: that of the last change of the checkpoint and of the sent writes.
+	// nothing: the position of the last change of the checkpoint and of the
+	// writes in the request.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Set when certified: blob ID of a catalog that leads to the checkpoint.
+	// Blob ID of a catalog that leads to the checkpoint. Set if the change is
+	// certified.
 	CatalogBlobId string `protobuf:"bytes,5,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
-	// Conditions that the caller should know although the save succeeded.
+	// Conditions that the caller SHOULD know although the save succeeded.
 	Warnings []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// The parent of the checkpoint, if the save had `continue_latest`; empty for
-	// none. If it is not the one in the request, the versions are not either.
+	// Parent of the checkpoint, if the request had `continue_latest`; empty if
+	// the checkpoint has no parent. If this parent is not the parent in the
+	// request, the versions also differ from the request.
 	ParentCheckpointId string `protobuf:"bytes,7,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -279,11 +293,11 @@ func (x *SaveCheckpointResponse) GetParentCheckpointId() string {
 	return ""
 }
 
-// One message from the client on an `Exchange` stream.
+// A message from the client on an `Exchange` stream.
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the session. Only in the first message; without it the stream cannot
-	// be resumed.
+	// Names the session. MUST NOT be set after the first message. A stream
+	// without `hello` cannot be resumed.
 	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	// Calls, in their order.
 	Frames        []*Frame `protobuf:"bytes,2,rep,name=frames,proto3" json:"frames,omitempty"`
@@ -335,15 +349,15 @@ func (x *ExchangeRequest) GetFrames() []*Frame {
 	return nil
 }
 
-// Names the session that an `Exchange` stream belongs to.
+// Names the session of an `Exchange` stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 16 to 64 random bytes that the client made. A session belongs to the
-	// credential that opened it: with another token, these bytes name another
-	// session.
+	// 16 to 64 random bytes that the client generated. A session belongs to the
+	// credential that opened the session: with another credential, the same bytes
+	// name another session.
 	Session []byte `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Number of the stream within the session; greater than that of every
-	// earlier stream.
+	// Number of the stream in the session. MUST be greater than the number of
+	// every earlier stream of the session.
 	Attempt       uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,20 +407,21 @@ func (x *Hello) GetAttempt() uint64 {
 	return 0
 }
 
-// One call on an `Exchange` stream, or a chunk of a save.
+// A call on an `Exchange` stream, or a chunk of a save.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the call, chosen by the client, not 0. IDs rise within a stream
-	// and start again at each stream; chunks carry the ID of their save and
-	// follow it directly.
+	// Number of the call. The client chooses the number, which MUST NOT be 0 and
+	// MUST rise within a stream; each stream starts again. A chunk MUST have the
+	// number of its save and follow the save, or the preceding chunk, directly.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Timeout of the call, from its receipt. Absent, or longer than the server's
-	// cap on calls: the cap. Ignored in chunks.
+	// Time limit of the call, from the receipt of the frame. If absent, or longer
+	// than the server's limit for calls, the server's limit applies. Ignored in
+	// chunks.
 	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Context of the caller's trace, in the form of the W3C header `traceparent`.
-	// Other text is ignored.
+	// Trace context of the caller, in the form of the W3C header `traceparent`.
+	// The server ignores other text.
 	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// The call.
+	// The call. MUST be set.
 	//
 	// Types that are valid to be assigned to Call:
 	//
@@ -518,22 +533,22 @@ type isFrame_Call interface {
 }
 
 type Frame_Save struct {
-	// Saves a checkpoint.
+	// Saves a checkpoint, as `SaveCheckpoint` does.
 	Save *SaveCheckpointRequest `protobuf:"bytes,4,opt,name=save,proto3,oneof"`
 }
 
 type Frame_Writes struct {
-	// Saves pending writes.
+	// Saves pending writes, as `SaveWrites` does.
 	Writes *SaveWritesRequest `protobuf:"bytes,5,opt,name=writes,proto3,oneof"`
 }
 
 type Frame_Get struct {
-	// Loads a checkpoint.
+	// Loads a checkpoint, as `GetCheckpoint` does.
 	Get *GetCheckpointRequest `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
 }
 
 type Frame_Chunk struct {
-	// Continues the save that the frame before belongs to.
+	// Continues the save of the preceding frame.
 	Chunk *ValueChunk `protobuf:"bytes,7,opt,name=chunk,proto3,oneof"`
 }
 
@@ -545,16 +560,16 @@ func (*Frame_Get) isFrame_Call() {}
 
 func (*Frame_Chunk) isFrame_Call() {}
 
-// One message from the server on an `Exchange` stream.
+// A message from the server on an `Exchange` stream.
 type ExchangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Answers, as they became ready.
+	// Answers, in the order in which they became ready.
 	Answers []*Answer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
-	// The server shuts down: after this message it starts no frame, answers
-	// those that it has started, and ends the stream with `UNAVAILABLE` /
-	// `DRAINING`. Frames without an answer were not started, and may be sent to
-	// another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
-	// saves stay journaled.
+	// The server is shutting down. After this message the server starts no frame,
+	// answers the started frames, and ends the stream with `UNAVAILABLE` /
+	// `DRAINING`. Frames without an answer were not started; the client MAY send
+	// them to another server. Waits for `DURABILITY_CERTIFIED` end with the error
+	// `DRAINING`; the saves stay journaled.
 	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -604,14 +619,14 @@ func (x *ExchangeResponse) GetDraining() bool {
 	return false
 }
 
-// The answer to one call, or an intermediate answer.
+// Answer to a call, or an intermediate answer.
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the call.
+	// Number of the call (`Frame.id`).
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// There is no further answer to this call.
+	// True if the call gets no further answer.
 	Last bool `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	// The result of the call so far.
+	// Result of the call so far.
 	//
 	// Types that are valid to be assigned to Result:
 	//
@@ -716,12 +731,12 @@ type isAnswer_Result interface {
 }
 
 type Answer_Saved struct {
-	// The checkpoint has the durability named inside.
+	// The checkpoint has the durability that the response names.
 	Saved *SaveCheckpointResponse `protobuf:"bytes,3,opt,name=saved,proto3,oneof"`
 }
 
 type Answer_Written struct {
-	// The writes have the durability named inside.
+	// The writes have the durability that the response names.
 	Written *SaveWritesResponse `protobuf:"bytes,4,opt,name=written,proto3,oneof"`
 }
 
@@ -731,7 +746,7 @@ type Answer_Got struct {
 }
 
 type Answer_Error struct {
-	// The call was refused, or the wait for `CERTIFIED` failed.
+	// The call failed, or the wait for `DURABILITY_CERTIFIED` failed.
 	Error *CallError `protobuf:"bytes,6,opt,name=error,proto3,oneof"`
 }
 
@@ -746,13 +761,15 @@ func (*Answer_Error) isAnswer_Result() {}
 // Request of `SaveWrites`.
 type SaveWritesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint that the writes follow. `checkpoint_id` MUST NOT be empty.
+	// Checkpoint that the writes follow. `checkpoint_id` MUST NOT be empty.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The writes, 1 to `ServerLimits.max_writes`. They may belong to several
-	// tasks.
+	// The writes, 1 to `ServerLimits.max_writes`. The writes MAY belong to
+	// several tasks.
 	Writes []*PendingWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Durability to wait for. Writes whose checkpoint does not exist yet cannot
-	// be certified: `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`. Writes of a
+	// checkpoint that does not exist yet cannot be certified:
+	// `DURABILITY_CERTIFIED` then fails with `FAILED_PRECONDITION` /
+	// `CHECKPOINT_MISSING`.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -812,17 +829,19 @@ func (x *SaveWritesRequest) GetDurability() Durability {
 // Response of `SaveWrites`.
 type SaveWritesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Durability reached.
+	// Durability of the change; at least the requested durability.
 	Durability Durability `protobuf:"varint,1,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Position of the change in the thread's sequence. If all writes were stored
-	// already: that of the last change of them and their checkpoint.
+	// Position of the change in the thread's sequence. If all writes were already
+	// stored: the position of the last change of these writes and of their
+	// checkpoint.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The checkpoint does not exist yet. Its save will give the writes another
-	// `seq`.
+	// True if the checkpoint does not exist yet. The save of the checkpoint gives
+	// the writes another `seq`.
 	Early bool `protobuf:"varint,3,opt,name=early,proto3" json:"early,omitempty"`
-	// Set when certified: blob ID of a catalog that leads to the writes.
+	// Blob ID of a catalog that leads to the writes. Set if the change is
+	// certified.
 	CatalogBlobId string `protobuf:"bytes,4,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
-	// Conditions that the caller should know although the save succeeded.
+	// Conditions that the caller SHOULD know although the save succeeded.
 	Warnings      []*Warning `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -896,25 +915,26 @@ func (x *SaveWritesResponse) GetWarnings() []*Warning {
 // Request of `GetCheckpoint`.
 type GetCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+	// The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// How much to return.
+	// Parts to return. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,2,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
-	// Where to take it from.
+	// Place to read from. Default: `SOURCE_ANY`.
 	Source Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
-	// Digests of values that the caller holds, as in `Channel.digest`: at most
-	// 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
-	// If the checkpoint or one of its pending writes has a value with one of
-	// these digests, the server MAY leave the value out: then `digest` and
-	// `size_bytes` are set and no `content` is. All else in the answer is as it
-	// would be without the field. A digest of any other value has no effect.
+	// Digests (`Channel.digest`) of values that the caller holds: at most 256,
+	// each 32 bytes; anything else fails with `INVALID_ARGUMENT` /
+	// `INVALID_FIELD`.
 	//
-	// The server does not read a value that it leaves out: neither damage nor the
-	// absence of a blob is noticed, and its size does not count for limits on
-	// the answer. The caller MUST keep the values until it has the answer.
+	// If a channel or a pending write of the checkpoint has a value with such a
+	// digest, the server MAY omit the value: `digest` and `size_bytes` are then
+	// set, and `content` is not set. The field changes nothing else in the
+	// response, and digests of other values have no effect. The server does not
+	// read an omitted value, so the call does not notice damage or absence of the
+	// value, and the size of the value does not count towards limits of the
+	// response. The caller MUST keep the values until the response arrives.
 	//
-	// Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
-	// Servers that do not know the field send every value.
+	// Ignored unless `view` is `VIEW_FULL` and `source` is `SOURCE_ANY`. A server
+	// that does not know this field sends every value.
 	HeldDigests   [][]byte `protobuf:"bytes,4,rep,name=held_digests,json=heldDigests,proto3" json:"held_digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -981,7 +1001,7 @@ func (x *GetCheckpointRequest) GetHeldDigests() [][]byte {
 // Response of `GetCheckpoint`.
 type GetCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint. It holds no large values.
+	// The checkpoint, without large values.
 	Checkpoint    *Checkpoint `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1027,25 +1047,26 @@ func (x *GetCheckpointResponse) GetCheckpoint() *Checkpoint {
 // Request of `LoadCheckpoint`.
 type LoadCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+	// The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// How much to return.
+	// Parts to return. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,2,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
-	// Where to take it from.
+	// Place to read from. Default: `SOURCE_ANY`.
 	Source Source `protobuf:"varint,3,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
-	// Digests of values that the caller holds, as in `Channel.digest`: at most
-	// 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
-	// If the checkpoint or one of its pending writes has a value with one of
-	// these digests, the server MAY leave the value out: then `digest` and
-	// `size_bytes` are set and no `content` is. All else in the answer is as it
-	// would be without the field. A digest of any other value has no effect.
+	// Digests (`Channel.digest`) of values that the caller holds: at most 256,
+	// each 32 bytes; anything else fails with `INVALID_ARGUMENT` /
+	// `INVALID_FIELD`.
 	//
-	// The server does not read a value that it leaves out: neither damage nor the
-	// absence of a blob is noticed, and its size does not count for limits on
-	// the answer. The caller MUST keep the values until it has the answer.
+	// If a channel or a pending write of the checkpoint has a value with such a
+	// digest, the server MAY omit the value: `digest` and `size_bytes` are then
+	// set, and `content` is not set. The field changes nothing else in the
+	// response, and digests of other values have no effect. The server does not
+	// read an omitted value, so the call does not notice damage or absence of the
+	// value, and the size of the value does not count towards limits of the
+	// response. The caller MUST keep the values until the response arrives.
 	//
-	// Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
-	// Servers that do not know the field send every value.
+	// Ignored unless `view` is `VIEW_FULL` and `source` is `SOURCE_ANY`. A server
+	// that does not know this field sends every value.
 	HeldDigests   [][]byte `protobuf:"bytes,4,rep,name=held_digests,json=heldDigests,proto3" json:"held_digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1109,7 +1130,7 @@ func (x *LoadCheckpointRequest) GetHeldDigests() [][]byte {
 	return nil
 }
 
-// One frame of a `LoadCheckpoint` stream.
+// A frame of a `LoadCheckpoint` stream.
 type LoadCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -1188,7 +1209,7 @@ type LoadCheckpointResponse_Checkpoint struct {
 }
 
 type LoadCheckpointResponse_Chunk struct {
-	// A piece of one of its large values.
+	// A chunk of a large value of the checkpoint.
 	Chunk *ValueChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -1199,25 +1220,28 @@ func (*LoadCheckpointResponse_Chunk) isLoadCheckpointResponse_Frame() {}
 // Request of `ListCheckpoints`.
 type ListCheckpointsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only this thread. Absent: all threads of the tenant.
+	// If present, only checkpoints of this thread. Absent: checkpoints of all
+	// threads of the tenant.
 	ThreadId *string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3,oneof" json:"thread_id,omitempty"`
-	// Only this namespace (empty: the root graph). Absent: all namespaces.
+	// If present, only checkpoints of this namespace; empty for the root graph.
+	// Absent: all namespaces.
 	CheckpointNs *string `protobuf:"bytes,2,opt,name=checkpoint_ns,json=checkpointNs,proto3,oneof" json:"checkpoint_ns,omitempty"`
-	// Only this checkpoint ID, if not empty.
+	// If not empty, only checkpoints with this ID.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Only checkpoint IDs below this one (compared as strings), if not empty.
+	// If not empty, only checkpoints whose ID sorts below this ID, by Unicode
+	// code point.
 	Before string `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
-	// A JSON object in UTF-8. A checkpoint matches if its metadata has every key
-	// with an equal value; values are compared whole, `true` equals `1`, and a
-	// missing key does not equal null. Empty: no filter.
+	// A JSON object in UTF-8. A checkpoint matches if its metadata have every key
+	// of the filter with an equal value. The server compares values as a whole;
+	// `true` equals `1`, and a missing key does not equal null. Empty: no filter.
 	FilterJson []byte `protobuf:"bytes,5,opt,name=filter_json,json=filterJson,proto3" json:"filter_json,omitempty"`
-	// Only checkpoints with this label, if not empty.
+	// If not empty, only checkpoints with this label.
 	Label string `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
-	// At most this many. Absent: no limit; 0 yields an empty stream.
+	// Maximum number of checkpoints. Absent: no limit. 0: the stream is empty.
 	Limit *uint32 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// How much to return of each.
+	// Parts to return of each checkpoint. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,8,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
-	// Where to take them from.
+	// Place to read from. Default: `SOURCE_ANY`.
 	Source        Source `protobuf:"varint,9,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1316,7 +1340,7 @@ func (x *ListCheckpointsRequest) GetSource() Source {
 	return Source_SOURCE_UNSPECIFIED
 }
 
-// One frame of a `ListCheckpoints` stream.
+// A frame of a `ListCheckpoints` stream.
 type ListCheckpointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -1395,7 +1419,7 @@ type ListCheckpointsResponse_Checkpoint struct {
 }
 
 type ListCheckpointsResponse_Chunk struct {
-	// A piece of one of its large values.
+	// A chunk of a large value of the last checkpoint.
 	Chunk *ValueChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -1406,10 +1430,11 @@ func (*ListCheckpointsResponse_Chunk) isListCheckpointsResponse_Frame() {}
 // Request of `GetDeltaHistory`.
 type GetDeltaHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint whose channels are to be rebuilt; an empty `checkpoint_id`
-	// means the namespace's latest.
+	// The checkpoint whose channels are to be rebuilt. An empty `checkpoint_id`
+	// means the latest of the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The channels, each 1 to 512 bytes; at most `ServerLimits.max_channels`.
+	// Names of the channels, each 1 to 512 bytes of UTF-8, without NUL; at most
+	// `ServerLimits.max_channels`.
 	Channels      []string `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1459,15 +1484,15 @@ func (x *GetDeltaHistoryRequest) GetChannels() []string {
 	return nil
 }
 
-// History of one delta channel.
+// History of a delta channel.
 type DeltaChannelHistory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The channel.
+	// Name of the channel.
 	Channel string `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
-	// The stored value to begin with. Absent if no ancestor stores one. Its
-	// `name` equals `channel`.
+	// Stored value that rebuilding starts with; `Channel.name` equals `channel`.
+	// Absent if no ancestor stores a value.
 	Seed *Channel `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
-	// The writes to apply to it, oldest first.
+	// Writes to apply to the value, oldest first.
 	Writes        []*PendingWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1524,7 +1549,7 @@ func (x *DeltaChannelHistory) GetWrites() []*PendingWrite {
 	return nil
 }
 
-// One frame of a `GetDeltaHistory` stream.
+// A frame of a `GetDeltaHistory` stream.
 type GetDeltaHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -1598,14 +1623,14 @@ type isGetDeltaHistoryResponse_Frame interface {
 }
 
 type GetDeltaHistoryResponse_History struct {
-	// History of the next channel, in the order of the request; a channel with
-	// very many writes is split over several such frames, of which only the
-	// first can have a seed.
+	// History of the next channel, in the order of the request. The server
+	// splits a channel with very many writes over several frames; only the
+	// first of these frames can have a seed.
 	History *DeltaChannelHistory `protobuf:"bytes,1,opt,name=history,proto3,oneof"`
 }
 
 type GetDeltaHistoryResponse_Chunk struct {
-	// A piece of one of its large values.
+	// A chunk of a large value of the last history.
 	Chunk *ValueChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -1616,11 +1641,11 @@ func (*GetDeltaHistoryResponse_Chunk) isGetDeltaHistoryResponse_Frame() {}
 // Request of `SetLabel`.
 type SetLabelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+	// The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The label, at most 256 bytes of UTF-8; empty clears it.
+	// The label, at most 256 bytes of UTF-8, without NUL. Empty clears the label.
 	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1682,10 +1707,10 @@ type SetLabelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the labelled checkpoint.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// Position of the change in the thread's sequence; that of the checkpoint's
-	// last change if it had this label.
+	// Position of the change in the thread's sequence. If the checkpoint already
+	// had the label: the position of the last change of the checkpoint.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Durability reached.
+	// Durability of the change; at least the requested durability.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

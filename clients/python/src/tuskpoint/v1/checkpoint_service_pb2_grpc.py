@@ -26,19 +26,11 @@ if _version_not_supported:
 
 
 class CheckpointServiceStub(object):
-    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
-    to save and to label, `read` for the rest.
+    """Saves checkpoints and pending writes, and loads them exactly.
 
-    Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
-    `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before any lookup, and
-    there `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED` with `RetryInfo` for a token
-    from an address that has sent many unknown ones, before it is checked;
-    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
-    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
-    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    Scopes: `write` for `SaveCheckpoint`, `SaveWrites` and `SetLabel`; `read` for
+    all other methods. A frame of an `Exchange` stream needs the scope of the
+    method that the frame stands for.
     """
 
     def __init__(self, channel):
@@ -90,95 +82,119 @@ class CheckpointServiceStub(object):
 
 
 class CheckpointServiceServicer(object):
-    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
-    to save and to label, `read` for the rest.
+    """Saves checkpoints and pending writes, and loads them exactly.
 
-    Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
-    `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before any lookup, and
-    there `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED` with `RetryInfo` for a token
-    from an address that has sent many unknown ones, before it is checked;
-    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
-    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
-    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    Scopes: `write` for `SaveCheckpoint`, `SaveWrites` and `SetLabel`; `read` for
+    all other methods. A frame of an `Exchange` stream needs the scope of the
+    method that the frame stands for.
     """
 
     def SaveCheckpoint(self, request, context):
-        """Saves one checkpoint whose values fit a message.
+        """Saves a checkpoint whose values fit a message.
 
-        An upsert on (thread, namespace, ID): saving an ID again replaces its
-        state, metadata and parent, takes the thread's next `seq` and keeps pending
-        writes. A save that equals what is stored changes nothing and succeeds.
+        An upsert by (thread, namespace, ID): a save of an existing ID replaces
+        state, metadata and parent, takes the next `seq` of the thread, and keeps
+        pending writes. A save that equals the stored checkpoint changes nothing
+        and succeeds.
 
-        Errors: `FAILED_PRECONDITION` / `VALUES_MISSING` names the channels whose
-        content must be sent inline; `ABORTED` / `HEAD_MOVED` if `expected_head`
-        is not the namespace's head; `FAILED_PRECONDITION` / `THREAD_DELETED` if
-        the save belongs to a deleted incarnation: its parent was deleted, or it
-        has no parent and its ID is one of the deleted checkpoints';
-        `INVALID_ARGUMENT` /
-        `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
-        `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+        object.
+        * `INVALID_ARGUMENT` / `DIGEST_MISMATCH`: a digest does not match its
+        value.
+        * `INVALID_ARGUMENT` / `VERSION_TYPE_CHANGED`: a channel's version has
+        another type than in the parent checkpoint.
+        * `FAILED_PRECONDITION` / `VALUES_MISSING`: the save refers to values that
+        are not stored. The client SHOULD save again with the values of the named
+        channels.
+        * `FAILED_PRECONDITION` / `THREAD_DELETED`: the save belongs to a deleted
+        incarnation: its parent was deleted, or the save has no parent and the ID
+        of a deleted checkpoint.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the checkpoint was deleted
+        while the call waited for its certification.
+        * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+        the namespace.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+        certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+        `stored_bytes` or `threads`.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+        `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+        store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+        the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+        rows of the journal that the call needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Exchange(self, request_iterator, context):
-        """Carries the saves, writes and loads of many callers in batches on one
-        stream.
+        """Carries saves, writes and loads of many callers in batches on one stream.
 
-        Each message carries any number of frames. A frame is a call: `save` is
-        `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
-        each with the same scope and the same errors. A value too large for its
-        message follows its save in `chunk` frames.
+        Each message has any number of frames. A frame is a call: `save` stands for
+        `SaveCheckpoint`, `writes` for `SaveWrites`, and `get` for `GetCheckpoint`.
+        A frame needs the scope of its method and MAY fail with each error of its
+        method. A value that is too large for its message follows the save in
+        `chunk` frames.
 
-        Order: saves and writes take effect in the order of their frames; a save
-        with chunks takes effect at its last chunk. There is no order between two
-        streams. The server sends answers as they are ready, in any order. A `get`
-        sees every save that was answered before the frame was sent; it may
-        overtake a save that is not answered yet. A save that asks for `CERTIFIED`
-        is answered when it is journaled and again, with `last`, when it is
-        certified.
+        Order. Saves and writes take effect in the order of their frames; a save
+        with chunks takes effect at its last chunk. Frames on different streams
+        have no order. The server sends answers as they are ready, in any order. A
+        `get` sees every save that was answered before the client sent the `get`,
+        and MAY overtake a save that has no answer yet. The server answers a save
+        that asks for `DURABILITY_CERTIFIED` twice: when the save is journaled,
+        and, with `Answer.last`, when the save is certified.
 
-        The error of a frame is in `Answer.error`; the stream and the other frames
-        continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
-        stored. Once the commit has begun, the save finishes; the deadline then
-        ends only the wait for the answer.
+        Errors of frames. `Answer.error` has the error of a frame; the stream and
+        the other frames continue. `DEADLINE_EXCEEDED` before the commit means that
+        nothing was stored. Once the commit has started, the save completes, and
+        the deadline ends only the wait for the answer.
 
-        Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
-        no answer (a frame that was answered `JOURNALED` does not count), or while
-        the client does not read the answers; HTTP/2 flow control then stops the
-        client. A client that has at most two unanswered messages, and sends all
-        waiting frames in the next, gets large batches under load and no delay
-        otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
-        of the server stay below 4 MiB.
+        Flow control. The server stops reading while 256 frames, or frames of 32
+        MiB, have no answer (a frame that was answered with `DURABILITY_JOURNALED`
+        does not count), and while the client does not read answers; HTTP/2 flow
+        control then stops the client. A client SHOULD keep at most two messages
+        unanswered and send all waiting frames in the next message: batches are
+        then large under load, and there is no delay otherwise. A message MUST NOT
+        exceed `ServerLimits.max_message_bytes`. Messages of the server are smaller
+        than 4 MiB.
 
-        Breaks: a save without an answer when the stream breaks may or may not be
-        stored. The client opens another stream with the same `Hello.session` and
-        a greater `Hello.attempt`, and first sends the frames without an answer
-        again, in their order. A save with an ID is an upsert, so a frame that is
-        already stored gets the same answer. A save without an ID is sent again
-        only with the ID in its `JOURNALED` answer, or if it has no answer and the
-        stream ended with `DRAINING`. The server ends the older stream, and
-        finishes its commits, before it handles the first frame of the newer one,
-        so late bytes of a dead connection cannot overwrite newer saves. This
-        holds within one server.
+        Breaks. A save that has no answer when the stream breaks may or may not be
+        stored. The client MUST then open another stream with the same
+        `Hello.session` and a greater `Hello.attempt`, and first send the frames
+        that have no answer again, in their order. A save with an ID is an upsert,
+        so the server answers a repeated frame as before. The client MUST NOT
+        repeat a save without an ID, with two exceptions: with the ID of its
+        `DURABILITY_JOURNALED` answer, or if the save has no answer and the stream
+        ended with `DRAINING`. The server ends the older stream, and completes its
+        commits, before the server handles the first frame of the newer stream; so
+        late bytes of a dead connection cannot overwrite newer saves. This
+        guarantee holds within one server.
 
-        Errors that end the stream; an unfinished save is not stored:
-        `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
-        a frame without a call, an ID that does not rise, an unexpected or too
-        large chunk, another frame where a chunk is required, or a `hello` that is
-        not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
-        message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
-        chunk that does not continue the one before it; `INVALID_ARGUMENT` /
-        `STREAM_TRUNCATED` if the client ends the stream within a save;
-        `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-        the stream has expired or was revoked, after committed saves were
-        answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
-        is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
-        `ExchangeResponse.draining` says.
+        Errors that end the stream, besides the common errors that `ErrorReason`
+        lists. The server does not store an incomplete save:
+
+        * `INVALID_ARGUMENT` / `INVALID_FIELD`: a message cannot be parsed, a frame
+        has no call, a frame ID does not rise, a chunk is unexpected or too
+        large, another frame comes where a chunk is required, or `hello` is not
+        in the first message.
+        * `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER`: a chunk does not continue the
+        chunk before it.
+        * `INVALID_ARGUMENT` / `STREAM_TRUNCATED`: the client ended the stream
+        within a save.
+        * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a message is too large.
+        * `UNAUTHENTICATED` / `CREDENTIAL_INVALID`: the credential that opened the
+        stream has expired or was revoked. The server first answers committed
+        saves.
+        * `ABORTED` / `SESSION_RESUMED`: another stream of the session is open,
+        with a greater or equal attempt.
+        * `UNAVAILABLE` / `DRAINING`: the server is shutting down; see
+        `ExchangeResponse.draining`.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+        for 5 seconds while other calls waited for memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,34 +203,72 @@ class CheckpointServiceServicer(object):
     def SaveWrites(self, request, context):
         """Saves pending writes of a checkpoint that need not exist yet.
 
-        Writes that arrive before their checkpoint are kept for
-        `ServerLimits.early_write_ttl`. Idempotent: see `PendingWrite.idx`.
+        The server keeps writes that arrive before their checkpoint for
+        `ServerLimits.early_write_ttl`. A repeated call has no further effect, as
+        long as no other caller writes to the same slots; see `PendingWrite.idx`.
 
-        Errors: `FAILED_PRECONDITION` / `THREAD_DELETED` if the checkpoint belongs
-        to a deleted incarnation; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `FAILED_PRECONDITION` / `THREAD_DELETED`: the checkpoint belongs to a
+        deleted incarnation.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
+        `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+        certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+        `stored_bytes` or `threads`.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+        `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+        store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+        the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+        rows of the journal that the call needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCheckpoint(self, request, context):
-        """Returns one checkpoint that fits a message.
+        """Returns a checkpoint that fits a message.
 
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `FAILED_PRECONDITION` /
-        `CHECKPOINT_TOO_LARGE` if the answer exceeds
-        `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
-        `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-        `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
-        value is damaged in the journal and in no blob; `UNAVAILABLE` /
-        `BLOB_UNAVAILABLE`.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_TOO_LARGE`: the response would exceed
+        `ServerLimits.max_unary_bytes`. Use `LoadCheckpoint`.
+        * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+        `SOURCE_BLOB`, and the last change of the checkpoint is not certified.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+        and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+        are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+        call needs and cannot be used now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadCheckpoint(self, request, context):
-        """Streams one checkpoint of any size: the checkpoint, then the chunks of its
-        large values. Errors as for `GetCheckpoint`, without the size limit.
+        """Streams a checkpoint of any size: the checkpoint, then the chunks of its
+        large values.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+        * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+        `SOURCE_BLOB`, and the last change of the checkpoint is not certified.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+        and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+        are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+        call needs and cannot be used now.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+        for 5 seconds while other calls waited for memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,36 +276,81 @@ class CheckpointServiceServicer(object):
 
     def ListCheckpoints(self, request, context):
         """Streams checkpoints, greatest `checkpoint_id` first, each followed by the
-        chunks of its large values. No database transaction is held while the
-        reader is slow: a checkpoint that is saved or deleted during the call may
-        or may not be included. A thread that does not exist yields an empty
-        stream.
+        chunks of its large values.
 
-        Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-        for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
-        does not end the stream: all others are sent, then the stream ends with
-        `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
-        left out. In `VIEW_ENTRY` no value is read, and none is left out.
+        The server holds no database transaction while the reader is slow: a
+        checkpoint that is saved or deleted during the call MAY be absent or
+        present. The stream of a thread that does not exist is empty. A checkpoint
+        with `JOURNAL_DAMAGED` does not end the stream: the server sends all other
+        checkpoints first, then ends the stream with `JOURNAL_DAMAGED`, whose
+        metadata name the first omitted checkpoint. With `VIEW_ENTRY` the server
+        reads no values and omits no checkpoint for a damaged value.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+        object.
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+        server read its values.
+        * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+        `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+        and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+        are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+        call needs and cannot be used now.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+        for 5 seconds while other calls waited for memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDeltaHistory(self, request, context):
-        """Streams, for each requested channel, what it is rebuilt from: the nearest
-        stored value among the ancestors of a checkpoint and the writes since,
-        oldest first. The checkpoint's own writes are excluded, those of the
-        ancestor that stores the value are included. An unknown checkpoint has no
-        history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
+        """Streams, for each requested channel, the content that rebuilds the channel:
+        the nearest stored value among the ancestors of a checkpoint, and the
+        writes since, oldest first.
+
+        The history includes the writes of the ancestor that stores the value, and
+        excludes the writes of the checkpoint itself. A checkpoint that does not
+        exist has no history.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+        server read its values.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+        and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+        are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+        call needs and cannot be used now.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+        for 5 seconds while other calls waited for memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetLabel(self, request, context):
-        """Sets or clears the label of a checkpoint.
+        """Sets or clears the label of a checkpoint. Setting the stored label again
+        changes nothing and succeeds.
 
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the checkpoint was deleted
+        while the call waited for its certification.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+        `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+        store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+        the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+        rows of the journal that the call needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -309,19 +408,11 @@ def add_CheckpointServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CheckpointService(object):
-    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
-    to save and to label, `read` for the rest.
+    """Saves checkpoints and pending writes, and loads them exactly.
 
-    Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
-    `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before any lookup, and
-    there `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED` with `RetryInfo` for a token
-    from an address that has sent many unknown ones, before it is checked;
-    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
-    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
-    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    Scopes: `write` for `SaveCheckpoint`, `SaveWrites` and `SetLabel`; `read` for
+    all other methods. A frame of an `Exchange` stream needs the scope of the
+    method that the frame stands for.
     """
 
     @staticmethod

@@ -27,98 +27,108 @@ export const file_tuskpoint_v1_checkpoint_service: GenFile = /*@__PURE__*/
  */
 export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"> & {
   /**
-   * The checkpoint. Output-only fields are ignored. `ref.checkpoint_id` may be
-   * empty: the server generates one, as `CheckpointRef.checkpoint_id` says.
+   * The checkpoint. The server ignores output-only fields. If
+   * `ref.checkpoint_id` is empty, the server generates an ID, as
+   * `CheckpointRef.checkpoint_id` says.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 1;
    */
   checkpoint?: Checkpoint;
 
   /**
-   * Pending writes of this checkpoint, saved in the same transaction.
+   * Pending writes of this checkpoint, at most `ServerLimits.max_writes`, saved
+   * in the same transaction.
    *
    * @generated from field: repeated tuskpoint.v1.PendingWrite writes = 2;
    */
   writes: PendingWrite[];
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
   durability: Durability;
 
   /**
-   * If present: the greatest `checkpoint_id` that the namespace must have when
-   * the save commits, empty for none. Detects two agents that drive one
-   * thread.
+   * ID of the checkpoint that MUST be the latest of the namespace when the save
+   * commits; empty for no checkpoint. Otherwise the save fails with `ABORTED` /
+   * `HEAD_MOVED`. Absent: no check. With this field, two agents that drive the
+   * same thread notice each other. A save that equals the stored checkpoint
+   * succeeds without the check.
    *
    * @generated from field: optional string expected_head = 4;
    */
   expectedHead?: string;
 
   /**
-   * Name of the agent that drives the thread, at most 256 bytes of UTF-8. Not
-   * empty: replaces the thread's `agent_id`.
+   * Agent that drives the thread, at most 256 bytes of UTF-8, without NUL. If
+   * not empty, replaces `Thread.agent_id`.
    *
    * @generated from field: string agent_id = 5;
    */
   agentId: string;
 
   /**
-   * Vector by which `SearchCheckpoints` finds the checkpoint, at most
-   * `ServerLimits.max_vector_dimension` finite components, not all 0. All
-   * vectors of a tenant have one dimension: that of the server's embedder,
-   * else that of the first vector. Empty: the checkpoint keeps the vector that
-   * was sent before, or the embedder makes one. It is part of the index, not
-   * of the checkpoint: it takes no `seq` and is in no blob.
+   * Vector by which `SearchCheckpoints` finds the checkpoint: at most
+   * `ServerLimits.max_vector_dimension` components, which MUST be finite and
+   * not all 0. All vectors of a tenant MUST have the same dimension: the
+   * dimension of the server's embedder, or else of the tenant's first vector.
+   * If empty, the checkpoint keeps an earlier vector of a caller, or the
+   * embedder makes a vector. The vector is part of the search index: it takes
+   * no `seq` and is in no blob.
    *
    * @generated from field: repeated float vector = 6;
    */
   vector: number[];
 
   /**
-   * If present: whether search finds the checkpoints of this thread, as
-   * `SetSearchable` sets it, from this save on.
+   * If present, whether search finds the checkpoints of this thread from this
+   * save on; the effect of `SetSearchable`.
    *
    * @generated from field: optional bool searchable = 7;
    */
   searchable?: boolean;
 
   /**
-   * If true, the save continues from the namespace's latest checkpoint, as it
-   * is when the save commits, and is never refused with `HEAD_MOVED`. The
-   * server sets the parent to that checkpoint; an ID that is stored keeps its
-   * parent. If that is not the `checkpoint.parent_checkpoint_id` of the
-   * request, the server also sets the versions and, if present,
-   * `updated_channels`: a channel whose content equals the parent's keeps the
-   * parent's version, and every other channel gets a version above all of the
-   * parent's; an `inherit` channel takes the parent's content. If the parent
-   * has versions of several kinds, or texts that do not begin with a number:
-   * `INVALID_ARGUMENT` / `INVALID_FIELD`. `expected_head` MUST NOT be set.
+   * If true, the save continues from the checkpoint that is the latest of the
+   * namespace when the save commits, and never fails with `HEAD_MOVED`.
+   * `expected_head` MUST NOT be set.
+   *
+   * The server sets the parent to the latest checkpoint; an ID that is already
+   * stored keeps its parent. If this parent is not the
+   * `checkpoint.parent_checkpoint_id` of the request, the server also sets the
+   * versions and, if present, `updated_channels`: a channel whose content
+   * equals the parent's content keeps the parent's version, and every other
+   * channel gets a version above all versions of the parent; an `inherit`
+   * channel takes the parent's content. If the parent has versions of several
+   * types, or texts that do not begin with a number, the save fails with
+   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: bool continue_latest = 8;
    */
   continueLatest: boolean;
 
   /**
-   * If true, the client generated `checkpoint.ref.checkpoint_id`, which MUST be
-   * or end with a UUIDv6, and the server MAY save the checkpoint under another
-   * ID. The server does so if another checkpoint with a greater ID was saved
-   * first: then the ID is a new one that sorts after the namespace's latest
-   * and ends with the same 62 random bits. A retry finds that checkpoint by
-   * them. Only with `continue_latest`.
+   * If true, the client generated `checkpoint.ref.checkpoint_id`, and the
+   * server MAY save the checkpoint under another ID. The ID MUST be, or end
+   * with, a UUIDv6, and `continue_latest` MUST be true.
+   *
+   * The server uses another ID if a checkpoint with a greater ID was saved
+   * first: a new ID that sorts after the latest checkpoint of the namespace and
+   * ends with the same 62 random bits. By these bits the server recognises a
+   * retry.
    *
    * @generated from field: bool raise_id = 9;
    */
   raiseId: boolean;
 
   /**
-   * If true, the save MAY repeat an ID of a deleted thread, and starts the
-   * thread's next incarnation: for programs that store a thread a second time on
-   * purpose, such as an import. If false, a save without a parent that repeats
-   * such an ID counts as the late retry of a save, and is refused with
-   * `FAILED_PRECONDITION` / `THREAD_DELETED`.
+   * If true, the save MAY repeat the ID of a checkpoint of a deleted thread,
+   * and then starts the next incarnation of the thread. Programs that store a
+   * thread again on purpose, such as an import, set this field. If false, the
+   * server takes a save without a parent that repeats such an ID for a late
+   * retry, and the save fails with `FAILED_PRECONDITION` / `THREAD_DELETED`.
    *
    * @generated from field: bool restart_deleted = 10;
    */
@@ -139,14 +149,15 @@ export const SaveCheckpointRequestSchema: GenMessage<SaveCheckpointRequest> = /*
  */
 export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointResponse"> & {
   /**
-   * Identity of the saved checkpoint, with the minted ID if the server made it.
+   * Identity of the saved checkpoint, with the ID that the server generated or
+   * raised, if the server did so.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * Durability reached by the change; at least what was asked.
+   * Durability of the change; at least the requested durability.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -154,7 +165,8 @@ export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointRespons
 
   /**
    * Position of the change in the thread's sequence. If the save changed
-   * nothing: that of the last change of the checkpoint and of the sent writes.
+   * nothing: the position of the last change of the checkpoint and of the
+   * writes in the request.
    *
    * @generated from field: uint64 seq = 3;
    */
@@ -168,22 +180,24 @@ export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointRespons
   incarnation: bigint;
 
   /**
-   * Set when certified: blob ID of a catalog that leads to the checkpoint.
+   * Blob ID of a catalog that leads to the checkpoint. Set if the change is
+   * certified.
    *
    * @generated from field: string catalog_blob_id = 5;
    */
   catalogBlobId: string;
 
   /**
-   * Conditions that the caller should know although the save succeeded.
+   * Conditions that the caller SHOULD know although the save succeeded.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
   warnings: Warning[];
 
   /**
-   * The parent of the checkpoint, if the save had `continue_latest`; empty for
-   * none. If it is not the one in the request, the versions are not either.
+   * Parent of the checkpoint, if the request had `continue_latest`; empty if
+   * the checkpoint has no parent. If this parent is not the parent in the
+   * request, the versions also differ from the request.
    *
    * @generated from field: string parent_checkpoint_id = 7;
    */
@@ -198,14 +212,14 @@ export const SaveCheckpointResponseSchema: GenMessage<SaveCheckpointResponse> = 
   messageDesc(file_tuskpoint_v1_checkpoint_service, 1);
 
 /**
- * One message from the client on an `Exchange` stream.
+ * A message from the client on an `Exchange` stream.
  *
  * @generated from message tuskpoint.v1.ExchangeRequest
  */
 export type ExchangeRequest = Message<"tuskpoint.v1.ExchangeRequest"> & {
   /**
-   * Names the session. Only in the first message; without it the stream cannot
-   * be resumed.
+   * Names the session. MUST NOT be set after the first message. A stream
+   * without `hello` cannot be resumed.
    *
    * @generated from field: tuskpoint.v1.Hello hello = 1;
    */
@@ -227,23 +241,23 @@ export const ExchangeRequestSchema: GenMessage<ExchangeRequest> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint_service, 2);
 
 /**
- * Names the session that an `Exchange` stream belongs to.
+ * Names the session of an `Exchange` stream.
  *
  * @generated from message tuskpoint.v1.Hello
  */
 export type Hello = Message<"tuskpoint.v1.Hello"> & {
   /**
-   * 16 to 64 random bytes that the client made. A session belongs to the
-   * credential that opened it: with another token, these bytes name another
-   * session.
+   * 16 to 64 random bytes that the client generated. A session belongs to the
+   * credential that opened the session: with another credential, the same bytes
+   * name another session.
    *
    * @generated from field: bytes session = 1;
    */
   session: Uint8Array;
 
   /**
-   * Number of the stream within the session; greater than that of every
-   * earlier stream.
+   * Number of the stream in the session. MUST be greater than the number of
+   * every earlier stream of the session.
    *
    * @generated from field: uint64 attempt = 2;
    */
@@ -258,44 +272,45 @@ export const HelloSchema: GenMessage<Hello> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint_service, 3);
 
 /**
- * One call on an `Exchange` stream, or a chunk of a save.
+ * A call on an `Exchange` stream, or a chunk of a save.
  *
  * @generated from message tuskpoint.v1.Frame
  */
 export type Frame = Message<"tuskpoint.v1.Frame"> & {
   /**
-   * Number of the call, chosen by the client, not 0. IDs rise within a stream
-   * and start again at each stream; chunks carry the ID of their save and
-   * follow it directly.
+   * Number of the call. The client chooses the number, which MUST NOT be 0 and
+   * MUST rise within a stream; each stream starts again. A chunk MUST have the
+   * number of its save and follow the save, or the preceding chunk, directly.
    *
    * @generated from field: uint64 id = 1;
    */
   id: bigint;
 
   /**
-   * Timeout of the call, from its receipt. Absent, or longer than the server's
-   * cap on calls: the cap. Ignored in chunks.
+   * Time limit of the call, from the receipt of the frame. If absent, or longer
+   * than the server's limit for calls, the server's limit applies. Ignored in
+   * chunks.
    *
    * @generated from field: google.protobuf.Duration timeout = 2;
    */
   timeout?: Duration;
 
   /**
-   * Context of the caller's trace, in the form of the W3C header `traceparent`.
-   * Other text is ignored.
+   * Trace context of the caller, in the form of the W3C header `traceparent`.
+   * The server ignores other text.
    *
    * @generated from field: string traceparent = 3;
    */
   traceparent: string;
 
   /**
-   * The call.
+   * The call. MUST be set.
    *
    * @generated from oneof tuskpoint.v1.Frame.call
    */
   call: {
     /**
-     * Saves a checkpoint.
+     * Saves a checkpoint, as `SaveCheckpoint` does.
      *
      * @generated from field: tuskpoint.v1.SaveCheckpointRequest save = 4;
      */
@@ -303,7 +318,7 @@ export type Frame = Message<"tuskpoint.v1.Frame"> & {
     case: "save";
   } | {
     /**
-     * Saves pending writes.
+     * Saves pending writes, as `SaveWrites` does.
      *
      * @generated from field: tuskpoint.v1.SaveWritesRequest writes = 5;
      */
@@ -311,7 +326,7 @@ export type Frame = Message<"tuskpoint.v1.Frame"> & {
     case: "writes";
   } | {
     /**
-     * Loads a checkpoint.
+     * Loads a checkpoint, as `GetCheckpoint` does.
      *
      * @generated from field: tuskpoint.v1.GetCheckpointRequest get = 6;
      */
@@ -319,7 +334,7 @@ export type Frame = Message<"tuskpoint.v1.Frame"> & {
     case: "get";
   } | {
     /**
-     * Continues the save that the frame before belongs to.
+     * Continues the save of the preceding frame.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 7;
      */
@@ -336,24 +351,24 @@ export const FrameSchema: GenMessage<Frame> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint_service, 4);
 
 /**
- * One message from the server on an `Exchange` stream.
+ * A message from the server on an `Exchange` stream.
  *
  * @generated from message tuskpoint.v1.ExchangeResponse
  */
 export type ExchangeResponse = Message<"tuskpoint.v1.ExchangeResponse"> & {
   /**
-   * Answers, as they became ready.
+   * Answers, in the order in which they became ready.
    *
    * @generated from field: repeated tuskpoint.v1.Answer answers = 1;
    */
   answers: Answer[];
 
   /**
-   * The server shuts down: after this message it starts no frame, answers
-   * those that it has started, and ends the stream with `UNAVAILABLE` /
-   * `DRAINING`. Frames without an answer were not started, and may be sent to
-   * another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
-   * saves stay journaled.
+   * The server is shutting down. After this message the server starts no frame,
+   * answers the started frames, and ends the stream with `UNAVAILABLE` /
+   * `DRAINING`. Frames without an answer were not started; the client MAY send
+   * them to another server. Waits for `DURABILITY_CERTIFIED` end with the error
+   * `DRAINING`; the saves stay journaled.
    *
    * @generated from field: bool draining = 2;
    */
@@ -368,33 +383,33 @@ export const ExchangeResponseSchema: GenMessage<ExchangeResponse> = /*@__PURE__*
   messageDesc(file_tuskpoint_v1_checkpoint_service, 5);
 
 /**
- * The answer to one call, or an intermediate answer.
+ * Answer to a call, or an intermediate answer.
  *
  * @generated from message tuskpoint.v1.Answer
  */
 export type Answer = Message<"tuskpoint.v1.Answer"> & {
   /**
-   * Number of the call.
+   * Number of the call (`Frame.id`).
    *
    * @generated from field: uint64 id = 1;
    */
   id: bigint;
 
   /**
-   * There is no further answer to this call.
+   * True if the call gets no further answer.
    *
    * @generated from field: bool last = 2;
    */
   last: boolean;
 
   /**
-   * The result of the call so far.
+   * Result of the call so far.
    *
    * @generated from oneof tuskpoint.v1.Answer.result
    */
   result: {
     /**
-     * The checkpoint has the durability named inside.
+     * The checkpoint has the durability that the response names.
      *
      * @generated from field: tuskpoint.v1.SaveCheckpointResponse saved = 3;
      */
@@ -402,7 +417,7 @@ export type Answer = Message<"tuskpoint.v1.Answer"> & {
     case: "saved";
   } | {
     /**
-     * The writes have the durability named inside.
+     * The writes have the durability that the response names.
      *
      * @generated from field: tuskpoint.v1.SaveWritesResponse written = 4;
      */
@@ -418,7 +433,7 @@ export type Answer = Message<"tuskpoint.v1.Answer"> & {
     case: "got";
   } | {
     /**
-     * The call was refused, or the wait for `CERTIFIED` failed.
+     * The call failed, or the wait for `DURABILITY_CERTIFIED` failed.
      *
      * @generated from field: tuskpoint.v1.CallError error = 6;
      */
@@ -441,23 +456,25 @@ export const AnswerSchema: GenMessage<Answer> = /*@__PURE__*/
  */
 export type SaveWritesRequest = Message<"tuskpoint.v1.SaveWritesRequest"> & {
   /**
-   * The checkpoint that the writes follow. `checkpoint_id` MUST NOT be empty.
+   * Checkpoint that the writes follow. `checkpoint_id` MUST NOT be empty.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * The writes, 1 to `ServerLimits.max_writes`. They may belong to several
-   * tasks.
+   * The writes, 1 to `ServerLimits.max_writes`. The writes MAY belong to
+   * several tasks.
    *
    * @generated from field: repeated tuskpoint.v1.PendingWrite writes = 2;
    */
   writes: PendingWrite[];
 
   /**
-   * Durability to wait for. Writes whose checkpoint does not exist yet cannot
-   * be certified: `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`. Writes of a
+   * checkpoint that does not exist yet cannot be certified:
+   * `DURABILITY_CERTIFIED` then fails with `FAILED_PRECONDITION` /
+   * `CHECKPOINT_MISSING`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -478,37 +495,39 @@ export const SaveWritesRequestSchema: GenMessage<SaveWritesRequest> = /*@__PURE_
  */
 export type SaveWritesResponse = Message<"tuskpoint.v1.SaveWritesResponse"> & {
   /**
-   * Durability reached.
+   * Durability of the change; at least the requested durability.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 1;
    */
   durability: Durability;
 
   /**
-   * Position of the change in the thread's sequence. If all writes were stored
-   * already: that of the last change of them and their checkpoint.
+   * Position of the change in the thread's sequence. If all writes were already
+   * stored: the position of the last change of these writes and of their
+   * checkpoint.
    *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * The checkpoint does not exist yet. Its save will give the writes another
-   * `seq`.
+   * True if the checkpoint does not exist yet. The save of the checkpoint gives
+   * the writes another `seq`.
    *
    * @generated from field: bool early = 3;
    */
   early: boolean;
 
   /**
-   * Set when certified: blob ID of a catalog that leads to the writes.
+   * Blob ID of a catalog that leads to the writes. Set if the change is
+   * certified.
    *
    * @generated from field: string catalog_blob_id = 4;
    */
   catalogBlobId: string;
 
   /**
-   * Conditions that the caller should know although the save succeeded.
+   * Conditions that the caller SHOULD know although the save succeeded.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 5;
    */
@@ -529,40 +548,41 @@ export const SaveWritesResponseSchema: GenMessage<SaveWritesResponse> = /*@__PUR
  */
 export type GetCheckpointRequest = Message<"tuskpoint.v1.GetCheckpointRequest"> & {
   /**
-   * The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+   * The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * How much to return.
+   * Parts to return. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 2;
    */
   view: View;
 
   /**
-   * Where to take it from.
+   * Place to read from. Default: `SOURCE_ANY`.
    *
    * @generated from field: tuskpoint.v1.Source source = 3;
    */
   source: Source;
 
   /**
-   * Digests of values that the caller holds, as in `Channel.digest`: at most
-   * 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
-   * If the checkpoint or one of its pending writes has a value with one of
-   * these digests, the server MAY leave the value out: then `digest` and
-   * `size_bytes` are set and no `content` is. All else in the answer is as it
-   * would be without the field. A digest of any other value has no effect.
+   * Digests (`Channel.digest`) of values that the caller holds: at most 256,
+   * each 32 bytes; anything else fails with `INVALID_ARGUMENT` /
+   * `INVALID_FIELD`.
    *
-   * The server does not read a value that it leaves out: neither damage nor the
-   * absence of a blob is noticed, and its size does not count for limits on
-   * the answer. The caller MUST keep the values until it has the answer.
+   * If a channel or a pending write of the checkpoint has a value with such a
+   * digest, the server MAY omit the value: `digest` and `size_bytes` are then
+   * set, and `content` is not set. The field changes nothing else in the
+   * response, and digests of other values have no effect. The server does not
+   * read an omitted value, so the call does not notice damage or absence of the
+   * value, and the size of the value does not count towards limits of the
+   * response. The caller MUST keep the values until the response arrives.
    *
-   * Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
-   * Servers that do not know the field send every value.
+   * Ignored unless `view` is `VIEW_FULL` and `source` is `SOURCE_ANY`. A server
+   * that does not know this field sends every value.
    *
    * @generated from field: repeated bytes held_digests = 4;
    */
@@ -583,7 +603,7 @@ export const GetCheckpointRequestSchema: GenMessage<GetCheckpointRequest> = /*@_
  */
 export type GetCheckpointResponse = Message<"tuskpoint.v1.GetCheckpointResponse"> & {
   /**
-   * The checkpoint. It holds no large values.
+   * The checkpoint, without large values.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 1;
    */
@@ -604,40 +624,41 @@ export const GetCheckpointResponseSchema: GenMessage<GetCheckpointResponse> = /*
  */
 export type LoadCheckpointRequest = Message<"tuskpoint.v1.LoadCheckpointRequest"> & {
   /**
-   * The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+   * The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * How much to return.
+   * Parts to return. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 2;
    */
   view: View;
 
   /**
-   * Where to take it from.
+   * Place to read from. Default: `SOURCE_ANY`.
    *
    * @generated from field: tuskpoint.v1.Source source = 3;
    */
   source: Source;
 
   /**
-   * Digests of values that the caller holds, as in `Channel.digest`: at most
-   * 256, each 32 bytes; anything else is `INVALID_ARGUMENT` / `INVALID_FIELD`.
-   * If the checkpoint or one of its pending writes has a value with one of
-   * these digests, the server MAY leave the value out: then `digest` and
-   * `size_bytes` are set and no `content` is. All else in the answer is as it
-   * would be without the field. A digest of any other value has no effect.
+   * Digests (`Channel.digest`) of values that the caller holds: at most 256,
+   * each 32 bytes; anything else fails with `INVALID_ARGUMENT` /
+   * `INVALID_FIELD`.
    *
-   * The server does not read a value that it leaves out: neither damage nor the
-   * absence of a blob is noticed, and its size does not count for limits on
-   * the answer. The caller MUST keep the values until it has the answer.
+   * If a channel or a pending write of the checkpoint has a value with such a
+   * digest, the server MAY omit the value: `digest` and `size_bytes` are then
+   * set, and `content` is not set. The field changes nothing else in the
+   * response, and digests of other values have no effect. The server does not
+   * read an omitted value, so the call does not notice damage or absence of the
+   * value, and the size of the value does not count towards limits of the
+   * response. The caller MUST keep the values until the response arrives.
    *
-   * Ignored unless the view is `VIEW_FULL` and the source is `SOURCE_ANY`.
-   * Servers that do not know the field send every value.
+   * Ignored unless `view` is `VIEW_FULL` and `source` is `SOURCE_ANY`. A server
+   * that does not know this field sends every value.
    *
    * @generated from field: repeated bytes held_digests = 4;
    */
@@ -652,7 +673,7 @@ export const LoadCheckpointRequestSchema: GenMessage<LoadCheckpointRequest> = /*
   messageDesc(file_tuskpoint_v1_checkpoint_service, 11);
 
 /**
- * One frame of a `LoadCheckpoint` stream.
+ * A frame of a `LoadCheckpoint` stream.
  *
  * @generated from message tuskpoint.v1.LoadCheckpointResponse
  */
@@ -672,7 +693,7 @@ export type LoadCheckpointResponse = Message<"tuskpoint.v1.LoadCheckpointRespons
     case: "checkpoint";
   } | {
     /**
-     * A piece of one of its large values.
+     * A chunk of a large value of the checkpoint.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 2;
      */
@@ -695,65 +716,68 @@ export const LoadCheckpointResponseSchema: GenMessage<LoadCheckpointResponse> = 
  */
 export type ListCheckpointsRequest = Message<"tuskpoint.v1.ListCheckpointsRequest"> & {
   /**
-   * Only this thread. Absent: all threads of the tenant.
+   * If present, only checkpoints of this thread. Absent: checkpoints of all
+   * threads of the tenant.
    *
    * @generated from field: optional string thread_id = 1;
    */
   threadId?: string;
 
   /**
-   * Only this namespace (empty: the root graph). Absent: all namespaces.
+   * If present, only checkpoints of this namespace; empty for the root graph.
+   * Absent: all namespaces.
    *
    * @generated from field: optional string checkpoint_ns = 2;
    */
   checkpointNs?: string;
 
   /**
-   * Only this checkpoint ID, if not empty.
+   * If not empty, only checkpoints with this ID.
    *
    * @generated from field: string checkpoint_id = 3;
    */
   checkpointId: string;
 
   /**
-   * Only checkpoint IDs below this one (compared as strings), if not empty.
+   * If not empty, only checkpoints whose ID sorts below this ID, by Unicode
+   * code point.
    *
    * @generated from field: string before = 4;
    */
   before: string;
 
   /**
-   * A JSON object in UTF-8. A checkpoint matches if its metadata has every key
-   * with an equal value; values are compared whole, `true` equals `1`, and a
-   * missing key does not equal null. Empty: no filter.
+   * A JSON object in UTF-8. A checkpoint matches if its metadata have every key
+   * of the filter with an equal value. The server compares values as a whole;
+   * `true` equals `1`, and a missing key does not equal null. Empty: no filter.
    *
    * @generated from field: bytes filter_json = 5;
    */
   filterJson: Uint8Array;
 
   /**
-   * Only checkpoints with this label, if not empty.
+   * If not empty, only checkpoints with this label.
    *
    * @generated from field: string label = 6;
    */
   label: string;
 
   /**
-   * At most this many. Absent: no limit; 0 yields an empty stream.
+   * Maximum number of checkpoints. Absent: no limit. 0: the stream is empty.
    *
    * @generated from field: optional uint32 limit = 7;
    */
   limit?: number;
 
   /**
-   * How much to return of each.
+   * Parts to return of each checkpoint. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 8;
    */
   view: View;
 
   /**
-   * Where to take them from.
+   * Place to read from. Default: `SOURCE_ANY`.
    *
    * @generated from field: tuskpoint.v1.Source source = 9;
    */
@@ -768,7 +792,7 @@ export const ListCheckpointsRequestSchema: GenMessage<ListCheckpointsRequest> = 
   messageDesc(file_tuskpoint_v1_checkpoint_service, 13);
 
 /**
- * One frame of a `ListCheckpoints` stream.
+ * A frame of a `ListCheckpoints` stream.
  *
  * @generated from message tuskpoint.v1.ListCheckpointsResponse
  */
@@ -788,7 +812,7 @@ export type ListCheckpointsResponse = Message<"tuskpoint.v1.ListCheckpointsRespo
     case: "checkpoint";
   } | {
     /**
-     * A piece of one of its large values.
+     * A chunk of a large value of the last checkpoint.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 2;
      */
@@ -811,15 +835,16 @@ export const ListCheckpointsResponseSchema: GenMessage<ListCheckpointsResponse> 
  */
 export type GetDeltaHistoryRequest = Message<"tuskpoint.v1.GetDeltaHistoryRequest"> & {
   /**
-   * The checkpoint whose channels are to be rebuilt; an empty `checkpoint_id`
-   * means the namespace's latest.
+   * The checkpoint whose channels are to be rebuilt. An empty `checkpoint_id`
+   * means the latest of the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * The channels, each 1 to 512 bytes; at most `ServerLimits.max_channels`.
+   * Names of the channels, each 1 to 512 bytes of UTF-8, without NUL; at most
+   * `ServerLimits.max_channels`.
    *
    * @generated from field: repeated string channels = 2;
    */
@@ -834,28 +859,28 @@ export const GetDeltaHistoryRequestSchema: GenMessage<GetDeltaHistoryRequest> = 
   messageDesc(file_tuskpoint_v1_checkpoint_service, 15);
 
 /**
- * History of one delta channel.
+ * History of a delta channel.
  *
  * @generated from message tuskpoint.v1.DeltaChannelHistory
  */
 export type DeltaChannelHistory = Message<"tuskpoint.v1.DeltaChannelHistory"> & {
   /**
-   * The channel.
+   * Name of the channel.
    *
    * @generated from field: string channel = 1;
    */
   channel: string;
 
   /**
-   * The stored value to begin with. Absent if no ancestor stores one. Its
-   * `name` equals `channel`.
+   * Stored value that rebuilding starts with; `Channel.name` equals `channel`.
+   * Absent if no ancestor stores a value.
    *
    * @generated from field: tuskpoint.v1.Channel seed = 2;
    */
   seed?: Channel;
 
   /**
-   * The writes to apply to it, oldest first.
+   * Writes to apply to the value, oldest first.
    *
    * @generated from field: repeated tuskpoint.v1.PendingWrite writes = 3;
    */
@@ -870,7 +895,7 @@ export const DeltaChannelHistorySchema: GenMessage<DeltaChannelHistory> = /*@__P
   messageDesc(file_tuskpoint_v1_checkpoint_service, 16);
 
 /**
- * One frame of a `GetDeltaHistory` stream.
+ * A frame of a `GetDeltaHistory` stream.
  *
  * @generated from message tuskpoint.v1.GetDeltaHistoryResponse
  */
@@ -882,9 +907,9 @@ export type GetDeltaHistoryResponse = Message<"tuskpoint.v1.GetDeltaHistoryRespo
    */
   frame: {
     /**
-     * History of the next channel, in the order of the request; a channel with
-     * very many writes is split over several such frames, of which only the
-     * first can have a seed.
+     * History of the next channel, in the order of the request. The server
+     * splits a channel with very many writes over several frames; only the
+     * first of these frames can have a seed.
      *
      * @generated from field: tuskpoint.v1.DeltaChannelHistory history = 1;
      */
@@ -892,7 +917,7 @@ export type GetDeltaHistoryResponse = Message<"tuskpoint.v1.GetDeltaHistoryRespo
     case: "history";
   } | {
     /**
-     * A piece of one of its large values.
+     * A chunk of a large value of the last history.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 2;
      */
@@ -915,21 +940,21 @@ export const GetDeltaHistoryResponseSchema: GenMessage<GetDeltaHistoryResponse> 
  */
 export type SetLabelRequest = Message<"tuskpoint.v1.SetLabelRequest"> & {
   /**
-   * The checkpoint; an empty `checkpoint_id` means the namespace's latest.
+   * The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * The label, at most 256 bytes of UTF-8; empty clears it.
+   * The label, at most 256 bytes of UTF-8, without NUL. Empty clears the label.
    *
    * @generated from field: string label = 2;
    */
   label: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -957,15 +982,15 @@ export type SetLabelResponse = Message<"tuskpoint.v1.SetLabelResponse"> & {
   ref?: CheckpointRef;
 
   /**
-   * Position of the change in the thread's sequence; that of the checkpoint's
-   * last change if it had this label.
+   * Position of the change in the thread's sequence. If the checkpoint already
+   * had the label: the position of the last change of the checkpoint.
    *
    * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * Durability reached.
+   * Durability of the change; at least the requested durability.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -980,38 +1005,52 @@ export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*
   messageDesc(file_tuskpoint_v1_checkpoint_service, 19);
 
 /**
- * Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
- * to save and to label, `read` for the rest.
+ * Saves checkpoints and pending writes, and loads them exactly.
  *
- * Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
- * `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
- * limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
- * `SCOPE_MISSING` where the server asks for credentials, before any lookup, and
- * there `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED` with `RetryInfo` for a token
- * from an address that has sent many unknown ones, before it is checked;
- * `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
- * `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
- * `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
- * `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+ * Scopes: `write` for `SaveCheckpoint`, `SaveWrites` and `SetLabel`; `read` for
+ * all other methods. A frame of an `Exchange` stream needs the scope of the
+ * method that the frame stands for.
  *
  * @generated from service tuskpoint.v1.CheckpointService
  */
 export const CheckpointService: GenService<{
   /**
-   * Saves one checkpoint whose values fit a message.
+   * Saves a checkpoint whose values fit a message.
    *
-   * An upsert on (thread, namespace, ID): saving an ID again replaces its
-   * state, metadata and parent, takes the thread's next `seq` and keeps pending
-   * writes. A save that equals what is stored changes nothing and succeeds.
+   * An upsert by (thread, namespace, ID): a save of an existing ID replaces
+   * state, metadata and parent, takes the next `seq` of the thread, and keeps
+   * pending writes. A save that equals the stored checkpoint changes nothing
+   * and succeeds.
    *
-   * Errors: `FAILED_PRECONDITION` / `VALUES_MISSING` names the channels whose
-   * content must be sent inline; `ABORTED` / `HEAD_MOVED` if `expected_head`
-   * is not the namespace's head; `FAILED_PRECONDITION` / `THREAD_DELETED` if
-   * the save belongs to a deleted incarnation: its parent was deleted, or it
-   * has no parent and its ID is one of the deleted checkpoints';
-   * `INVALID_ARGUMENT` /
-   * `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
-   * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+   *   object.
+   * * `INVALID_ARGUMENT` / `DIGEST_MISMATCH`: a digest does not match its
+   *   value.
+   * * `INVALID_ARGUMENT` / `VERSION_TYPE_CHANGED`: a channel's version has
+   *   another type than in the parent checkpoint.
+   * * `FAILED_PRECONDITION` / `VALUES_MISSING`: the save refers to values that
+   *   are not stored. The client SHOULD save again with the values of the named
+   *   channels.
+   * * `FAILED_PRECONDITION` / `THREAD_DELETED`: the save belongs to a deleted
+   *   incarnation: its parent was deleted, or the save has no parent and the ID
+   *   of a deleted checkpoint.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the checkpoint was deleted
+   *   while the call waited for its certification.
+   * * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+   *   the namespace.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.SaveCheckpoint
    */
@@ -1021,59 +1060,69 @@ export const CheckpointService: GenService<{
     output: typeof SaveCheckpointResponseSchema;
   },
   /**
-   * Carries the saves, writes and loads of many callers in batches on one
-   * stream.
+   * Carries saves, writes and loads of many callers in batches on one stream.
    *
-   * Each message carries any number of frames. A frame is a call: `save` is
-   * `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
-   * each with the same scope and the same errors. A value too large for its
-   * message follows its save in `chunk` frames.
+   * Each message has any number of frames. A frame is a call: `save` stands for
+   * `SaveCheckpoint`, `writes` for `SaveWrites`, and `get` for `GetCheckpoint`.
+   * A frame needs the scope of its method and MAY fail with each error of its
+   * method. A value that is too large for its message follows the save in
+   * `chunk` frames.
    *
-   * Order: saves and writes take effect in the order of their frames; a save
-   * with chunks takes effect at its last chunk. There is no order between two
-   * streams. The server sends answers as they are ready, in any order. A `get`
-   * sees every save that was answered before the frame was sent; it may
-   * overtake a save that is not answered yet. A save that asks for `CERTIFIED`
-   * is answered when it is journaled and again, with `last`, when it is
-   * certified.
+   * Order. Saves and writes take effect in the order of their frames; a save
+   * with chunks takes effect at its last chunk. Frames on different streams
+   * have no order. The server sends answers as they are ready, in any order. A
+   * `get` sees every save that was answered before the client sent the `get`,
+   * and MAY overtake a save that has no answer yet. The server answers a save
+   * that asks for `DURABILITY_CERTIFIED` twice: when the save is journaled,
+   * and, with `Answer.last`, when the save is certified.
    *
-   * The error of a frame is in `Answer.error`; the stream and the other frames
-   * continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
-   * stored. Once the commit has begun, the save finishes; the deadline then
-   * ends only the wait for the answer.
+   * Errors of frames. `Answer.error` has the error of a frame; the stream and
+   * the other frames continue. `DEADLINE_EXCEEDED` before the commit means that
+   * nothing was stored. Once the commit has started, the save completes, and
+   * the deadline ends only the wait for the answer.
    *
-   * Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
-   * no answer (a frame that was answered `JOURNALED` does not count), or while
-   * the client does not read the answers; HTTP/2 flow control then stops the
-   * client. A client that has at most two unanswered messages, and sends all
-   * waiting frames in the next, gets large batches under load and no delay
-   * otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
-   * of the server stay below 4 MiB.
+   * Flow control. The server stops reading while 256 frames, or frames of 32
+   * MiB, have no answer (a frame that was answered with `DURABILITY_JOURNALED`
+   * does not count), and while the client does not read answers; HTTP/2 flow
+   * control then stops the client. A client SHOULD keep at most two messages
+   * unanswered and send all waiting frames in the next message: batches are
+   * then large under load, and there is no delay otherwise. A message MUST NOT
+   * exceed `ServerLimits.max_message_bytes`. Messages of the server are smaller
+   * than 4 MiB.
    *
-   * Breaks: a save without an answer when the stream breaks may or may not be
-   * stored. The client opens another stream with the same `Hello.session` and
-   * a greater `Hello.attempt`, and first sends the frames without an answer
-   * again, in their order. A save with an ID is an upsert, so a frame that is
-   * already stored gets the same answer. A save without an ID is sent again
-   * only with the ID in its `JOURNALED` answer, or if it has no answer and the
-   * stream ended with `DRAINING`. The server ends the older stream, and
-   * finishes its commits, before it handles the first frame of the newer one,
-   * so late bytes of a dead connection cannot overwrite newer saves. This
-   * holds within one server.
+   * Breaks. A save that has no answer when the stream breaks may or may not be
+   * stored. The client MUST then open another stream with the same
+   * `Hello.session` and a greater `Hello.attempt`, and first send the frames
+   * that have no answer again, in their order. A save with an ID is an upsert,
+   * so the server answers a repeated frame as before. The client MUST NOT
+   * repeat a save without an ID, with two exceptions: with the ID of its
+   * `DURABILITY_JOURNALED` answer, or if the save has no answer and the stream
+   * ended with `DRAINING`. The server ends the older stream, and completes its
+   * commits, before the server handles the first frame of the newer stream; so
+   * late bytes of a dead connection cannot overwrite newer saves. This
+   * guarantee holds within one server.
    *
-   * Errors that end the stream; an unfinished save is not stored:
-   * `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
-   * a frame without a call, an ID that does not rise, an unexpected or too
-   * large chunk, another frame where a chunk is required, or a `hello` that is
-   * not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
-   * message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
-   * chunk that does not continue the one before it; `INVALID_ARGUMENT` /
-   * `STREAM_TRUNCATED` if the client ends the stream within a save;
-   * `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-   * the stream has expired or was revoked, after committed saves were
-   * answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
-   * is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
-   * `ExchangeResponse.draining` says.
+   * Errors that end the stream, besides the common errors that `ErrorReason`
+   * lists. The server does not store an incomplete save:
+   *
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: a message cannot be parsed, a frame
+   *   has no call, a frame ID does not rise, a chunk is unexpected or too
+   *   large, another frame comes where a chunk is required, or `hello` is not
+   *   in the first message.
+   * * `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER`: a chunk does not continue the
+   *   chunk before it.
+   * * `INVALID_ARGUMENT` / `STREAM_TRUNCATED`: the client ended the stream
+   *   within a save.
+   * * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a message is too large.
+   * * `UNAUTHENTICATED` / `CREDENTIAL_INVALID`: the credential that opened the
+   *   stream has expired or was revoked. The server first answers committed
+   *   saves.
+   * * `ABORTED` / `SESSION_RESUMED`: another stream of the session is open,
+   *   with a greater or equal attempt.
+   * * `UNAVAILABLE` / `DRAINING`: the server is shutting down; see
+   *   `ExchangeResponse.draining`.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.Exchange
    */
@@ -1085,11 +1134,27 @@ export const CheckpointService: GenService<{
   /**
    * Saves pending writes of a checkpoint that need not exist yet.
    *
-   * Writes that arrive before their checkpoint are kept for
-   * `ServerLimits.early_write_ttl`. Idempotent: see `PendingWrite.idx`.
+   * The server keeps writes that arrive before their checkpoint for
+   * `ServerLimits.early_write_ttl`. A repeated call has no further effect, as
+   * long as no other caller writes to the same slots; see `PendingWrite.idx`.
    *
-   * Errors: `FAILED_PRECONDITION` / `THREAD_DELETED` if the checkpoint belongs
-   * to a deleted incarnation; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `FAILED_PRECONDITION` / `THREAD_DELETED`: the checkpoint belongs to a
+   *   deleted incarnation.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.SaveWrites
    */
@@ -1099,15 +1164,22 @@ export const CheckpointService: GenService<{
     output: typeof SaveWritesResponseSchema;
   },
   /**
-   * Returns one checkpoint that fits a message.
+   * Returns a checkpoint that fits a message.
    *
-   * Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `FAILED_PRECONDITION` /
-   * `CHECKPOINT_TOO_LARGE` if the answer exceeds
-   * `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
-   * `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-   * `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
-   * value is damaged in the journal and in no blob; `UNAVAILABLE` /
-   * `BLOB_UNAVAILABLE`.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_TOO_LARGE`: the response would exceed
+   *   `ServerLimits.max_unary_bytes`. Use `LoadCheckpoint`.
+   * * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+   *   `SOURCE_BLOB`, and the last change of the checkpoint is not certified.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.GetCheckpoint
    */
@@ -1117,8 +1189,23 @@ export const CheckpointService: GenService<{
     output: typeof GetCheckpointResponseSchema;
   },
   /**
-   * Streams one checkpoint of any size: the checkpoint, then the chunks of its
-   * large values. Errors as for `GetCheckpoint`, without the size limit.
+   * Streams a checkpoint of any size: the checkpoint, then the chunks of its
+   * large values.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+   *   `SOURCE_BLOB`, and the last change of the checkpoint is not certified.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.LoadCheckpoint
    */
@@ -1129,16 +1216,33 @@ export const CheckpointService: GenService<{
   },
   /**
    * Streams checkpoints, greatest `checkpoint_id` first, each followed by the
-   * chunks of its large values. No database transaction is held while the
-   * reader is slow: a checkpoint that is saved or deleted during the call may
-   * or may not be included. A thread that does not exist yields an empty
-   * stream.
+   * chunks of its large values.
    *
-   * Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-   * for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
-   * does not end the stream: all others are sent, then the stream ends with
-   * `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
-   * left out. In `VIEW_ENTRY` no value is read, and none is left out.
+   * The server holds no database transaction while the reader is slow: a
+   * checkpoint that is saved or deleted during the call MAY be absent or
+   * present. The stream of a thread that does not exist is empty. A checkpoint
+   * with `JOURNAL_DAMAGED` does not end the stream: the server sends all other
+   * checkpoints first, then ends the stream with `JOURNAL_DAMAGED`, whose
+   * metadata name the first omitted checkpoint. With `VIEW_ENTRY` the server
+   * reads no values and omits no checkpoint for a damaged value.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+   *   object.
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+   *   server read its values.
+   * * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+   *   `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.ListCheckpoints
    */
@@ -1148,11 +1252,27 @@ export const CheckpointService: GenService<{
     output: typeof ListCheckpointsResponseSchema;
   },
   /**
-   * Streams, for each requested channel, what it is rebuilt from: the nearest
-   * stored value among the ancestors of a checkpoint and the writes since,
-   * oldest first. The checkpoint's own writes are excluded, those of the
-   * ancestor that stores the value are included. An unknown checkpoint has no
-   * history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
+   * Streams, for each requested channel, the content that rebuilds the channel:
+   * the nearest stored value among the ancestors of a checkpoint, and the
+   * writes since, oldest first.
+   *
+   * The history includes the writes of the ancestor that stores the value, and
+   * excludes the writes of the checkpoint itself. A checkpoint that does not
+   * exist has no history.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+   *   server read its values.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.GetDeltaHistory
    */
@@ -1162,9 +1282,21 @@ export const CheckpointService: GenService<{
     output: typeof GetDeltaHistoryResponseSchema;
   },
   /**
-   * Sets or clears the label of a checkpoint.
+   * Sets or clears the label of a checkpoint. Setting the stored label again
+   * changes nothing and succeeds.
    *
-   * Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the checkpoint was deleted
+   *   while the call waited for its certification.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.SetLabel
    */
