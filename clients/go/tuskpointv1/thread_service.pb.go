@@ -23,15 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Order of a listing of threads.
+// Order of listed threads.
 type ThreadOrder int32
 
 const (
-	// By `thread_id`. Every thread that is there the whole time is listed once.
+	// By `thread_id`, the default. A thread that exists during the whole listing
+	// is listed exactly once.
 	ThreadOrder_THREAD_ORDER_UNSPECIFIED ThreadOrder = 0
-	// By `update_time`, the latest first; equal ones by `thread_id`. A thread that
-	// changes while pages are read may be missing in the rest. It comes twice only
-	// if the clock of a server is set back, or is behind that of another.
+	// By `update_time`, the latest first; threads with the same time by
+	// `thread_id`. A thread that changes between two pages MAY be missing in the
+	// later pages. A thread MAY be listed twice only if a server's clock is set
+	// back, or is behind the clock of another server.
 	ThreadOrder_THREAD_ORDER_LATEST ThreadOrder = 1
 )
 
@@ -74,15 +76,15 @@ func (ThreadOrder) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{0}
 }
 
-// What `PruneThreads` keeps.
+// Checkpoints that `PruneThreads` keeps.
 type PruneStrategy int32
 
 const (
-	// `INVALID_ARGUMENT`.
+	// MUST NOT be sent; fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	PruneStrategy_PRUNE_STRATEGY_UNSPECIFIED PruneStrategy = 0
 	// The latest checkpoint of each namespace.
 	PruneStrategy_PRUNE_STRATEGY_KEEP_LATEST PruneStrategy = 1
-	// Nothing: as `DeleteThread` on each.
+	// No checkpoint: each thread is deleted as `DeleteThread` does.
 	PruneStrategy_PRUNE_STRATEGY_DELETE_ALL PruneStrategy = 2
 )
 
@@ -127,17 +129,18 @@ func (PruneStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{1}
 }
 
-// How one thread came from another.
+// Ways in which a checkpoint came from another checkpoint.
 type LineageKind int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	LineageKind_LINEAGE_KIND_UNSPECIFIED LineageKind = 0
-	// `ForkThread`, or a member of a restored snapshot.
+	// `ForkThread`, or `RestoreSnapshot` into a new thread.
 	LineageKind_LINEAGE_KIND_FORK LineageKind = 1
 	// `AdoptHandoff`.
 	LineageKind_LINEAGE_KIND_ADOPTION LineageKind = 2
-	// `RollbackThread`, or a member of a restored snapshot; inside one thread.
+	// `RollbackThread`, or `RestoreSnapshot` with a rollback. Both checkpoints
+	// are in the same thread.
 	LineageKind_LINEAGE_KIND_ROLLBACK LineageKind = 3
 )
 
@@ -188,13 +191,13 @@ func (LineageKind) EnumDescriptor() ([]byte, []int) {
 type ChangeKind int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	ChangeKind_CHANGE_KIND_UNSPECIFIED ChangeKind = 0
-	// Only the `to` side has it.
+	// Only `to` has the item.
 	ChangeKind_CHANGE_KIND_ADDED ChangeKind = 1
-	// Only the `from` side has it.
+	// Only `from` has the item.
 	ChangeKind_CHANGE_KIND_REMOVED ChangeKind = 2
-	// Both sides have it and differ.
+	// Both checkpoints have the item, with different content.
 	ChangeKind_CHANGE_KIND_CHANGED ChangeKind = 3
 )
 
@@ -245,14 +248,15 @@ func (ChangeKind) EnumDescriptor() ([]byte, []int) {
 type Verdict int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
-	// The stored bytes have the recorded hash and the content that the journal
+	// The stored bytes have the recorded hash, and the content that the journal
 	// and the manifest record.
 	Verdict_VERDICT_PASS Verdict = 1
-	// They have not, or are missing.
+	// The stored bytes have another hash or content, or are missing.
 	Verdict_VERDICT_FAIL Verdict = 2
-	// The last change is not certified, or the checkpoint is a known gap.
+	// The last change of the checkpoint is not certified, or the checkpoint is a
+	// known gap.
 	Verdict_VERDICT_UNVERIFIED Verdict = 3
 	// The checkpoint was deleted.
 	Verdict_VERDICT_RETRACTED Verdict = 4
@@ -398,23 +402,24 @@ func (x *GetThreadResponse) GetThread() *Thread {
 // Request of `ListThreads`.
 type ListThreadsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only threads with this `agent_id`, if not empty.
+	// If not empty, only threads with this `agent_id`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Only threads that have a checkpoint with this label, if not empty.
+	// If not empty, only threads that have a checkpoint with this label.
 	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
-	// Only threads in this state.
+	// If set, only threads in this state.
 	State ThreadState `protobuf:"varint,3,opt,name=state,proto3,enum=tuskpoint.v1.ThreadState" json:"state,omitempty"`
-	// At most this many a page; 0 means 100, more than 1,000 means 1,000,
-	// negative is `INVALID_ARGUMENT`.
+	// Maximum number of threads in a page. 0 means 100; more than 1,000 means
+	// 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before, with the same other fields.
+	// `next_page_token` of the preceding page; empty for the first page. All
+	// fields besides `page_size` MUST be the same as for the preceding page.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only threads whose `update_time` is this or later. Absent: any.
+	// If present, only threads whose `update_time` is this time or later.
 	ChangedAfter *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=changed_after,json=changedAfter,proto3" json:"changed_after,omitempty"`
-	// Only threads whose `update_time` is earlier. Absent: any. It MUST be later
-	// than `changed_after`.
+	// If present, only threads whose `update_time` is earlier than this time.
+	// MUST be later than `changed_after`.
 	ChangedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_before,json=changedBefore,proto3" json:"changed_before,omitempty"`
-	// Order of the threads.
+	// Order of the threads. Default: by `thread_id`.
 	Order         ThreadOrder `protobuf:"varint,8,opt,name=order,proto3,enum=tuskpoint.v1.ThreadOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -509,9 +514,9 @@ func (x *ListThreadsRequest) GetOrder() ThreadOrder {
 // Response of `ListThreads`.
 type ListThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The threads, in the order asked for.
+	// The threads, in the requested order.
 	Threads []*Thread `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
-	// Token of the next page; empty on the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,8 +571,9 @@ type DeleteThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the deletion is in a catalog in the
-	// blob store.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+	// `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+	// has the deletion.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -620,7 +626,7 @@ func (x *DeleteThreadRequest) GetDurability() Durability {
 // Response of `DeleteThread`.
 type DeleteThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints deleted.
+	// Number of deleted checkpoints.
 	DeletedCheckpoints uint64 `protobuf:"varint,1,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -677,12 +683,13 @@ type SetRetentionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Time without a change after which the thread is deleted: whole seconds, at
-	// least 1 and at most 3,153,600,000 (100 years). Absent or zero: it is
-	// kept until someone deletes it.
+	// Time without a change after which the server deletes the thread: whole
+	// seconds, 1 to 3,153,600,000 (100 years). Absent or 0: the server keeps the
+	// thread until a caller deletes the thread.
 	Retention *durationpb.Duration `protobuf:"bytes,2,opt,name=retention,proto3" json:"retention,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
-	// blob store.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+	// `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+	// has the setting.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -790,10 +797,11 @@ type SetSearchableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Whether search finds its checkpoints.
+	// Whether search finds the checkpoints of the thread.
 	Searchable bool `protobuf:"varint,2,opt,name=searchable,proto3" json:"searchable,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
-	// blob store.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+	// `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+	// has the setting.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -901,12 +909,14 @@ type CopyThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread to copy.
 	SourceThreadId string `protobuf:"bytes,1,opt,name=source_thread_id,json=sourceThreadId,proto3" json:"source_thread_id,omitempty"`
-	// The thread to make.
+	// The thread to make. MUST NOT have checkpoints.
 	TargetThreadId string `protobuf:"bytes,2,opt,name=target_thread_id,json=targetThreadId,proto3" json:"target_thread_id,omitempty"`
-	// At most 128 bytes. Not empty: a retry with the same ID and fields gets the
-	// first answer, for at least 24 hours.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -973,7 +983,7 @@ func (x *CopyThreadRequest) GetDurability() Durability {
 // Response of `CopyThread`.
 type CopyThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints copied.
+	// Number of copied checkpoints.
 	CopiedCheckpoints uint64 `protobuf:"varint,1,opt,name=copied_checkpoints,json=copiedCheckpoints,proto3" json:"copied_checkpoints,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -1028,11 +1038,12 @@ func (x *CopyThreadResponse) GetDurability() Durability {
 // Request of `PruneThreads`.
 type PruneThreadsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The threads, at most 1,000. Each is pruned in a transaction of its own.
+	// The threads, at most 1,000. The server prunes each thread in its own
+	// transaction, so threads that were pruned before an error stay pruned.
 	ThreadIds []string `protobuf:"bytes,1,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
-	// What to keep.
+	// Checkpoints to keep. MUST be set.
 	Strategy PruneStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=tuskpoint.v1.PruneStrategy" json:"strategy,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1092,7 +1103,7 @@ func (x *PruneThreadsRequest) GetDurability() Durability {
 // Response of `PruneThreads`.
 type PruneThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints deleted.
+	// Number of deleted checkpoints.
 	DeletedCheckpoints uint64 `protobuf:"varint,1,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -1147,9 +1158,9 @@ func (x *PruneThreadsResponse) GetDurability() Durability {
 // Request of `DeleteRuns`.
 type DeleteRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The runs, at most 1,000, each 1 to 512 bytes.
+	// The runs, at most 1,000, each 1 to 512 bytes of UTF-8, without NUL.
 	RunIds []string `protobuf:"bytes,1,rep,name=run_ids,json=runIds,proto3" json:"run_ids,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1202,7 +1213,7 @@ func (x *DeleteRunsRequest) GetDurability() Durability {
 // Response of `DeleteRuns`.
 type DeleteRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints deleted.
+	// Number of deleted checkpoints.
 	DeletedCheckpoints uint64 `protobuf:"varint,1,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -1254,20 +1265,22 @@ func (x *DeleteRunsResponse) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
-// A rule that says which threads and checkpoints are kept. It needs
-// `delete_after`, `keep_last` or `keep_for`.
+// A rule about the threads and checkpoints to keep. At least one of
+// `delete_after`, `keep_last` and `keep_for` MUST be set.
 type RetentionRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only threads with this `agent_id`, if not empty.
+	// If not empty, the rule applies only to threads with this `agent_id`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Only this thread, if not empty.
+	// If not empty, the rule applies only to this thread.
 	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// A thread that has not changed for this long is deleted: whole seconds, as in
-	// `SetRetentionRequest`.
+	// Time without a change after which the thread is deleted: whole seconds, at
+	// most 3,153,600,000 (100 years). 0: no limit.
 	DeleteAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=delete_after,json=deleteAfter,proto3" json:"delete_after,omitempty"`
-	// The latest checkpoints that each namespace keeps. 0: the latest one.
+	// Number of latest checkpoints that each namespace keeps. 0: only the latest
+	// checkpoint.
 	KeepLast uint32 `protobuf:"varint,4,opt,name=keep_last,json=keepLast,proto3" json:"keep_last,omitempty"`
-	// Checkpoints younger than this are kept: whole seconds.
+	// Age below which checkpoints are kept: whole seconds, at most 3,153,600,000
+	// (100 years).
 	KeepFor       *durationpb.Duration `protobuf:"bytes,5,opt,name=keep_for,json=keepFor,proto3" json:"keep_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1341,11 +1354,14 @@ func (x *RetentionRule) GetKeepFor() *durationpb.Duration {
 // Request of `PreviewRetention`.
 type PreviewRetentionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rules, at most 100. With `keep_last` or `keep_for`, a checkpoint stays
-	// if one of them keeps it, if it has a label, if it was handed off, or if it
-	// belongs to a root checkpoint that stays. Other checkpoints are deleted;
-	// those that stay keep what their delta channels are rebuilt from. Snapshots
-	// keep copies of their own.
+	// The rules, at most 100. Two rules MUST NOT have the same `agent_id` and
+	// `thread_id`. Empty: the rules of the server's retention file.
+	//
+	// A rule with `keep_last` or `keep_for` keeps a checkpoint that one of the
+	// two fields covers, that has a label, that was handed off, or that belongs
+	// to a kept root checkpoint. The rule deletes all other checkpoints; kept
+	// checkpoints keep the values and writes that rebuild their delta channels.
+	// Snapshots have their own copies.
 	Rules         []*RetentionRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1388,19 +1404,19 @@ func (x *PreviewRetentionRequest) GetRules() []*RetentionRule {
 	return nil
 }
 
-// What retention rules delete of one thread.
+// Effect of retention rules on a thread.
 type RetentionEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The whole thread is deleted.
+	// True if the rules delete the whole thread.
 	ThreadDeleted bool `protobuf:"varint,2,opt,name=thread_deleted,json=threadDeleted,proto3" json:"thread_deleted,omitempty"`
-	// Number of checkpoints deleted.
+	// Number of deleted checkpoints.
 	Checkpoints uint64 `protobuf:"varint,3,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
-	// Bytes of states, values and writes that the journal does not need then.
+	// Bytes of states, values and writes that the journal no longer needs.
 	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
-	// Bytes of segments that are not renewed from then on. The segments of a
-	// thread stay until the whole thread is deleted, so pruning frees none.
+	// Bytes of segments that the server no longer renews. The segments of a
+	// thread stay until the whole thread is deleted, so pruning frees no segment.
 	StoredBytes   uint64 `protobuf:"varint,5,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1474,15 +1490,15 @@ func (x *RetentionEffect) GetStoredBytes() uint64 {
 // Response of `PreviewRetention`.
 type PreviewRetentionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rules that were applied.
+	// The previewed rules.
 	Rules []*RetentionRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
-	// The first 1,000 threads concerned, by ID.
+	// Effects on the first 1,000 affected threads, ordered by thread ID.
 	Effects []*RetentionEffect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
-	// The sum over all threads concerned, without a thread ID.
+	// Sum over all affected threads, without a thread ID.
 	Total *RetentionEffect `protobuf:"bytes,3,opt,name=total,proto3" json:"total,omitempty"`
-	// Number of threads concerned.
+	// Number of affected threads.
 	Threads uint64 `protobuf:"varint,4,opt,name=threads,proto3" json:"threads,omitempty"`
-	// Number of threads that are deleted.
+	// Number of deleted threads.
 	ThreadsDeleted uint64 `protobuf:"varint,5,opt,name=threads_deleted,json=threadsDeleted,proto3" json:"threads_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1604,11 +1620,11 @@ type EraseThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The receipt: a JSON object in UTF-8. docs/retention.md describes its keys.
 	Receipt []byte `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
-	// Public key of the server that signed the receipt, as
-	// `HandoffDescriptor.signer`.
+	// Ed25519 public key (RFC 8032) of the server that signed the receipt, 64
+	// lowercase hex digits.
 	Signer string `protobuf:"bytes,2,opt,name=signer,proto3" json:"signer,omitempty"`
-	// Ed25519 signature of the bytes "tuskpoint receipt v1\n" and the receipt, as
-	// lowercase hex.
+	// Ed25519 signature over the bytes "tuskpoint receipt v1\n" followed by
+	// `receipt`, 128 lowercase hex digits.
 	Signature     string `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1668,13 +1684,17 @@ func (x *EraseThreadsResponse) GetSignature() string {
 // Request of `ForkThread`.
 type ForkThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint to begin with; an empty `checkpoint_id` means the latest.
+	// The checkpoint to start with. An empty `checkpoint_id` means the latest of
+	// the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The thread to make. Empty: the server makes a name.
+	// The thread to make. Empty: the server generates a thread ID.
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1741,9 +1761,9 @@ func (x *ForkThreadRequest) GetDurability() Durability {
 // Response of `ForkThread`.
 type ForkThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first checkpoint of the new thread.
+	// First checkpoint of the new thread.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// What was forked, "thread:checkpoint".
+	// The forked checkpoint, "thread:checkpoint".
 	ForkedFrom string `protobuf:"bytes,2,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -1805,13 +1825,17 @@ func (x *ForkThreadResponse) GetDurability() Durability {
 // Request of `RollbackThread`.
 type RollbackThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint to go back to. `checkpoint_id` MUST NOT be empty.
+	// The checkpoint to roll back to. `checkpoint_id` MUST NOT be empty.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// As in `SaveCheckpointRequest`.
+	// ID of the checkpoint that MUST be the latest of the namespace when the
+	// rollback commits; empty for no checkpoint. Absent: no check.
 	ExpectedHead *string `protobuf:"bytes,3,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1880,7 +1904,7 @@ type RollbackThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The appended checkpoint.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// What was rolled back to, "thread:checkpoint".
+	// The checkpoint that was rolled back to, "thread:checkpoint".
 	RolledBackFrom string `protobuf:"bytes,2,opt,name=rolled_back_from,json=rolledBackFrom,proto3" json:"rolled_back_from,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -1985,17 +2009,17 @@ func (x *GetLineageRequest) GetThreadId() string {
 	return ""
 }
 
-// One step of a lineage: `to` came from `from`.
+// A step of a lineage: checkpoint `to` came from checkpoint `from`.
 type LineageStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call that made `to`.
+	// Kind of the call that made `to`.
 	Kind LineageKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.LineageKind" json:"kind,omitempty"`
-	// What was forked, adopted or rolled back to. Of an adoption it may be on
-	// another server.
+	// The checkpoint that was forked, adopted or rolled back to. The origin of an
+	// adoption MAY be on another server.
 	From *CheckpointRef `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	// The checkpoint that came from it.
+	// The checkpoint that the call made.
 	To *CheckpointRef `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
-	// Time at which `to` was made.
+	// Time at which the call made `to`.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2062,13 +2086,12 @@ func (x *LineageStep) GetCreateTime() *timestamppb.Timestamp {
 // Response of `GetLineage`.
 type GetLineageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The steps that lead from the oldest known ancestor to the thread, oldest
-	// first.
+	// Steps from the oldest known ancestor to the thread, oldest first.
 	Ancestors []*LineageStep `protobuf:"bytes,1,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
-	// The steps that begin in the thread or in one that descends from it, nearest
-	// first; those of one thread by ID.
+	// Steps that start in the thread or in a descendant of the thread, at most
+	// 1,000, nearest first; the steps of one thread by ID.
 	Descendants []*LineageStep `protobuf:"bytes,2,rep,name=descendants,proto3" json:"descendants,omitempty"`
-	// True if there are more than 1,000 descendants.
+	// True if there are more than 1,000 steps to descendants.
 	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2128,11 +2151,13 @@ func (x *GetLineageResponse) GetTruncated() bool {
 // Request of `DiffCheckpoints`.
 type DiffCheckpointsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The one side.
+	// First checkpoint. An empty `checkpoint_id` means the latest of the
+	// namespace.
 	From *CheckpointRef `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The other side.
+	// Second checkpoint. An empty `checkpoint_id` means the latest of the
+	// namespace.
 	To *CheckpointRef `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// At most this many changes; 0 means 1,000, more than 10,000 means 10,000.
+	// Maximum number of changes. 0 means 1,000; more than 10,000 means 10,000.
 	MaxChanges    uint32 `protobuf:"varint,3,opt,name=max_changes,json=maxChanges,proto3" json:"max_changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2189,21 +2214,24 @@ func (x *DiffCheckpointsRequest) GetMaxChanges() uint32 {
 	return 0
 }
 
-// One difference.
+// A difference between two states.
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened.
+	// Kind of the change.
 	Kind ChangeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.ChangeKind" json:"kind,omitempty"`
 	// The channel.
 	Channel string `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
-	// JSON Pointer (RFC 6901) inside the channel's JSON view; empty is the whole
-	// value. Of a delta channel without a stored value that view is
-	// `{"$seed": digest, "$writes": number}`: the digest of the value that it is
-	// rebuilt from, in hex or null, and the number of writes since.
+	// JSON Pointer (RFC 6901) in the JSON view of the channel; empty for the
+	// whole value. The view of a delta channel without a stored value is
+	// `{"$seed": digest, "$writes": number}`: the digest of the value that
+	// rebuilding starts with, in lowercase hex or null, and the number of writes
+	// after that value.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// JSON view of the `from` side, cut at 4,096 bytes; absent if added.
+	// JSON view of the item in `from`, cut at 4,096 bytes; absent for an added
+	// item.
 	FromJson *string `protobuf:"bytes,4,opt,name=from_json,json=fromJson,proto3,oneof" json:"from_json,omitempty"`
-	// JSON view of the `to` side, cut at 4,096 bytes; absent if removed.
+	// JSON view of the item in `to`, cut at 4,096 bytes; absent for a removed
+	// item.
 	ToJson        *string `protobuf:"bytes,5,opt,name=to_json,json=toJson,proto3,oneof" json:"to_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2277,9 +2305,10 @@ func (x *Change) GetToJson() string {
 // Response of `DiffCheckpoints`.
 type DiffCheckpointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The changes, by channel and path.
+	// The changes, ordered by channel and path.
 	Changes []*Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// True if there are more than `max_changes`, or than fit 4 MiB.
+	// True if there are more changes than `max_changes`, or more than fit in 4
+	// MiB.
 	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2375,18 +2404,19 @@ func (x *VerifyThreadRequest) GetThreadId() string {
 	return ""
 }
 
-// Verdict on one checkpoint.
+// Verdict on a checkpoint.
 type CheckpointVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// The verdict.
 	Verdict Verdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=tuskpoint.v1.Verdict" json:"verdict,omitempty"`
-	// Location of the bytes, and the recorded hash.
+	// Location of the stored bytes, with the recorded hash.
 	Location *BlobLocation `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
-	// SHA-256 (32 bytes) of the bytes found; empty if none were.
+	// SHA-256 (32 bytes) of the bytes in the blob store; empty if the bytes are
+	// missing.
 	ActualSha256 []byte `protobuf:"bytes,4,opt,name=actual_sha256,json=actualSha256,proto3" json:"actual_sha256,omitempty"`
-	// Why the verdict is not `VERDICT_PASS`, for people; may be empty.
+	// Cause of any verdict other than `VERDICT_PASS`, for people. MAY be empty.
 	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2457,28 +2487,28 @@ func (x *CheckpointVerdict) GetDetail() string {
 	return ""
 }
 
-// End of a verification.
+// Result of a verification.
 type VerificationTotal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if at least one checkpoint passed and none failed, the newest catalog
 	// leads to what the journal recorded, and `journal_details` is empty.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
-	// Number that passed.
+	// Number of checkpoints that passed.
 	Passed uint64 `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
-	// Number that failed.
+	// Number of checkpoints that failed.
 	Failed uint64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
-	// Number not certified.
+	// Number of checkpoints that are not certified, or are known gaps.
 	Unverified uint64 `protobuf:"varint,4,opt,name=unverified,proto3" json:"unverified,omitempty"`
-	// Number deleted.
+	// Number of deleted checkpoints.
 	Retracted uint64 `protobuf:"varint,5,opt,name=retracted,proto3" json:"retracted,omitempty"`
-	// What is wrong with the chain from the catalog to the segments, for people;
-	// empty if nothing.
+	// Problem of the chain from the catalog to the segments, for people; empty if
+	// there is no problem.
 	ChainDetail string `protobuf:"bytes,6,opt,name=chain_detail,json=chainDetail,proto3" json:"chain_detail,omitempty"`
-	// What is wrong with the thread in the journal, for people, a sentence each:
-	// rows that were changed, removed or put in their place behind the server's
-	// back, and values that do not have their digest, whether they are certified
-	// or not. A certified value is repaired when it is read. At most 100; the
-	// server stops looking then. Empty if nothing is wrong.
+	// Problems of the thread in the journal, for people, one sentence each: rows
+	// that something other than the server changed, removed or added, and values
+	// with a wrong digest, certified or not. The server repairs a certified value
+	// when a call reads the value. At most 100 problems; the server then stops
+	// the check. Empty if there is no problem.
 	JournalDetails []string `protobuf:"bytes,7,rep,name=journal_details,json=journalDetails,proto3" json:"journal_details,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2563,7 +2593,7 @@ func (x *VerificationTotal) GetJournalDetails() []string {
 	return nil
 }
 
-// One frame of a `VerifyThread` stream.
+// A frame of a `VerifyThread` stream.
 type VerifyThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -2655,13 +2685,15 @@ type GetManifestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// As in `ListThreadsRequest`.
+	// Maximum number of entries in a page. 0 means 100; more than 1,000 means
+	// 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// As in `ListThreadsRequest`.
+	// `next_page_token` of the preceding page; empty for the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Store the whole manifest as a blob, which `tuskpoint-server recover` and
-	// `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
-	// Only with an empty `page_token`. Needs the scopes `read` and `write`.
+	// If true, the server stores the whole manifest as a blob, which
+	// `tuskpoint-server recover` and `tuskpoint audit` accept instead of a
+	// catalog. The server does not renew the blob. `page_token` MUST be empty.
+	// Needs the scopes `read` and `write`.
 	Store         bool `protobuf:"varint,4,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2728,21 +2760,23 @@ func (x *GetManifestRequest) GetStore() bool {
 // Response of `GetManifest`.
 type GetManifestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entries, by namespace and checkpoint ID.
+	// The entries, ordered by namespace and checkpoint ID.
 	Entries []*ManifestEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Generation of its log; recovery begins a new one.
+	// Generation of the thread's log. Recovery starts a new generation.
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The last change that is stored.
+	// Position of the last stored change.
 	Seq uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The catalog that leads to all of it; absent if nothing is certified.
+	// Catalog that leads to all entries; absent if nothing of the thread is
+	// certified.
 	Catalog *BlobLocation `protobuf:"bytes,5,opt,name=catalog,proto3" json:"catalog,omitempty"`
-	// Time at which that catalog was certified.
+	// Time at which the catalog was certified.
 	CertifyTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=certify_time,json=certifyTime,proto3" json:"certify_time,omitempty"`
-	// Location of the stored manifest, if `store` was set.
+	// Location of the stored manifest. Set if `store` was set and something of
+	// the thread is certified.
 	Manifest *BlobLocation `protobuf:"bytes,7,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Token of the next page; empty on the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -41,132 +41,382 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Describes, copies, compares and removes whole threads. Scopes: `read` for
-// calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
-// and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+// Describes, copies, compares and removes whole threads.
 //
-// Errors of all calls, beyond those listed with each, as for
-// `CheckpointService`.
+// Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+// `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+// `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+// needs `read` and `write`.
 type ThreadServiceClient interface {
-	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-	// deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-	// was changed, or put back to an earlier state, behind the server's back.
-	GetThread(ctx context.Context, in *GetThreadRequest, opts ...grpc.CallOption) (*GetThreadResponse, error)
-	// Lists threads in pages, by ID or the latest change first. Errors:
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
-	ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error)
-	// Deletes all checkpoints and writes of a thread and ends its incarnation.
-	// Saves and writes that belong to it are refused for 90 days. A thread that
-	// does not exist is no error: the count is 0.
-	DeleteThread(ctx context.Context, in *DeleteThreadRequest, opts ...grpc.CallOption) (*DeleteThreadResponse, error)
-	// Sets how long a thread is kept after its last change.
+	// Describes a thread.
 	//
-	// A thread that has not changed for this long is deleted as by
-	// `DeleteThread`, within half a minute. What it stored is not renewed from then
-	// on.
-	// The setting ends with the incarnation, and recovery brings it back. To set
-	// it counts as a change of the thread. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`, for a deleted thread too.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of the thread, or put back an earlier row.
+	GetThread(ctx context.Context, in *GetThreadRequest, opts ...grpc.CallOption) (*GetThreadResponse, error)
+	// Lists threads in pages, ordered by ID or with the latest change first.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a listing with these parameters.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error)
+	// Deletes all checkpoints and writes of a thread, and ends the incarnation of
+	// the thread.
+	//
+	// For 90 days, the server refuses saves and writes that belong to the deleted
+	// incarnation. If the thread does not exist, the call succeeds and the count
+	// is 0.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	DeleteThread(ctx context.Context, in *DeleteThreadRequest, opts ...grpc.CallOption) (*DeleteThreadResponse, error)
+	// Sets the time for which the server keeps a thread after its last change.
+	//
+	// The server deletes a thread that has not changed for this time, as
+	// `DeleteThread` does, within 30 seconds, and from then on does not renew the
+	// blobs of the thread. The setting ends with the incarnation; recovery
+	// restores the setting. The call counts as a change of the thread.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	SetRetention(ctx context.Context, in *SetRetentionRequest, opts ...grpc.CallOption) (*SetRetentionResponse, error)
-	// Sets whether search finds the checkpoints of a thread. By default it does.
+	// Sets whether search finds the checkpoints of a thread. Threads are
+	// searchable by default.
 	//
 	// From then on, no search finds a thread that is not searchable, and the
-	// server neither indexes it nor sends it to MemWal. The server removes its
-	// text from its own index within minutes. Existing memories stay in MemWal,
-	// but no search returns them. `SaveCheckpointRequest.searchable` does the
-	// same with a save, also with the first.
+	// server neither indexes the thread nor sends the thread to MemWal. Within
+	// minutes, the server removes the text of the thread from its own index.
+	// Existing memories stay in MemWal, but no search returns them.
+	// `SaveCheckpointRequest.searchable` has the same effect with a save, even
+	// with the first save of a thread.
 	//
 	// Forks and copies inherit the setting. A thread that a snapshot restores is
-	// not searchable if its origin was not when it was captured, or is not now.
-	// A hand-off does not carry the setting: an adopted thread is searchable,
-	// unless this journal has the handed-off checkpoint too, in a thread that is
-	// not searchable. Afterwards each thread has its own setting.
+	// not searchable if the captured thread was not searchable at the capture, or
+	// is not searchable now. A hand-off does not carry the setting: an adopted
+	// thread is searchable, unless this journal also has the handed-off
+	// checkpoint in a thread that is not searchable. Afterwards each thread has
+	// its own setting.
 	//
-	// The setting ends with the incarnation, and recovery brings it back. A
-	// different value counts as a change of the thread, the same value does not.
-	// Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+	// The setting ends with the incarnation; recovery restores the setting.
+	// Setting a different value counts as a change of the thread; setting the
+	// same value does not.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	SetSearchable(ctx context.Context, in *SetSearchableRequest, opts ...grpc.CallOption) (*SetSearchableResponse, error)
-	// Copies all checkpoints, with their IDs, parents and writes, into a thread
-	// that has none. The source is not changed.
+	// Copies all checkpoints of a thread, with their IDs, parents and writes,
+	// into a thread that has no checkpoints. The source does not change.
 	//
-	// Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-	// `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-	// `REQUEST_ID_REUSED`.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+	//     deleted.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CopyThread(ctx context.Context, in *CopyThreadRequest, opts ...grpc.CallOption) (*CopyThreadResponse, error)
-	// Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-	// keeps its latest checkpoint and writes, and what its delta channels are
-	// rebuilt from; the namespace of a finished subgraph call is deleted with
-	// the root checkpoint that it belongs to. Threads that do not exist are
-	// ignored.
-	PruneThreads(ctx context.Context, in *PruneThreadsRequest, opts ...grpc.CallOption) (*PruneThreadsResponse, error)
-	// Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-	// threads and namespaces. Checkpoints that stay keep what their delta channels
-	// are rebuilt from.
-	DeleteRuns(ctx context.Context, in *DeleteRunsRequest, opts ...grpc.CallOption) (*DeleteRunsResponse, error)
-	// Returns what retention rules would delete now, and deletes nothing.
+	// Deletes old checkpoints of threads.
 	//
-	// Without rules in the request, the rules of the server's retention file are
-	// previewed. The server applies those to each thread at least once in 10
-	// minutes. The most specific rule that fits a thread applies: a rule for the
-	// thread before one for its agent, before one for all threads.
+	// With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+	// checkpoint with its writes, and the values and writes that rebuild the
+	// delta channels of that checkpoint. The server deletes the namespace of a
+	// finished subgraph call together with the root checkpoint of the call. The
+	// server ignores threads that do not exist.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	PruneThreads(ctx context.Context, in *PruneThreadsRequest, opts ...grpc.CallOption) (*PruneThreadsResponse, error)
+	// Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+	// all threads and namespaces. Remaining checkpoints keep the values and
+	// writes that rebuild their delta channels.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	DeleteRuns(ctx context.Context, in *DeleteRunsRequest, opts ...grpc.CallOption) (*DeleteRunsResponse, error)
+	// Returns the effect that retention rules would have now. Deletes nothing.
+	//
+	// Without rules in the request, the server previews the rules of its
+	// retention file, which the server applies to each thread at least once in 10
+	// minutes. The most specific rule for a thread applies: a rule for the thread
+	// before a rule for its agent, before a rule for all threads.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	PreviewRetention(ctx context.Context, in *PreviewRetentionRequest, opts ...grpc.CallOption) (*PreviewRetentionResponse, error)
-	// Deletes threads as `DeleteThread`, waits until the deletion is certified,
-	// and returns a signed receipt. Threads that do not exist are in the receipt
-	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-	// were deleted before an error stay deleted, and a retry returns a receipt.
-	// `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-	// put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+	// Deletes threads as `DeleteThread` does, waits until the deletion is
+	// certified, and returns a signed receipt.
+	//
+	// The receipt lists threads that do not exist with 0 checkpoints. Threads
+	// that were deleted before an error stay deleted; a retry returns a receipt.
+	// If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+	// deletes such a thread.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+	//     be emptied. The server retries the flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+	//     refuses the bytes of the flush, or the server lacks the key to bytes that
+	//     the flush needs.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of a thread. Nothing was deleted.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	EraseThreads(ctx context.Context, in *EraseThreadsRequest, opts ...grpc.CallOption) (*EraseThreadsResponse, error)
-	// Makes a new thread that begins with a checkpoint of another.
+	// Makes a thread that starts with a checkpoint of another thread.
 	//
 	// The fork keeps the checkpoint's ID, parent, pending writes and label, the
-	// checkpoints of its subgraphs, and what its delta channels are rebuilt
-	// from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-	// `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-	// `REQUEST_ID_REUSED`.
-	ForkThread(ctx context.Context, in *ForkThreadRequest, opts ...grpc.CallOption) (*ForkThreadResponse, error)
-	// Appends a checkpoint that has the state of an earlier one. Nothing is
-	// removed.
+	// checkpoints of its subgraphs, and the values and writes that rebuild its
+	// delta channels. The fork refers to the same stored bytes.
 	//
-	// The new checkpoint is the next after the namespace's greatest and has the
-	// earlier one's parent, and its metadata without `run_id`. It has no pending
-	// writes: tasks run, and interrupts raise, again.
-	// Subgraphs that keep a state of their own are rolled back with the root.
-	// Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-	// have to be read from the blob store.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	ForkThread(ctx context.Context, in *ForkThreadRequest, opts ...grpc.CallOption) (*ForkThreadResponse, error)
+	// Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+	// nothing.
+	//
+	// The new checkpoint has an ID after the greatest ID of the namespace, the
+	// parent of the earlier checkpoint, and its metadata without `run_id`. The
+	// new checkpoint has no pending writes, so tasks run again and interrupts are
+	// raised again. Subgraphs with a state of their own are rolled back together
+	// with the root.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+	//     the namespace.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	RollbackThread(ctx context.Context, in *RollbackThreadRequest, opts ...grpc.CallOption) (*RollbackThreadResponse, error)
 	// Returns the threads that a thread descends from, by forks, adoptions and
-	// restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`.
-	GetLineage(ctx context.Context, in *GetLineageRequest, opts ...grpc.CallOption) (*GetLineageResponse, error)
-	// Compares the state of two checkpoints, of one thread or two, in their JSON
-	// view.
+	// restored snapshots, and the threads that descend from the thread.
 	//
-	// Objects are compared by key; lists by position, between the equal items at
-	// both ends. The path of an added item is its path in `to`, any other path
-	// is that in `from`. Escapes of the JSON view are compared whole, except
-	// objects of Python of the same type; so are values whose view takes more
-	// than 1 MiB. The same state in another encoding is no change. A delta
-	// channel without a stored value is compared by what it is rebuilt from.
-	// Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-	// values have to be read from the blob store.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	GetLineage(ctx context.Context, in *GetLineageRequest, opts ...grpc.CallOption) (*GetLineageResponse, error)
+	// Compares the states of two checkpoints, of the same thread or of two
+	// threads, in their JSON view.
+	//
+	// The server compares objects by key, and lists by position between the equal
+	// items at both ends. The path of an added item is its path in `to`; every
+	// other path is a path in `from`. The server compares escapes of the JSON
+	// view as a whole, except Python objects of the same type; the server also
+	// compares values as a whole whose view is larger than 1 MiB. The same state
+	// in another encoding is no change. A delta channel without a stored value is
+	// compared by the content that rebuilds the channel.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	DiffCheckpoints(ctx context.Context, in *DiffCheckpointsRequest, opts ...grpc.CallOption) (*DiffCheckpointsResponse, error)
 	// Reads every stored checkpoint of a thread back from the blob store and
-	// streams a verdict on each. Then checks what the journal has of the thread:
-	// its rows, and the values that were not evicted. Sends a total last. Nothing
-	// is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-	// behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+	// streams a verdict on each checkpoint, then checks the journal's rows and
+	// values of the thread, and streams a total last. Changes and repairs
+	// nothing. The check of the journal covers values that were not evicted.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of the thread.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
 	VerifyThread(ctx context.Context, in *VerifyThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyThreadResponse], error)
-	// Returns the manifest of a thread, in pages: the fold of what the newest
-	// catalog leads to, by namespace and checkpoint ID. On request it stores the
-	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-	// does not have the scope `write`;
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+	// Returns the manifest of a thread in pages, ordered by namespace and
+	// checkpoint ID: the newest stored record of each checkpoint that the newest
+	// catalog leads to. If requested, stores the whole manifest as a blob.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+	//     lacks the scope `write`.
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a manifest of this thread.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+	//     lost.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+	//     and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+	//     store permanently refuses the manifest.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store, or with `store` the key provider, cannot be used now.
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (*GetManifestResponse, error)
 }
 
@@ -351,132 +601,382 @@ func (c *threadServiceClient) GetManifest(ctx context.Context, in *GetManifestRe
 // All implementations must embed UnimplementedThreadServiceServer
 // for forward compatibility.
 //
-// Describes, copies, compares and removes whole threads. Scopes: `read` for
-// calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
-// and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+// Describes, copies, compares and removes whole threads.
 //
-// Errors of all calls, beyond those listed with each, as for
-// `CheckpointService`.
+// Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+// `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+// `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+// needs `read` and `write`.
 type ThreadServiceServer interface {
-	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-	// deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-	// was changed, or put back to an earlier state, behind the server's back.
-	GetThread(context.Context, *GetThreadRequest) (*GetThreadResponse, error)
-	// Lists threads in pages, by ID or the latest change first. Errors:
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
-	ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error)
-	// Deletes all checkpoints and writes of a thread and ends its incarnation.
-	// Saves and writes that belong to it are refused for 90 days. A thread that
-	// does not exist is no error: the count is 0.
-	DeleteThread(context.Context, *DeleteThreadRequest) (*DeleteThreadResponse, error)
-	// Sets how long a thread is kept after its last change.
+	// Describes a thread.
 	//
-	// A thread that has not changed for this long is deleted as by
-	// `DeleteThread`, within half a minute. What it stored is not renewed from then
-	// on.
-	// The setting ends with the incarnation, and recovery brings it back. To set
-	// it counts as a change of the thread. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`, for a deleted thread too.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of the thread, or put back an earlier row.
+	GetThread(context.Context, *GetThreadRequest) (*GetThreadResponse, error)
+	// Lists threads in pages, ordered by ID or with the latest change first.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a listing with these parameters.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error)
+	// Deletes all checkpoints and writes of a thread, and ends the incarnation of
+	// the thread.
+	//
+	// For 90 days, the server refuses saves and writes that belong to the deleted
+	// incarnation. If the thread does not exist, the call succeeds and the count
+	// is 0.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	DeleteThread(context.Context, *DeleteThreadRequest) (*DeleteThreadResponse, error)
+	// Sets the time for which the server keeps a thread after its last change.
+	//
+	// The server deletes a thread that has not changed for this time, as
+	// `DeleteThread` does, within 30 seconds, and from then on does not renew the
+	// blobs of the thread. The setting ends with the incarnation; recovery
+	// restores the setting. The call counts as a change of the thread.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	SetRetention(context.Context, *SetRetentionRequest) (*SetRetentionResponse, error)
-	// Sets whether search finds the checkpoints of a thread. By default it does.
+	// Sets whether search finds the checkpoints of a thread. Threads are
+	// searchable by default.
 	//
 	// From then on, no search finds a thread that is not searchable, and the
-	// server neither indexes it nor sends it to MemWal. The server removes its
-	// text from its own index within minutes. Existing memories stay in MemWal,
-	// but no search returns them. `SaveCheckpointRequest.searchable` does the
-	// same with a save, also with the first.
+	// server neither indexes the thread nor sends the thread to MemWal. Within
+	// minutes, the server removes the text of the thread from its own index.
+	// Existing memories stay in MemWal, but no search returns them.
+	// `SaveCheckpointRequest.searchable` has the same effect with a save, even
+	// with the first save of a thread.
 	//
 	// Forks and copies inherit the setting. A thread that a snapshot restores is
-	// not searchable if its origin was not when it was captured, or is not now.
-	// A hand-off does not carry the setting: an adopted thread is searchable,
-	// unless this journal has the handed-off checkpoint too, in a thread that is
-	// not searchable. Afterwards each thread has its own setting.
+	// not searchable if the captured thread was not searchable at the capture, or
+	// is not searchable now. A hand-off does not carry the setting: an adopted
+	// thread is searchable, unless this journal also has the handed-off
+	// checkpoint in a thread that is not searchable. Afterwards each thread has
+	// its own setting.
 	//
-	// The setting ends with the incarnation, and recovery brings it back. A
-	// different value counts as a change of the thread, the same value does not.
-	// Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+	// The setting ends with the incarnation; recovery restores the setting.
+	// Setting a different value counts as a change of the thread; setting the
+	// same value does not.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	SetSearchable(context.Context, *SetSearchableRequest) (*SetSearchableResponse, error)
-	// Copies all checkpoints, with their IDs, parents and writes, into a thread
-	// that has none. The source is not changed.
+	// Copies all checkpoints of a thread, with their IDs, parents and writes,
+	// into a thread that has no checkpoints. The source does not change.
 	//
-	// Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-	// `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-	// `REQUEST_ID_REUSED`.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+	//     deleted.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CopyThread(context.Context, *CopyThreadRequest) (*CopyThreadResponse, error)
-	// Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-	// keeps its latest checkpoint and writes, and what its delta channels are
-	// rebuilt from; the namespace of a finished subgraph call is deleted with
-	// the root checkpoint that it belongs to. Threads that do not exist are
-	// ignored.
-	PruneThreads(context.Context, *PruneThreadsRequest) (*PruneThreadsResponse, error)
-	// Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-	// threads and namespaces. Checkpoints that stay keep what their delta channels
-	// are rebuilt from.
-	DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error)
-	// Returns what retention rules would delete now, and deletes nothing.
+	// Deletes old checkpoints of threads.
 	//
-	// Without rules in the request, the rules of the server's retention file are
-	// previewed. The server applies those to each thread at least once in 10
-	// minutes. The most specific rule that fits a thread applies: a rule for the
-	// thread before one for its agent, before one for all threads.
+	// With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+	// checkpoint with its writes, and the values and writes that rebuild the
+	// delta channels of that checkpoint. The server deletes the namespace of a
+	// finished subgraph call together with the root checkpoint of the call. The
+	// server ignores threads that do not exist.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	PruneThreads(context.Context, *PruneThreadsRequest) (*PruneThreadsResponse, error)
+	// Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+	// all threads and namespaces. Remaining checkpoints keep the values and
+	// writes that rebuild their delta channels.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error)
+	// Returns the effect that retention rules would have now. Deletes nothing.
+	//
+	// Without rules in the request, the server previews the rules of its
+	// retention file, which the server applies to each thread at least once in 10
+	// minutes. The most specific rule for a thread applies: a rule for the thread
+	// before a rule for its agent, before a rule for all threads.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	PreviewRetention(context.Context, *PreviewRetentionRequest) (*PreviewRetentionResponse, error)
-	// Deletes threads as `DeleteThread`, waits until the deletion is certified,
-	// and returns a signed receipt. Threads that do not exist are in the receipt
-	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-	// were deleted before an error stay deleted, and a retry returns a receipt.
-	// `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-	// put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+	// Deletes threads as `DeleteThread` does, waits until the deletion is
+	// certified, and returns a signed receipt.
+	//
+	// The receipt lists threads that do not exist with 0 checkpoints. Threads
+	// that were deleted before an error stay deleted; a retry returns a receipt.
+	// If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+	// deletes such a thread.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+	//     be emptied. The server retries the flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+	//     refuses the bytes of the flush, or the server lacks the key to bytes that
+	//     the flush needs.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of a thread. Nothing was deleted.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	EraseThreads(context.Context, *EraseThreadsRequest) (*EraseThreadsResponse, error)
-	// Makes a new thread that begins with a checkpoint of another.
+	// Makes a thread that starts with a checkpoint of another thread.
 	//
 	// The fork keeps the checkpoint's ID, parent, pending writes and label, the
-	// checkpoints of its subgraphs, and what its delta channels are rebuilt
-	// from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-	// `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-	// `REQUEST_ID_REUSED`.
-	ForkThread(context.Context, *ForkThreadRequest) (*ForkThreadResponse, error)
-	// Appends a checkpoint that has the state of an earlier one. Nothing is
-	// removed.
+	// checkpoints of its subgraphs, and the values and writes that rebuild its
+	// delta channels. The fork refers to the same stored bytes.
 	//
-	// The new checkpoint is the next after the namespace's greatest and has the
-	// earlier one's parent, and its metadata without `run_id`. It has no pending
-	// writes: tasks run, and interrupts raise, again.
-	// Subgraphs that keep a state of their own are rolled back with the root.
-	// Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-	// have to be read from the blob store.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	ForkThread(context.Context, *ForkThreadRequest) (*ForkThreadResponse, error)
+	// Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+	// nothing.
+	//
+	// The new checkpoint has an ID after the greatest ID of the namespace, the
+	// parent of the earlier checkpoint, and its metadata without `run_id`. The
+	// new checkpoint has no pending writes, so tasks run again and interrupts are
+	// raised again. Subgraphs with a state of their own are rolled back together
+	// with the root.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+	//     the namespace.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	RollbackThread(context.Context, *RollbackThreadRequest) (*RollbackThreadResponse, error)
 	// Returns the threads that a thread descends from, by forks, adoptions and
-	// restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`.
-	GetLineage(context.Context, *GetLineageRequest) (*GetLineageResponse, error)
-	// Compares the state of two checkpoints, of one thread or two, in their JSON
-	// view.
+	// restored snapshots, and the threads that descend from the thread.
 	//
-	// Objects are compared by key; lists by position, between the equal items at
-	// both ends. The path of an added item is its path in `to`, any other path
-	// is that in `from`. Escapes of the JSON view are compared whole, except
-	// objects of Python of the same type; so are values whose view takes more
-	// than 1 MiB. The same state in another encoding is no change. A delta
-	// channel without a stored value is compared by what it is rebuilt from.
-	// Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-	// values have to be read from the blob store.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	GetLineage(context.Context, *GetLineageRequest) (*GetLineageResponse, error)
+	// Compares the states of two checkpoints, of the same thread or of two
+	// threads, in their JSON view.
+	//
+	// The server compares objects by key, and lists by position between the equal
+	// items at both ends. The path of an added item is its path in `to`; every
+	// other path is a path in `from`. The server compares escapes of the JSON
+	// view as a whole, except Python objects of the same type; the server also
+	// compares values as a whole whose view is larger than 1 MiB. The same state
+	// in another encoding is no change. A delta channel without a stored value is
+	// compared by the content that rebuilds the channel.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	DiffCheckpoints(context.Context, *DiffCheckpointsRequest) (*DiffCheckpointsResponse, error)
 	// Reads every stored checkpoint of a thread back from the blob store and
-	// streams a verdict on each. Then checks what the journal has of the thread:
-	// its rows, and the values that were not evicted. Sends a total last. Nothing
-	// is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-	// behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+	// streams a verdict on each checkpoint, then checks the journal's rows and
+	// values of the thread, and streams a total last. Changes and repairs
+	// nothing. The check of the journal covers values that were not evicted.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     the row of the thread.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
 	VerifyThread(*VerifyThreadRequest, grpc.ServerStreamingServer[VerifyThreadResponse]) error
-	// Returns the manifest of a thread, in pages: the fold of what the newest
-	// catalog leads to, by namespace and checkpoint ID. On request it stores the
-	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-	// does not have the scope `write`;
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+	// Returns the manifest of a thread in pages, ordered by namespace and
+	// checkpoint ID: the newest stored record of each checkpoint that the newest
+	// catalog leads to. If requested, stores the whole manifest as a blob.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+	//     deleted.
+	//   - `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+	//     lacks the scope `write`.
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a manifest of this thread.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+	//     lost.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+	//     and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+	//     store permanently refuses the manifest.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store, or with `store` the key provider, cannot be used now.
 	GetManifest(context.Context, *GetManifestRequest) (*GetManifestResponse, error)
 	mustEmbedUnimplementedThreadServiceServer()
 }

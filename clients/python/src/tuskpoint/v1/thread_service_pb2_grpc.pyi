@@ -27,12 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ThreadServiceStub:
-    """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
-    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+    """Describes, copies, compares and removes whole threads.
 
-    Errors of all calls, beyond those listed with each, as for
-    `CheckpointService`.
+    Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+    `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+    `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+    needs `read` and `write`.
     """
 
     @_typing.overload
@@ -40,297 +40,797 @@ class ThreadServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ThreadServiceAsyncStub: ...
     GetThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadRequest, _thread_service_pb2.GetThreadResponse]
-    """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-    deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-    was changed, or put back to an earlier state, behind the server's back.
+    """Describes a thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of the thread, or put back an earlier row.
     """
     ListThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]
-    """Lists threads in pages, by ID or the latest change first. Errors:
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+    """Lists threads in pages, ordered by ID or with the latest change first.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a listing with these parameters.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     DeleteThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]
-    """Deletes all checkpoints and writes of a thread and ends its incarnation.
-    Saves and writes that belong to it are refused for 90 days. A thread that
-    does not exist is no error: the count is 0.
+    """Deletes all checkpoints and writes of a thread, and ends the incarnation of
+    the thread.
+
+    For 90 days, the server refuses saves and writes that belong to the deleted
+    incarnation. If the thread does not exist, the call succeeds and the count
+    is 0.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     SetRetention: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]
-    """Sets how long a thread is kept after its last change.
+    """Sets the time for which the server keeps a thread after its last change.
 
-    A thread that has not changed for this long is deleted as by
-    `DeleteThread`, within half a minute. What it stored is not renewed from then
-    on.
-    The setting ends with the incarnation, and recovery brings it back. To set
-    it counts as a change of the thread. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`, for a deleted thread too.
+    The server deletes a thread that has not changed for this time, as
+    `DeleteThread` does, within 30 seconds, and from then on does not renew the
+    blobs of the thread. The setting ends with the incarnation; recovery
+    restores the setting. The call counts as a change of the thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     SetSearchable: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]
-    """Sets whether search finds the checkpoints of a thread. By default it does.
+    """Sets whether search finds the checkpoints of a thread. Threads are
+    searchable by default.
 
     From then on, no search finds a thread that is not searchable, and the
-    server neither indexes it nor sends it to MemWal. The server removes its
-    text from its own index within minutes. Existing memories stay in MemWal,
-    but no search returns them. `SaveCheckpointRequest.searchable` does the
-    same with a save, also with the first.
+    server neither indexes the thread nor sends the thread to MemWal. Within
+    minutes, the server removes the text of the thread from its own index.
+    Existing memories stay in MemWal, but no search returns them.
+    `SaveCheckpointRequest.searchable` has the same effect with a save, even
+    with the first save of a thread.
 
     Forks and copies inherit the setting. A thread that a snapshot restores is
-    not searchable if its origin was not when it was captured, or is not now.
-    A hand-off does not carry the setting: an adopted thread is searchable,
-    unless this journal has the handed-off checkpoint too, in a thread that is
-    not searchable. Afterwards each thread has its own setting.
+    not searchable if the captured thread was not searchable at the capture, or
+    is not searchable now. A hand-off does not carry the setting: an adopted
+    thread is searchable, unless this journal also has the handed-off
+    checkpoint in a thread that is not searchable. Afterwards each thread has
+    its own setting.
 
-    The setting ends with the incarnation, and recovery brings it back. A
-    different value counts as a change of the thread, the same value does not.
-    Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+    The setting ends with the incarnation; recovery restores the setting.
+    Setting a different value counts as a change of the thread; setting the
+    same value does not.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     CopyThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]
-    """Copies all checkpoints, with their IDs, parents and writes, into a thread
-    that has none. The source is not changed.
+    """Copies all checkpoints of a thread, with their IDs, parents and writes,
+    into a thread that has no checkpoints. The source does not change.
 
-    Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-    `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+      deleted.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     PruneThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.PruneThreadsRequest, _thread_service_pb2.PruneThreadsResponse]
-    """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-    keeps its latest checkpoint and writes, and what its delta channels are
-    rebuilt from; the namespace of a finished subgraph call is deleted with
-    the root checkpoint that it belongs to. Threads that do not exist are
-    ignored.
+    """Deletes old checkpoints of threads.
+
+    With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+    checkpoint with its writes, and the values and writes that rebuild the
+    delta channels of that checkpoint. The server deletes the namespace of a
+    finished subgraph call together with the root checkpoint of the call. The
+    server ignores threads that do not exist.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     DeleteRuns: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteRunsRequest, _thread_service_pb2.DeleteRunsResponse]
-    """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-    threads and namespaces. Checkpoints that stay keep what their delta channels
-    are rebuilt from.
+    """Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+    all threads and namespaces. Remaining checkpoints keep the values and
+    writes that rebuild their delta channels.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     PreviewRetention: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.PreviewRetentionRequest, _thread_service_pb2.PreviewRetentionResponse]
-    """Returns what retention rules would delete now, and deletes nothing.
+    """Returns the effect that retention rules would have now. Deletes nothing.
 
-    Without rules in the request, the rules of the server's retention file are
-    previewed. The server applies those to each thread at least once in 10
-    minutes. The most specific rule that fits a thread applies: a rule for the
-    thread before one for its agent, before one for all threads.
+    Without rules in the request, the server previews the rules of its
+    retention file, which the server applies to each thread at least once in 10
+    minutes. The most specific rule for a thread applies: a rule for the thread
+    before a rule for its agent, before a rule for all threads.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     EraseThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.EraseThreadsRequest, _thread_service_pb2.EraseThreadsResponse]
-    """Deletes threads as `DeleteThread`, waits until the deletion is certified,
-    and returns a signed receipt. Threads that do not exist are in the receipt
-    with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-    were deleted before an error stay deleted, and a retry returns a receipt.
-    `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-    put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+    """Deletes threads as `DeleteThread` does, waits until the deletion is
+    certified, and returns a signed receipt.
+
+    The receipt lists threads that do not exist with 0 checkpoints. Threads
+    that were deleted before an error stay deleted; a retry returns a receipt.
+    If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+    deletes such a thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+      be emptied. The server retries the flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+      refuses the bytes of the flush, or the server lacks the key to bytes that
+      the flush needs.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of a thread. Nothing was deleted.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ForkThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]
-    """Makes a new thread that begins with a checkpoint of another.
+    """Makes a thread that starts with a checkpoint of another thread.
 
     The fork keeps the checkpoint's ID, parent, pending writes and label, the
-    checkpoints of its subgraphs, and what its delta channels are rebuilt
-    from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-    `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-    `REQUEST_ID_REUSED`.
+    checkpoints of its subgraphs, and the values and writes that rebuild its
+    delta channels. The fork refers to the same stored bytes.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+      while the call waited for its certification.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     RollbackThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.RollbackThreadRequest, _thread_service_pb2.RollbackThreadResponse]
-    """Appends a checkpoint that has the state of an earlier one. Nothing is
-    removed.
+    """Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+    nothing.
 
-    The new checkpoint is the next after the namespace's greatest and has the
-    earlier one's parent, and its metadata without `run_id`. It has no pending
-    writes: tasks run, and interrupts raise, again.
-    Subgraphs that keep a state of their own are rolled back with the root.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-    have to be read from the blob store.
+    The new checkpoint has an ID after the greatest ID of the namespace, the
+    parent of the earlier checkpoint, and its metadata without `run_id`. The
+    new checkpoint has no pending writes, so tasks run again and interrupts are
+    raised again. Subgraphs with a state of their own are rolled back together
+    with the root.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+    * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+      the namespace.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+      while the call waited for its certification.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     GetLineage: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetLineageRequest, _thread_service_pb2.GetLineageResponse]
     """Returns the threads that a thread descends from, by forks, adoptions and
-    restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`.
+    restored snapshots, and the threads that descend from the thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     DiffCheckpoints: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DiffCheckpointsRequest, _thread_service_pb2.DiffCheckpointsResponse]
-    """Compares the state of two checkpoints, of one thread or two, in their JSON
-    view.
+    """Compares the states of two checkpoints, of the same thread or of two
+    threads, in their JSON view.
 
-    Objects are compared by key; lists by position, between the equal items at
-    both ends. The path of an added item is its path in `to`, any other path
-    is that in `from`. Escapes of the JSON view are compared whole, except
-    objects of Python of the same type; so are values whose view takes more
-    than 1 MiB. The same state in another encoding is no change. A delta
-    channel without a stored value is compared by what it is rebuilt from.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-    values have to be read from the blob store.
+    The server compares objects by key, and lists by position between the equal
+    items at both ends. The path of an added item is its path in `to`; every
+    other path is a path in `from`. The server compares escapes of the JSON
+    view as a whole, except Python objects of the same type; the server also
+    compares values as a whole whose view is larger than 1 MiB. The same state
+    in another encoding is no change. A delta channel without a stored value is
+    compared by the content that rebuilds the channel.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     VerifyThread: _grpc.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]
     """Reads every stored checkpoint of a thread back from the blob store and
-    streams a verdict on each. Then checks what the journal has of the thread:
-    its rows, and the values that were not evicted. Sends a total last. Nothing
-    is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-    behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    streams a verdict on each checkpoint, then checks the journal's rows and
+    values of the thread, and streams a total last. Changes and repairs
+    nothing. The check of the journal covers values that were not evicted.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of the thread.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
     """
     GetManifest: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]
-    """Returns the manifest of a thread, in pages: the fold of what the newest
-    catalog leads to, by namespace and checkpoint ID. On request it stores the
-    manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-    does not have the scope `write`;
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-    `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-    `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+    """Returns the manifest of a thread in pages, ordered by namespace and
+    checkpoint ID: the newest stored record of each checkpoint that the newest
+    catalog leads to. If requested, stores the whole manifest as a blob.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+      lacks the scope `write`.
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a manifest of this thread.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+      lost.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+      and the server has no key for them.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+      store permanently refuses the manifest.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+      store, or with `store` the key provider, cannot be used now.
     """
 
 @_typing.type_check_only
 class ThreadServiceAsyncStub(ThreadServiceStub):
-    """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
-    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+    """Describes, copies, compares and removes whole threads.
 
-    Errors of all calls, beyond those listed with each, as for
-    `CheckpointService`.
+    Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+    `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+    `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+    needs `read` and `write`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadRequest, _thread_service_pb2.GetThreadResponse]  # type: ignore[assignment]
-    """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-    deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-    was changed, or put back to an earlier state, behind the server's back.
+    """Describes a thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of the thread, or put back an earlier row.
     """
     ListThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]  # type: ignore[assignment]
-    """Lists threads in pages, by ID or the latest change first. Errors:
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+    """Lists threads in pages, ordered by ID or with the latest change first.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a listing with these parameters.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     DeleteThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]  # type: ignore[assignment]
-    """Deletes all checkpoints and writes of a thread and ends its incarnation.
-    Saves and writes that belong to it are refused for 90 days. A thread that
-    does not exist is no error: the count is 0.
+    """Deletes all checkpoints and writes of a thread, and ends the incarnation of
+    the thread.
+
+    For 90 days, the server refuses saves and writes that belong to the deleted
+    incarnation. If the thread does not exist, the call succeeds and the count
+    is 0.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     SetRetention: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]  # type: ignore[assignment]
-    """Sets how long a thread is kept after its last change.
+    """Sets the time for which the server keeps a thread after its last change.
 
-    A thread that has not changed for this long is deleted as by
-    `DeleteThread`, within half a minute. What it stored is not renewed from then
-    on.
-    The setting ends with the incarnation, and recovery brings it back. To set
-    it counts as a change of the thread. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`, for a deleted thread too.
+    The server deletes a thread that has not changed for this time, as
+    `DeleteThread` does, within 30 seconds, and from then on does not renew the
+    blobs of the thread. The setting ends with the incarnation; recovery
+    restores the setting. The call counts as a change of the thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     SetSearchable: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]  # type: ignore[assignment]
-    """Sets whether search finds the checkpoints of a thread. By default it does.
+    """Sets whether search finds the checkpoints of a thread. Threads are
+    searchable by default.
 
     From then on, no search finds a thread that is not searchable, and the
-    server neither indexes it nor sends it to MemWal. The server removes its
-    text from its own index within minutes. Existing memories stay in MemWal,
-    but no search returns them. `SaveCheckpointRequest.searchable` does the
-    same with a save, also with the first.
+    server neither indexes the thread nor sends the thread to MemWal. Within
+    minutes, the server removes the text of the thread from its own index.
+    Existing memories stay in MemWal, but no search returns them.
+    `SaveCheckpointRequest.searchable` has the same effect with a save, even
+    with the first save of a thread.
 
     Forks and copies inherit the setting. A thread that a snapshot restores is
-    not searchable if its origin was not when it was captured, or is not now.
-    A hand-off does not carry the setting: an adopted thread is searchable,
-    unless this journal has the handed-off checkpoint too, in a thread that is
-    not searchable. Afterwards each thread has its own setting.
+    not searchable if the captured thread was not searchable at the capture, or
+    is not searchable now. A hand-off does not carry the setting: an adopted
+    thread is searchable, unless this journal also has the handed-off
+    checkpoint in a thread that is not searchable. Afterwards each thread has
+    its own setting.
 
-    The setting ends with the incarnation, and recovery brings it back. A
-    different value counts as a change of the thread, the same value does not.
-    Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+    The setting ends with the incarnation; recovery restores the setting.
+    Setting a different value counts as a change of the thread; setting the
+    same value does not.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     CopyThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]  # type: ignore[assignment]
-    """Copies all checkpoints, with their IDs, parents and writes, into a thread
-    that has none. The source is not changed.
+    """Copies all checkpoints of a thread, with their IDs, parents and writes,
+    into a thread that has no checkpoints. The source does not change.
 
-    Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-    `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+      deleted.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     PruneThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.PruneThreadsRequest, _thread_service_pb2.PruneThreadsResponse]  # type: ignore[assignment]
-    """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-    keeps its latest checkpoint and writes, and what its delta channels are
-    rebuilt from; the namespace of a finished subgraph call is deleted with
-    the root checkpoint that it belongs to. Threads that do not exist are
-    ignored.
+    """Deletes old checkpoints of threads.
+
+    With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+    checkpoint with its writes, and the values and writes that rebuild the
+    delta channels of that checkpoint. The server deletes the namespace of a
+    finished subgraph call together with the root checkpoint of the call. The
+    server ignores threads that do not exist.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     DeleteRuns: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteRunsRequest, _thread_service_pb2.DeleteRunsResponse]  # type: ignore[assignment]
-    """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-    threads and namespaces. Checkpoints that stay keep what their delta channels
-    are rebuilt from.
+    """Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+    all threads and namespaces. Remaining checkpoints keep the values and
+    writes that rebuild their delta channels.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     PreviewRetention: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.PreviewRetentionRequest, _thread_service_pb2.PreviewRetentionResponse]  # type: ignore[assignment]
-    """Returns what retention rules would delete now, and deletes nothing.
+    """Returns the effect that retention rules would have now. Deletes nothing.
 
-    Without rules in the request, the rules of the server's retention file are
-    previewed. The server applies those to each thread at least once in 10
-    minutes. The most specific rule that fits a thread applies: a rule for the
-    thread before one for its agent, before one for all threads.
+    Without rules in the request, the server previews the rules of its
+    retention file, which the server applies to each thread at least once in 10
+    minutes. The most specific rule for a thread applies: a rule for the thread
+    before a rule for its agent, before a rule for all threads.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     EraseThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.EraseThreadsRequest, _thread_service_pb2.EraseThreadsResponse]  # type: ignore[assignment]
-    """Deletes threads as `DeleteThread`, waits until the deletion is certified,
-    and returns a signed receipt. Threads that do not exist are in the receipt
-    with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-    were deleted before an error stay deleted, and a retry returns a receipt.
-    `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-    put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+    """Deletes threads as `DeleteThread` does, waits until the deletion is
+    certified, and returns a signed receipt.
+
+    The receipt lists threads that do not exist with 0 checkpoints. Threads
+    that were deleted before an error stay deleted; a retry returns a receipt.
+    If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+    deletes such a thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+      be emptied. The server retries the flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+      refuses the bytes of the flush, or the server lacks the key to bytes that
+      the flush needs.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of a thread. Nothing was deleted.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ForkThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]  # type: ignore[assignment]
-    """Makes a new thread that begins with a checkpoint of another.
+    """Makes a thread that starts with a checkpoint of another thread.
 
     The fork keeps the checkpoint's ID, parent, pending writes and label, the
-    checkpoints of its subgraphs, and what its delta channels are rebuilt
-    from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-    `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-    `REQUEST_ID_REUSED`.
+    checkpoints of its subgraphs, and the values and writes that rebuild its
+    delta channels. The fork refers to the same stored bytes.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+      while the call waited for its certification.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     RollbackThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.RollbackThreadRequest, _thread_service_pb2.RollbackThreadResponse]  # type: ignore[assignment]
-    """Appends a checkpoint that has the state of an earlier one. Nothing is
-    removed.
+    """Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+    nothing.
 
-    The new checkpoint is the next after the namespace's greatest and has the
-    earlier one's parent, and its metadata without `run_id`. It has no pending
-    writes: tasks run, and interrupts raise, again.
-    Subgraphs that keep a state of their own are rolled back with the root.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-    have to be read from the blob store.
+    The new checkpoint has an ID after the greatest ID of the namespace, the
+    parent of the earlier checkpoint, and its metadata without `run_id`. The
+    new checkpoint has no pending writes, so tasks run again and interrupts are
+    raised again. Subgraphs with a state of their own are rolled back together
+    with the root.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+    * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+      the namespace.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+      while the call waited for its certification.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     GetLineage: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetLineageRequest, _thread_service_pb2.GetLineageResponse]  # type: ignore[assignment]
     """Returns the threads that a thread descends from, by forks, adoptions and
-    restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`.
+    restored snapshots, and the threads that descend from the thread.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     DiffCheckpoints: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DiffCheckpointsRequest, _thread_service_pb2.DiffCheckpointsResponse]  # type: ignore[assignment]
-    """Compares the state of two checkpoints, of one thread or two, in their JSON
-    view.
+    """Compares the states of two checkpoints, of the same thread or of two
+    threads, in their JSON view.
 
-    Objects are compared by key; lists by position, between the equal items at
-    both ends. The path of an added item is its path in `to`, any other path
-    is that in `from`. Escapes of the JSON view are compared whole, except
-    objects of Python of the same type; so are values whose view takes more
-    than 1 MiB. The same state in another encoding is no change. A delta
-    channel without a stored value is compared by what it is rebuilt from.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-    values have to be read from the blob store.
+    The server compares objects by key, and lists by position between the equal
+    items at both ends. The path of an added item is its path in `to`; every
+    other path is a path in `from`. The server compares escapes of the JSON
+    view as a whole, except Python objects of the same type; the server also
+    compares values as a whole whose view is larger than 1 MiB. The same state
+    in another encoding is no change. A delta channel without a stored value is
+    compared by the content that rebuilds the channel.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     VerifyThread: _aio.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]  # type: ignore[assignment]
     """Reads every stored checkpoint of a thread back from the blob store and
-    streams a verdict on each. Then checks what the journal has of the thread:
-    its rows, and the values that were not evicted. Sends a total last. Nothing
-    is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-    behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    streams a verdict on each checkpoint, then checks the journal's rows and
+    values of the thread, and streams a total last. Changes and repairs
+    nothing. The check of the journal covers values that were not evicted.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      the row of the thread.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
     """
     GetManifest: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]  # type: ignore[assignment]
-    """Returns the manifest of a thread, in pages: the fold of what the newest
-    catalog leads to, by namespace and checkpoint ID. On request it stores the
-    manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-    does not have the scope `write`;
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-    `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-    `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+    """Returns the manifest of a thread in pages, ordered by namespace and
+    checkpoint ID: the newest stored record of each checkpoint that the newest
+    catalog leads to. If requested, stores the whole manifest as a blob.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+      lacks the scope `write`.
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a manifest of this thread.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+      lost.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+      and the server has no key for them.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+      store permanently refuses the manifest.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+      store, or with `store` the key provider, cannot be used now.
     """
 
 class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
-    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+    """Describes, copies, compares and removes whole threads.
 
-    Errors of all calls, beyond those listed with each, as for
-    `CheckpointService`.
+    Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+    `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+    `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+    needs `read` and `write`.
     """
 
     @_abc_1.abstractmethod
@@ -339,9 +839,14 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.GetThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.GetThreadResponse, _abc.Awaitable[_thread_service_pb2.GetThreadResponse]]:
-        """Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-        deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-        was changed, or put back to an earlier state, behind the server's back.
+        """Describes a thread.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          the row of the thread, or put back an earlier row.
         """
 
     @_abc_1.abstractmethod
@@ -350,8 +855,14 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.ListThreadsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.ListThreadsResponse, _abc.Awaitable[_thread_service_pb2.ListThreadsResponse]]:
-        """Lists threads in pages, by ID or the latest change first. Errors:
-        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+        """Lists threads in pages, ordered by ID or with the latest change first.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+          to a listing with these parameters.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -360,9 +871,30 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.DeleteThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DeleteThreadResponse, _abc.Awaitable[_thread_service_pb2.DeleteThreadResponse]]:
-        """Deletes all checkpoints and writes of a thread and ends its incarnation.
-        Saves and writes that belong to it are refused for 90 days. A thread that
-        does not exist is no error: the count is 0.
+        """Deletes all checkpoints and writes of a thread, and ends the incarnation of
+        the thread.
+
+        For 90 days, the server refuses saves and writes that belong to the deleted
+        incarnation. If the thread does not exist, the call succeeds and the count
+        is 0.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -371,14 +903,32 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.SetRetentionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.SetRetentionResponse, _abc.Awaitable[_thread_service_pb2.SetRetentionResponse]]:
-        """Sets how long a thread is kept after its last change.
+        """Sets the time for which the server keeps a thread after its last change.
 
-        A thread that has not changed for this long is deleted as by
-        `DeleteThread`, within half a minute. What it stored is not renewed from then
-        on.
-        The setting ends with the incarnation, and recovery brings it back. To set
-        it counts as a change of the thread. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`, for a deleted thread too.
+        The server deletes a thread that has not changed for this time, as
+        `DeleteThread` does, within 30 seconds, and from then on does not renew the
+        blobs of the thread. The setting ends with the incarnation; recovery
+        restores the setting. The call counts as a change of the thread.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -387,23 +937,46 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.SetSearchableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.SetSearchableResponse, _abc.Awaitable[_thread_service_pb2.SetSearchableResponse]]:
-        """Sets whether search finds the checkpoints of a thread. By default it does.
+        """Sets whether search finds the checkpoints of a thread. Threads are
+        searchable by default.
 
         From then on, no search finds a thread that is not searchable, and the
-        server neither indexes it nor sends it to MemWal. The server removes its
-        text from its own index within minutes. Existing memories stay in MemWal,
-        but no search returns them. `SaveCheckpointRequest.searchable` does the
-        same with a save, also with the first.
+        server neither indexes the thread nor sends the thread to MemWal. Within
+        minutes, the server removes the text of the thread from its own index.
+        Existing memories stay in MemWal, but no search returns them.
+        `SaveCheckpointRequest.searchable` has the same effect with a save, even
+        with the first save of a thread.
 
         Forks and copies inherit the setting. A thread that a snapshot restores is
-        not searchable if its origin was not when it was captured, or is not now.
-        A hand-off does not carry the setting: an adopted thread is searchable,
-        unless this journal has the handed-off checkpoint too, in a thread that is
-        not searchable. Afterwards each thread has its own setting.
+        not searchable if the captured thread was not searchable at the capture, or
+        is not searchable now. A hand-off does not carry the setting: an adopted
+        thread is searchable, unless this journal also has the handed-off
+        checkpoint in a thread that is not searchable. Afterwards each thread has
+        its own setting.
 
-        The setting ends with the incarnation, and recovery brings it back. A
-        different value counts as a change of the thread, the same value does not.
-        Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+        The setting ends with the incarnation; recovery restores the setting.
+        Setting a different value counts as a change of the thread; setting the
+        same value does not.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -412,12 +985,38 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.CopyThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.CopyThreadResponse, _abc.Awaitable[_thread_service_pb2.CopyThreadResponse]]:
-        """Copies all checkpoints, with their IDs, parents and writes, into a thread
-        that has none. The source is not changed.
+        """Copies all checkpoints of a thread, with their IDs, parents and writes,
+        into a thread that has no checkpoints. The source does not change.
 
-        Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-        `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+          deleted.
+        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+        * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+          request.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `threads`.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -426,11 +1025,36 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.PruneThreadsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.PruneThreadsResponse, _abc.Awaitable[_thread_service_pb2.PruneThreadsResponse]]:
-        """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-        keeps its latest checkpoint and writes, and what its delta channels are
-        rebuilt from; the namespace of a finished subgraph call is deleted with
-        the root checkpoint that it belongs to. Threads that do not exist are
-        ignored.
+        """Deletes old checkpoints of threads.
+
+        With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+        checkpoint with its writes, and the values and writes that rebuild the
+        delta channels of that checkpoint. The server deletes the namespace of a
+        finished subgraph call together with the root checkpoint of the call. The
+        server ignores threads that do not exist.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -439,9 +1063,32 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.DeleteRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DeleteRunsResponse, _abc.Awaitable[_thread_service_pb2.DeleteRunsResponse]]:
-        """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-        threads and namespaces. Checkpoints that stay keep what their delta channels
-        are rebuilt from.
+        """Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+        all threads and namespaces. Remaining checkpoints keep the values and
+        writes that rebuild their delta channels.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -450,12 +1097,17 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.PreviewRetentionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.PreviewRetentionResponse, _abc.Awaitable[_thread_service_pb2.PreviewRetentionResponse]]:
-        """Returns what retention rules would delete now, and deletes nothing.
+        """Returns the effect that retention rules would have now. Deletes nothing.
 
-        Without rules in the request, the rules of the server's retention file are
-        previewed. The server applies those to each thread at least once in 10
-        minutes. The most specific rule that fits a thread applies: a rule for the
-        thread before one for its agent, before one for all threads.
+        Without rules in the request, the server previews the rules of its
+        retention file, which the server applies to each thread at least once in 10
+        minutes. The most specific rule for a thread applies: a rule for the thread
+        before a rule for its agent, before a rule for all threads.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -464,12 +1116,28 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.EraseThreadsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.EraseThreadsResponse, _abc.Awaitable[_thread_service_pb2.EraseThreadsResponse]]:
-        """Deletes threads as `DeleteThread`, waits until the deletion is certified,
-        and returns a signed receipt. Threads that do not exist are in the receipt
-        with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-        were deleted before an error stay deleted, and a retry returns a receipt.
-        `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-        put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+        """Deletes threads as `DeleteThread` does, waits until the deletion is
+        certified, and returns a signed receipt.
+
+        The receipt lists threads that do not exist with 0 checkpoints. Threads
+        that were deleted before an error stay deleted; a retry returns a receipt.
+        If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+        deletes such a thread.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+          be emptied. The server retries the flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+          refuses the bytes of the flush, or the server lacks the key to bytes that
+          the flush needs.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          the row of a thread. Nothing was deleted.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -478,13 +1146,36 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.ForkThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.ForkThreadResponse, _abc.Awaitable[_thread_service_pb2.ForkThreadResponse]]:
-        """Makes a new thread that begins with a checkpoint of another.
+        """Makes a thread that starts with a checkpoint of another thread.
 
         The fork keeps the checkpoint's ID, parent, pending writes and label, the
-        checkpoints of its subgraphs, and what its delta channels are rebuilt
-        from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-        `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-        `REQUEST_ID_REUSED`.
+        checkpoints of its subgraphs, and the values and writes that rebuild its
+        delta channels. The fork refers to the same stored bytes.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+        * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+          request.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+          while the call waited for its certification.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+          certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `stored_bytes` or `threads`.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+          `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+          store. The change is journaled; the server retries.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -493,16 +1184,40 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.RollbackThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.RollbackThreadResponse, _abc.Awaitable[_thread_service_pb2.RollbackThreadResponse]]:
-        """Appends a checkpoint that has the state of an earlier one. Nothing is
-        removed.
+        """Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+        nothing.
 
-        The new checkpoint is the next after the namespace's greatest and has the
-        earlier one's parent, and its metadata without `run_id`. It has no pending
-        writes: tasks run, and interrupts raise, again.
-        Subgraphs that keep a state of their own are rolled back with the root.
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-        have to be read from the blob store.
+        The new checkpoint has an ID after the greatest ID of the namespace, the
+        parent of the earlier checkpoint, and its metadata without `run_id`. The
+        new checkpoint has no pending writes, so tasks run again and interrupts are
+        raised again. Subgraphs with a state of their own are rolled back together
+        with the root.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+        * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+          the namespace.
+        * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+          request.
+        * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+          while the call waited for its certification.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+          certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `stored_bytes` or `threads`.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+          `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+          store. The change is journaled; the server retries.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -512,8 +1227,14 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.GetLineageResponse, _abc.Awaitable[_thread_service_pb2.GetLineageResponse]]:
         """Returns the threads that a thread descends from, by forks, adoptions and
-        restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`.
+        restored snapshots, and the threads that descend from the thread.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -522,17 +1243,27 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.DiffCheckpointsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DiffCheckpointsResponse, _abc.Awaitable[_thread_service_pb2.DiffCheckpointsResponse]]:
-        """Compares the state of two checkpoints, of one thread or two, in their JSON
-        view.
+        """Compares the states of two checkpoints, of the same thread or of two
+        threads, in their JSON view.
 
-        Objects are compared by key; lists by position, between the equal items at
-        both ends. The path of an added item is its path in `to`, any other path
-        is that in `from`. Escapes of the JSON view are compared whole, except
-        objects of Python of the same type; so are values whose view takes more
-        than 1 MiB. The same state in another encoding is no change. A delta
-        channel without a stored value is compared by what it is rebuilt from.
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-        values have to be read from the blob store.
+        The server compares objects by key, and lists by position between the equal
+        items at both ends. The path of an added item is its path in `to`; every
+        other path is a path in `from`. The server compares escapes of the JSON
+        view as a whole, except Python objects of the same type; the server also
+        compares values as a whole whose view is larger than 1 MiB. The same state
+        in another encoding is no change. A delta channel without a stored value is
+        compared by the content that rebuilds the channel.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
         """
 
     @_abc_1.abstractmethod
@@ -542,11 +1273,17 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_thread_service_pb2.VerifyThreadResponse], _abc.AsyncIterator[_thread_service_pb2.VerifyThreadResponse]]:
         """Reads every stored checkpoint of a thread back from the blob store and
-        streams a verdict on each. Then checks what the journal has of the thread:
-        its rows, and the values that were not evicted. Sends a total last. Nothing
-        is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-        behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+        streams a verdict on each checkpoint, then checks the journal's rows and
+        values of the thread, and streams a total last. Changes and repairs
+        nothing. The check of the journal covers values that were not evicted.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          the row of the thread.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
         """
 
     @_abc_1.abstractmethod
@@ -555,14 +1292,27 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.GetManifestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.GetManifestResponse, _abc.Awaitable[_thread_service_pb2.GetManifestResponse]]:
-        """Returns the manifest of a thread, in pages: the fold of what the newest
-        catalog leads to, by namespace and checkpoint ID. On request it stores the
-        manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-        does not have the scope `write`;
-        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-        `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-        `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+        """Returns the manifest of a thread in pages, ordered by namespace and
+        checkpoint ID: the newest stored record of each checkpoint that the newest
+        catalog leads to. If requested, stores the whole manifest as a blob.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+          lacks the scope `write`.
+        * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+          to a manifest of this thread.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+          lost.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+          and the server has no key for them.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+          store permanently refuses the manifest.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+          store, or with `store` the key provider, cannot be used now.
         """
 
 def add_ThreadServiceServicer_to_server(servicer: ThreadServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

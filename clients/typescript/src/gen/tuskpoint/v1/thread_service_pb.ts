@@ -69,58 +69,59 @@ export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE_
  */
 export type ListThreadsRequest = Message<"tuskpoint.v1.ListThreadsRequest"> & {
   /**
-   * Only threads with this `agent_id`, if not empty.
+   * If not empty, only threads with this `agent_id`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Only threads that have a checkpoint with this label, if not empty.
+   * If not empty, only threads that have a checkpoint with this label.
    *
    * @generated from field: string label = 2;
    */
   label: string;
 
   /**
-   * Only threads in this state.
+   * If set, only threads in this state.
    *
    * @generated from field: tuskpoint.v1.ThreadState state = 3;
    */
   state: ThreadState;
 
   /**
-   * At most this many a page; 0 means 100, more than 1,000 means 1,000,
-   * negative is `INVALID_ARGUMENT`.
+   * Maximum number of threads in a page. 0 means 100; more than 1,000 means
+   * 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before, with the same other fields.
+   * `next_page_token` of the preceding page; empty for the first page. All
+   * fields besides `page_size` MUST be the same as for the preceding page.
    *
    * @generated from field: string page_token = 5;
    */
   pageToken: string;
 
   /**
-   * Only threads whose `update_time` is this or later. Absent: any.
+   * If present, only threads whose `update_time` is this time or later.
    *
    * @generated from field: google.protobuf.Timestamp changed_after = 6;
    */
   changedAfter?: Timestamp;
 
   /**
-   * Only threads whose `update_time` is earlier. Absent: any. It MUST be later
-   * than `changed_after`.
+   * If present, only threads whose `update_time` is earlier than this time.
+   * MUST be later than `changed_after`.
    *
    * @generated from field: google.protobuf.Timestamp changed_before = 7;
    */
   changedBefore?: Timestamp;
 
   /**
-   * Order of the threads.
+   * Order of the threads. Default: by `thread_id`.
    *
    * @generated from field: tuskpoint.v1.ThreadOrder order = 8;
    */
@@ -141,14 +142,14 @@ export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PUR
  */
 export type ListThreadsResponse = Message<"tuskpoint.v1.ListThreadsResponse"> & {
   /**
-   * The threads, in the order asked for.
+   * The threads, in the requested order.
    *
    * @generated from field: repeated tuskpoint.v1.Thread threads = 1;
    */
   threads: Thread[];
 
   /**
-   * Token of the next page; empty on the last.
+   * Token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -176,8 +177,9 @@ export type DeleteThreadRequest = Message<"tuskpoint.v1.DeleteThreadRequest"> & 
   threadId: string;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the deletion is in a catalog in the
-   * blob store.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+   * `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+   * has the deletion.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -198,7 +200,7 @@ export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__P
  */
 export type DeleteThreadResponse = Message<"tuskpoint.v1.DeleteThreadResponse"> & {
   /**
-   * Number of checkpoints deleted.
+   * Number of deleted checkpoints.
    *
    * @generated from field: uint64 deleted_checkpoints = 1;
    */
@@ -233,17 +235,18 @@ export type SetRetentionRequest = Message<"tuskpoint.v1.SetRetentionRequest"> & 
   threadId: string;
 
   /**
-   * Time without a change after which the thread is deleted: whole seconds, at
-   * least 1 and at most 3,153,600,000 (100 years). Absent or zero: it is
-   * kept until someone deletes it.
+   * Time without a change after which the server deletes the thread: whole
+   * seconds, 1 to 3,153,600,000 (100 years). Absent or 0: the server keeps the
+   * thread until a caller deletes the thread.
    *
    * @generated from field: google.protobuf.Duration retention = 2;
    */
   retention?: Duration;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
-   * blob store.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+   * `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+   * has the setting.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -292,15 +295,16 @@ export type SetSearchableRequest = Message<"tuskpoint.v1.SetSearchableRequest"> 
   threadId: string;
 
   /**
-   * Whether search finds its checkpoints.
+   * Whether search finds the checkpoints of the thread.
    *
    * @generated from field: bool searchable = 2;
    */
   searchable: boolean;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
-   * blob store.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`. With
+   * `DURABILITY_CERTIFIED`, the call waits until a catalog in the blob store
+   * has the setting.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -349,22 +353,24 @@ export type CopyThreadRequest = Message<"tuskpoint.v1.CopyThreadRequest"> & {
   sourceThreadId: string;
 
   /**
-   * The thread to make.
+   * The thread to make. MUST NOT have checkpoints.
    *
    * @generated from field: string target_thread_id = 2;
    */
   targetThreadId: string;
 
   /**
-   * At most 128 bytes. Not empty: a retry with the same ID and fields gets the
-   * first answer, for at least 24 hours.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
@@ -385,7 +391,7 @@ export const CopyThreadRequestSchema: GenMessage<CopyThreadRequest> = /*@__PURE_
  */
 export type CopyThreadResponse = Message<"tuskpoint.v1.CopyThreadResponse"> & {
   /**
-   * Number of checkpoints copied.
+   * Number of copied checkpoints.
    *
    * @generated from field: uint64 copied_checkpoints = 1;
    */
@@ -413,21 +419,22 @@ export const CopyThreadResponseSchema: GenMessage<CopyThreadResponse> = /*@__PUR
  */
 export type PruneThreadsRequest = Message<"tuskpoint.v1.PruneThreadsRequest"> & {
   /**
-   * The threads, at most 1,000. Each is pruned in a transaction of its own.
+   * The threads, at most 1,000. The server prunes each thread in its own
+   * transaction, so threads that were pruned before an error stay pruned.
    *
    * @generated from field: repeated string thread_ids = 1;
    */
   threadIds: string[];
 
   /**
-   * What to keep.
+   * Checkpoints to keep. MUST be set.
    *
    * @generated from field: tuskpoint.v1.PruneStrategy strategy = 2;
    */
   strategy: PruneStrategy;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -448,7 +455,7 @@ export const PruneThreadsRequestSchema: GenMessage<PruneThreadsRequest> = /*@__P
  */
 export type PruneThreadsResponse = Message<"tuskpoint.v1.PruneThreadsResponse"> & {
   /**
-   * Number of checkpoints deleted.
+   * Number of deleted checkpoints.
    *
    * @generated from field: uint64 deleted_checkpoints = 1;
    */
@@ -476,14 +483,14 @@ export const PruneThreadsResponseSchema: GenMessage<PruneThreadsResponse> = /*@_
  */
 export type DeleteRunsRequest = Message<"tuskpoint.v1.DeleteRunsRequest"> & {
   /**
-   * The runs, at most 1,000, each 1 to 512 bytes.
+   * The runs, at most 1,000, each 1 to 512 bytes of UTF-8, without NUL.
    *
    * @generated from field: repeated string run_ids = 1;
    */
   runIds: string[];
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -504,7 +511,7 @@ export const DeleteRunsRequestSchema: GenMessage<DeleteRunsRequest> = /*@__PURE_
  */
 export type DeleteRunsResponse = Message<"tuskpoint.v1.DeleteRunsResponse"> & {
   /**
-   * Number of checkpoints deleted.
+   * Number of deleted checkpoints.
    *
    * @generated from field: uint64 deleted_checkpoints = 1;
    */
@@ -526,43 +533,45 @@ export const DeleteRunsResponseSchema: GenMessage<DeleteRunsResponse> = /*@__PUR
   messageDesc(file_tuskpoint_v1_thread_service, 15);
 
 /**
- * A rule that says which threads and checkpoints are kept. It needs
- * `delete_after`, `keep_last` or `keep_for`.
+ * A rule about the threads and checkpoints to keep. At least one of
+ * `delete_after`, `keep_last` and `keep_for` MUST be set.
  *
  * @generated from message tuskpoint.v1.RetentionRule
  */
 export type RetentionRule = Message<"tuskpoint.v1.RetentionRule"> & {
   /**
-   * Only threads with this `agent_id`, if not empty.
+   * If not empty, the rule applies only to threads with this `agent_id`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Only this thread, if not empty.
+   * If not empty, the rule applies only to this thread.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * A thread that has not changed for this long is deleted: whole seconds, as in
-   * `SetRetentionRequest`.
+   * Time without a change after which the thread is deleted: whole seconds, at
+   * most 3,153,600,000 (100 years). 0: no limit.
    *
    * @generated from field: google.protobuf.Duration delete_after = 3;
    */
   deleteAfter?: Duration;
 
   /**
-   * The latest checkpoints that each namespace keeps. 0: the latest one.
+   * Number of latest checkpoints that each namespace keeps. 0: only the latest
+   * checkpoint.
    *
    * @generated from field: uint32 keep_last = 4;
    */
   keepLast: number;
 
   /**
-   * Checkpoints younger than this are kept: whole seconds.
+   * Age below which checkpoints are kept: whole seconds, at most 3,153,600,000
+   * (100 years).
    *
    * @generated from field: google.protobuf.Duration keep_for = 5;
    */
@@ -583,11 +592,14 @@ export const RetentionRuleSchema: GenMessage<RetentionRule> = /*@__PURE__*/
  */
 export type PreviewRetentionRequest = Message<"tuskpoint.v1.PreviewRetentionRequest"> & {
   /**
-   * The rules, at most 100. With `keep_last` or `keep_for`, a checkpoint stays
-   * if one of them keeps it, if it has a label, if it was handed off, or if it
-   * belongs to a root checkpoint that stays. Other checkpoints are deleted;
-   * those that stay keep what their delta channels are rebuilt from. Snapshots
-   * keep copies of their own.
+   * The rules, at most 100. Two rules MUST NOT have the same `agent_id` and
+   * `thread_id`. Empty: the rules of the server's retention file.
+   *
+   * A rule with `keep_last` or `keep_for` keeps a checkpoint that one of the
+   * two fields covers, that has a label, that was handed off, or that belongs
+   * to a kept root checkpoint. The rule deletes all other checkpoints; kept
+   * checkpoints keep the values and writes that rebuild their delta channels.
+   * Snapshots have their own copies.
    *
    * @generated from field: repeated tuskpoint.v1.RetentionRule rules = 1;
    */
@@ -602,7 +614,7 @@ export const PreviewRetentionRequestSchema: GenMessage<PreviewRetentionRequest> 
   messageDesc(file_tuskpoint_v1_thread_service, 17);
 
 /**
- * What retention rules delete of one thread.
+ * Effect of retention rules on a thread.
  *
  * @generated from message tuskpoint.v1.RetentionEffect
  */
@@ -615,29 +627,29 @@ export type RetentionEffect = Message<"tuskpoint.v1.RetentionEffect"> & {
   threadId: string;
 
   /**
-   * The whole thread is deleted.
+   * True if the rules delete the whole thread.
    *
    * @generated from field: bool thread_deleted = 2;
    */
   threadDeleted: boolean;
 
   /**
-   * Number of checkpoints deleted.
+   * Number of deleted checkpoints.
    *
    * @generated from field: uint64 checkpoints = 3;
    */
   checkpoints: bigint;
 
   /**
-   * Bytes of states, values and writes that the journal does not need then.
+   * Bytes of states, values and writes that the journal no longer needs.
    *
    * @generated from field: uint64 journal_bytes = 4;
    */
   journalBytes: bigint;
 
   /**
-   * Bytes of segments that are not renewed from then on. The segments of a
-   * thread stay until the whole thread is deleted, so pruning frees none.
+   * Bytes of segments that the server no longer renews. The segments of a
+   * thread stay until the whole thread is deleted, so pruning frees no segment.
    *
    * @generated from field: uint64 stored_bytes = 5;
    */
@@ -658,35 +670,35 @@ export const RetentionEffectSchema: GenMessage<RetentionEffect> = /*@__PURE__*/
  */
 export type PreviewRetentionResponse = Message<"tuskpoint.v1.PreviewRetentionResponse"> & {
   /**
-   * The rules that were applied.
+   * The previewed rules.
    *
    * @generated from field: repeated tuskpoint.v1.RetentionRule rules = 1;
    */
   rules: RetentionRule[];
 
   /**
-   * The first 1,000 threads concerned, by ID.
+   * Effects on the first 1,000 affected threads, ordered by thread ID.
    *
    * @generated from field: repeated tuskpoint.v1.RetentionEffect effects = 2;
    */
   effects: RetentionEffect[];
 
   /**
-   * The sum over all threads concerned, without a thread ID.
+   * Sum over all affected threads, without a thread ID.
    *
    * @generated from field: tuskpoint.v1.RetentionEffect total = 3;
    */
   total?: RetentionEffect;
 
   /**
-   * Number of threads concerned.
+   * Number of affected threads.
    *
    * @generated from field: uint64 threads = 4;
    */
   threads: bigint;
 
   /**
-   * Number of threads that are deleted.
+   * Number of deleted threads.
    *
    * @generated from field: uint64 threads_deleted = 5;
    */
@@ -735,16 +747,16 @@ export type EraseThreadsResponse = Message<"tuskpoint.v1.EraseThreadsResponse"> 
   receipt: Uint8Array;
 
   /**
-   * Public key of the server that signed the receipt, as
-   * `HandoffDescriptor.signer`.
+   * Ed25519 public key (RFC 8032) of the server that signed the receipt, 64
+   * lowercase hex digits.
    *
    * @generated from field: string signer = 2;
    */
   signer: string;
 
   /**
-   * Ed25519 signature of the bytes "tuskpoint receipt v1\n" and the receipt, as
-   * lowercase hex.
+   * Ed25519 signature over the bytes "tuskpoint receipt v1\n" followed by
+   * `receipt`, 128 lowercase hex digits.
    *
    * @generated from field: string signature = 3;
    */
@@ -765,28 +777,32 @@ export const EraseThreadsResponseSchema: GenMessage<EraseThreadsResponse> = /*@_
  */
 export type ForkThreadRequest = Message<"tuskpoint.v1.ForkThreadRequest"> & {
   /**
-   * The checkpoint to begin with; an empty `checkpoint_id` means the latest.
+   * The checkpoint to start with. An empty `checkpoint_id` means the latest of
+   * the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * The thread to make. Empty: the server makes a name.
+   * The thread to make. Empty: the server generates a thread ID.
    *
    * @generated from field: string new_thread_id = 2;
    */
   newThreadId: string;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
@@ -807,14 +823,14 @@ export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE_
  */
 export type ForkThreadResponse = Message<"tuskpoint.v1.ForkThreadResponse"> & {
   /**
-   * The first checkpoint of the new thread.
+   * First checkpoint of the new thread.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * What was forked, "thread:checkpoint".
+   * The forked checkpoint, "thread:checkpoint".
    *
    * @generated from field: string forked_from = 2;
    */
@@ -842,28 +858,32 @@ export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PUR
  */
 export type RollbackThreadRequest = Message<"tuskpoint.v1.RollbackThreadRequest"> & {
   /**
-   * The checkpoint to go back to. `checkpoint_id` MUST NOT be empty.
+   * The checkpoint to roll back to. `checkpoint_id` MUST NOT be empty.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * As in `SaveCheckpointRequest`.
+   * ID of the checkpoint that MUST be the latest of the namespace when the
+   * rollback commits; empty for no checkpoint. Absent: no check.
    *
    * @generated from field: optional string expected_head = 3;
    */
   expectedHead?: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
@@ -891,7 +911,7 @@ export type RollbackThreadResponse = Message<"tuskpoint.v1.RollbackThreadRespons
   ref?: CheckpointRef;
 
   /**
-   * What was rolled back to, "thread:checkpoint".
+   * The checkpoint that was rolled back to, "thread:checkpoint".
    *
    * @generated from field: string rolled_back_from = 2;
    */
@@ -934,35 +954,35 @@ export const GetLineageRequestSchema: GenMessage<GetLineageRequest> = /*@__PURE_
   messageDesc(file_tuskpoint_v1_thread_service, 26);
 
 /**
- * One step of a lineage: `to` came from `from`.
+ * A step of a lineage: checkpoint `to` came from checkpoint `from`.
  *
  * @generated from message tuskpoint.v1.LineageStep
  */
 export type LineageStep = Message<"tuskpoint.v1.LineageStep"> & {
   /**
-   * The call that made `to`.
+   * Kind of the call that made `to`.
    *
    * @generated from field: tuskpoint.v1.LineageKind kind = 1;
    */
   kind: LineageKind;
 
   /**
-   * What was forked, adopted or rolled back to. Of an adoption it may be on
-   * another server.
+   * The checkpoint that was forked, adopted or rolled back to. The origin of an
+   * adoption MAY be on another server.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef from = 2;
    */
   from?: CheckpointRef;
 
   /**
-   * The checkpoint that came from it.
+   * The checkpoint that the call made.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef to = 3;
    */
   to?: CheckpointRef;
 
   /**
-   * Time at which `to` was made.
+   * Time at which the call made `to`.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 4;
    */
@@ -983,23 +1003,22 @@ export const LineageStepSchema: GenMessage<LineageStep> = /*@__PURE__*/
  */
 export type GetLineageResponse = Message<"tuskpoint.v1.GetLineageResponse"> & {
   /**
-   * The steps that lead from the oldest known ancestor to the thread, oldest
-   * first.
+   * Steps from the oldest known ancestor to the thread, oldest first.
    *
    * @generated from field: repeated tuskpoint.v1.LineageStep ancestors = 1;
    */
   ancestors: LineageStep[];
 
   /**
-   * The steps that begin in the thread or in one that descends from it, nearest
-   * first; those of one thread by ID.
+   * Steps that start in the thread or in a descendant of the thread, at most
+   * 1,000, nearest first; the steps of one thread by ID.
    *
    * @generated from field: repeated tuskpoint.v1.LineageStep descendants = 2;
    */
   descendants: LineageStep[];
 
   /**
-   * True if there are more than 1,000 descendants.
+   * True if there are more than 1,000 steps to descendants.
    *
    * @generated from field: bool truncated = 3;
    */
@@ -1020,21 +1039,23 @@ export const GetLineageResponseSchema: GenMessage<GetLineageResponse> = /*@__PUR
  */
 export type DiffCheckpointsRequest = Message<"tuskpoint.v1.DiffCheckpointsRequest"> & {
   /**
-   * The one side.
+   * First checkpoint. An empty `checkpoint_id` means the latest of the
+   * namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef from = 1;
    */
   from?: CheckpointRef;
 
   /**
-   * The other side.
+   * Second checkpoint. An empty `checkpoint_id` means the latest of the
+   * namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef to = 2;
    */
   to?: CheckpointRef;
 
   /**
-   * At most this many changes; 0 means 1,000, more than 10,000 means 10,000.
+   * Maximum number of changes. 0 means 1,000; more than 10,000 means 10,000.
    *
    * @generated from field: uint32 max_changes = 3;
    */
@@ -1049,13 +1070,13 @@ export const DiffCheckpointsRequestSchema: GenMessage<DiffCheckpointsRequest> = 
   messageDesc(file_tuskpoint_v1_thread_service, 29);
 
 /**
- * One difference.
+ * A difference between two states.
  *
  * @generated from message tuskpoint.v1.Change
  */
 export type Change = Message<"tuskpoint.v1.Change"> & {
   /**
-   * What happened.
+   * Kind of the change.
    *
    * @generated from field: tuskpoint.v1.ChangeKind kind = 1;
    */
@@ -1069,24 +1090,27 @@ export type Change = Message<"tuskpoint.v1.Change"> & {
   channel: string;
 
   /**
-   * JSON Pointer (RFC 6901) inside the channel's JSON view; empty is the whole
-   * value. Of a delta channel without a stored value that view is
-   * `{"$seed": digest, "$writes": number}`: the digest of the value that it is
-   * rebuilt from, in hex or null, and the number of writes since.
+   * JSON Pointer (RFC 6901) in the JSON view of the channel; empty for the
+   * whole value. The view of a delta channel without a stored value is
+   * `{"$seed": digest, "$writes": number}`: the digest of the value that
+   * rebuilding starts with, in lowercase hex or null, and the number of writes
+   * after that value.
    *
    * @generated from field: string path = 3;
    */
   path: string;
 
   /**
-   * JSON view of the `from` side, cut at 4,096 bytes; absent if added.
+   * JSON view of the item in `from`, cut at 4,096 bytes; absent for an added
+   * item.
    *
    * @generated from field: optional string from_json = 4;
    */
   fromJson?: string;
 
   /**
-   * JSON view of the `to` side, cut at 4,096 bytes; absent if removed.
+   * JSON view of the item in `to`, cut at 4,096 bytes; absent for a removed
+   * item.
    *
    * @generated from field: optional string to_json = 5;
    */
@@ -1107,14 +1131,15 @@ export const ChangeSchema: GenMessage<Change> = /*@__PURE__*/
  */
 export type DiffCheckpointsResponse = Message<"tuskpoint.v1.DiffCheckpointsResponse"> & {
   /**
-   * The changes, by channel and path.
+   * The changes, ordered by channel and path.
    *
    * @generated from field: repeated tuskpoint.v1.Change changes = 1;
    */
   changes: Change[];
 
   /**
-   * True if there are more than `max_changes`, or than fit 4 MiB.
+   * True if there are more changes than `max_changes`, or more than fit in 4
+   * MiB.
    *
    * @generated from field: bool truncated = 2;
    */
@@ -1150,7 +1175,7 @@ export const VerifyThreadRequestSchema: GenMessage<VerifyThreadRequest> = /*@__P
   messageDesc(file_tuskpoint_v1_thread_service, 32);
 
 /**
- * Verdict on one checkpoint.
+ * Verdict on a checkpoint.
  *
  * @generated from message tuskpoint.v1.CheckpointVerdict
  */
@@ -1170,21 +1195,22 @@ export type CheckpointVerdict = Message<"tuskpoint.v1.CheckpointVerdict"> & {
   verdict: Verdict;
 
   /**
-   * Location of the bytes, and the recorded hash.
+   * Location of the stored bytes, with the recorded hash.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 3;
    */
   location?: BlobLocation;
 
   /**
-   * SHA-256 (32 bytes) of the bytes found; empty if none were.
+   * SHA-256 (32 bytes) of the bytes in the blob store; empty if the bytes are
+   * missing.
    *
    * @generated from field: bytes actual_sha256 = 4;
    */
   actualSha256: Uint8Array;
 
   /**
-   * Why the verdict is not `VERDICT_PASS`, for people; may be empty.
+   * Cause of any verdict other than `VERDICT_PASS`, for people. MAY be empty.
    *
    * @generated from field: string detail = 5;
    */
@@ -1199,7 +1225,7 @@ export const CheckpointVerdictSchema: GenMessage<CheckpointVerdict> = /*@__PURE_
   messageDesc(file_tuskpoint_v1_thread_service, 33);
 
 /**
- * End of a verification.
+ * Result of a verification.
  *
  * @generated from message tuskpoint.v1.VerificationTotal
  */
@@ -1213,47 +1239,47 @@ export type VerificationTotal = Message<"tuskpoint.v1.VerificationTotal"> & {
   ok: boolean;
 
   /**
-   * Number that passed.
+   * Number of checkpoints that passed.
    *
    * @generated from field: uint64 passed = 2;
    */
   passed: bigint;
 
   /**
-   * Number that failed.
+   * Number of checkpoints that failed.
    *
    * @generated from field: uint64 failed = 3;
    */
   failed: bigint;
 
   /**
-   * Number not certified.
+   * Number of checkpoints that are not certified, or are known gaps.
    *
    * @generated from field: uint64 unverified = 4;
    */
   unverified: bigint;
 
   /**
-   * Number deleted.
+   * Number of deleted checkpoints.
    *
    * @generated from field: uint64 retracted = 5;
    */
   retracted: bigint;
 
   /**
-   * What is wrong with the chain from the catalog to the segments, for people;
-   * empty if nothing.
+   * Problem of the chain from the catalog to the segments, for people; empty if
+   * there is no problem.
    *
    * @generated from field: string chain_detail = 6;
    */
   chainDetail: string;
 
   /**
-   * What is wrong with the thread in the journal, for people, a sentence each:
-   * rows that were changed, removed or put in their place behind the server's
-   * back, and values that do not have their digest, whether they are certified
-   * or not. A certified value is repaired when it is read. At most 100; the
-   * server stops looking then. Empty if nothing is wrong.
+   * Problems of the thread in the journal, for people, one sentence each: rows
+   * that something other than the server changed, removed or added, and values
+   * with a wrong digest, certified or not. The server repairs a certified value
+   * when a call reads the value. At most 100 problems; the server then stops
+   * the check. Empty if there is no problem.
    *
    * @generated from field: repeated string journal_details = 7;
    */
@@ -1268,7 +1294,7 @@ export const VerificationTotalSchema: GenMessage<VerificationTotal> = /*@__PURE_
   messageDesc(file_tuskpoint_v1_thread_service, 34);
 
 /**
- * One frame of a `VerifyThread` stream.
+ * A frame of a `VerifyThread` stream.
  *
  * @generated from message tuskpoint.v1.VerifyThreadResponse
  */
@@ -1318,23 +1344,25 @@ export type GetManifestRequest = Message<"tuskpoint.v1.GetManifestRequest"> & {
   threadId: string;
 
   /**
-   * As in `ListThreadsRequest`.
+   * Maximum number of entries in a page. 0 means 100; more than 1,000 means
+   * 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * As in `ListThreadsRequest`.
+   * `next_page_token` of the preceding page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * Store the whole manifest as a blob, which `tuskpoint-server recover` and
-   * `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
-   * Only with an empty `page_token`. Needs the scopes `read` and `write`.
+   * If true, the server stores the whole manifest as a blob, which
+   * `tuskpoint-server recover` and `tuskpoint audit` accept instead of a
+   * catalog. The server does not renew the blob. `page_token` MUST be empty.
+   * Needs the scopes `read` and `write`.
    *
    * @generated from field: bool store = 4;
    */
@@ -1355,7 +1383,7 @@ export const GetManifestRequestSchema: GenMessage<GetManifestRequest> = /*@__PUR
  */
 export type GetManifestResponse = Message<"tuskpoint.v1.GetManifestResponse"> & {
   /**
-   * The entries, by namespace and checkpoint ID.
+   * The entries, ordered by namespace and checkpoint ID.
    *
    * @generated from field: repeated tuskpoint.v1.ManifestEntry entries = 1;
    */
@@ -1369,42 +1397,44 @@ export type GetManifestResponse = Message<"tuskpoint.v1.GetManifestResponse"> & 
   incarnation: bigint;
 
   /**
-   * Generation of its log; recovery begins a new one.
+   * Generation of the thread's log. Recovery starts a new generation.
    *
    * @generated from field: uint64 generation = 3;
    */
   generation: bigint;
 
   /**
-   * The last change that is stored.
+   * Position of the last stored change.
    *
    * @generated from field: uint64 seq = 4;
    */
   seq: bigint;
 
   /**
-   * The catalog that leads to all of it; absent if nothing is certified.
+   * Catalog that leads to all entries; absent if nothing of the thread is
+   * certified.
    *
    * @generated from field: tuskpoint.v1.BlobLocation catalog = 5;
    */
   catalog?: BlobLocation;
 
   /**
-   * Time at which that catalog was certified.
+   * Time at which the catalog was certified.
    *
    * @generated from field: google.protobuf.Timestamp certify_time = 6;
    */
   certifyTime?: Timestamp;
 
   /**
-   * Location of the stored manifest, if `store` was set.
+   * Location of the stored manifest. Set if `store` was set and something of
+   * the thread is certified.
    *
    * @generated from field: tuskpoint.v1.BlobLocation manifest = 7;
    */
   manifest?: BlobLocation;
 
   /**
-   * Token of the next page; empty on the last.
+   * Token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 8;
    */
@@ -1419,22 +1449,24 @@ export const GetManifestResponseSchema: GenMessage<GetManifestResponse> = /*@__P
   messageDesc(file_tuskpoint_v1_thread_service, 37);
 
 /**
- * Order of a listing of threads.
+ * Order of listed threads.
  *
  * @generated from enum tuskpoint.v1.ThreadOrder
  */
 export enum ThreadOrder {
   /**
-   * By `thread_id`. Every thread that is there the whole time is listed once.
+   * By `thread_id`, the default. A thread that exists during the whole listing
+   * is listed exactly once.
    *
    * @generated from enum value: THREAD_ORDER_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * By `update_time`, the latest first; equal ones by `thread_id`. A thread that
-   * changes while pages are read may be missing in the rest. It comes twice only
-   * if the clock of a server is set back, or is behind that of another.
+   * By `update_time`, the latest first; threads with the same time by
+   * `thread_id`. A thread that changes between two pages MAY be missing in the
+   * later pages. A thread MAY be listed twice only if a server's clock is set
+   * back, or is behind the clock of another server.
    *
    * @generated from enum value: THREAD_ORDER_LATEST = 1;
    */
@@ -1448,13 +1480,13 @@ export const ThreadOrderSchema: GenEnum<ThreadOrder> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_thread_service, 0);
 
 /**
- * What `PruneThreads` keeps.
+ * Checkpoints that `PruneThreads` keeps.
  *
  * @generated from enum tuskpoint.v1.PruneStrategy
  */
 export enum PruneStrategy {
   /**
-   * `INVALID_ARGUMENT`.
+   * MUST NOT be sent; fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from enum value: PRUNE_STRATEGY_UNSPECIFIED = 0;
    */
@@ -1468,7 +1500,7 @@ export enum PruneStrategy {
   KEEP_LATEST = 1,
 
   /**
-   * Nothing: as `DeleteThread` on each.
+   * No checkpoint: each thread is deleted as `DeleteThread` does.
    *
    * @generated from enum value: PRUNE_STRATEGY_DELETE_ALL = 2;
    */
@@ -1482,20 +1514,20 @@ export const PruneStrategySchema: GenEnum<PruneStrategy> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_thread_service, 1);
 
 /**
- * How one thread came from another.
+ * Ways in which a checkpoint came from another checkpoint.
  *
  * @generated from enum tuskpoint.v1.LineageKind
  */
 export enum LineageKind {
   /**
-   * Never sent.
+   * Servers MUST NOT send this value.
    *
    * @generated from enum value: LINEAGE_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * `ForkThread`, or a member of a restored snapshot.
+   * `ForkThread`, or `RestoreSnapshot` into a new thread.
    *
    * @generated from enum value: LINEAGE_KIND_FORK = 1;
    */
@@ -1509,7 +1541,8 @@ export enum LineageKind {
   ADOPTION = 2,
 
   /**
-   * `RollbackThread`, or a member of a restored snapshot; inside one thread.
+   * `RollbackThread`, or `RestoreSnapshot` with a rollback. Both checkpoints
+   * are in the same thread.
    *
    * @generated from enum value: LINEAGE_KIND_ROLLBACK = 3;
    */
@@ -1529,28 +1562,28 @@ export const LineageKindSchema: GenEnum<LineageKind> = /*@__PURE__*/
  */
 export enum ChangeKind {
   /**
-   * Never sent.
+   * Servers MUST NOT send this value.
    *
    * @generated from enum value: CHANGE_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Only the `to` side has it.
+   * Only `to` has the item.
    *
    * @generated from enum value: CHANGE_KIND_ADDED = 1;
    */
   ADDED = 1,
 
   /**
-   * Only the `from` side has it.
+   * Only `from` has the item.
    *
    * @generated from enum value: CHANGE_KIND_REMOVED = 2;
    */
   REMOVED = 2,
 
   /**
-   * Both sides have it and differ.
+   * Both checkpoints have the item, with different content.
    *
    * @generated from enum value: CHANGE_KIND_CHANGED = 3;
    */
@@ -1570,14 +1603,14 @@ export const ChangeKindSchema: GenEnum<ChangeKind> = /*@__PURE__*/
  */
 export enum Verdict {
   /**
-   * Never sent.
+   * Servers MUST NOT send this value.
    *
    * @generated from enum value: VERDICT_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The stored bytes have the recorded hash and the content that the journal
+   * The stored bytes have the recorded hash, and the content that the journal
    * and the manifest record.
    *
    * @generated from enum value: VERDICT_PASS = 1;
@@ -1585,14 +1618,15 @@ export enum Verdict {
   PASS = 1,
 
   /**
-   * They have not, or are missing.
+   * The stored bytes have another hash or content, or are missing.
    *
    * @generated from enum value: VERDICT_FAIL = 2;
    */
   FAIL = 2,
 
   /**
-   * The last change is not certified, or the checkpoint is a known gap.
+   * The last change of the checkpoint is not certified, or the checkpoint is a
+   * known gap.
    *
    * @generated from enum value: VERDICT_UNVERIFIED = 3;
    */
@@ -1613,20 +1647,25 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_thread_service, 4);
 
 /**
- * Describes, copies, compares and removes whole threads. Scopes: `read` for
- * calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
- * and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
+ * Describes, copies, compares and removes whole threads.
  *
- * Errors of all calls, beyond those listed with each, as for
- * `CheckpointService`.
+ * Scopes: `read` for methods whose names begin with `Get` or `List`, and for
+ * `DiffCheckpoints`, `VerifyThread` and `PreviewRetention`; `admin` for
+ * `EraseThreads`; `write` for all other methods. `GetManifest` with `store`
+ * needs `read` and `write`.
  *
  * @generated from service tuskpoint.v1.ThreadService
  */
 export const ThreadService: GenService<{
   /**
-   * Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-   * deleted thread too; `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread
-   * was changed, or put back to an earlier state, behind the server's back.
+   * Describes a thread.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   the row of the thread, or put back an earlier row.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.GetThread
    */
@@ -1636,8 +1675,14 @@ export const ThreadService: GenService<{
     output: typeof GetThreadResponseSchema;
   },
   /**
-   * Lists threads in pages, by ID or the latest change first. Errors:
-   * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+   * Lists threads in pages, ordered by ID or with the latest change first.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+   *   to a listing with these parameters.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.ListThreads
    */
@@ -1647,9 +1692,30 @@ export const ThreadService: GenService<{
     output: typeof ListThreadsResponseSchema;
   },
   /**
-   * Deletes all checkpoints and writes of a thread and ends its incarnation.
-   * Saves and writes that belong to it are refused for 90 days. A thread that
-   * does not exist is no error: the count is 0.
+   * Deletes all checkpoints and writes of a thread, and ends the incarnation of
+   * the thread.
+   *
+   * For 90 days, the server refuses saves and writes that belong to the deleted
+   * incarnation. If the thread does not exist, the call succeeds and the count
+   * is 0.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DeleteThread
    */
@@ -1659,14 +1725,32 @@ export const ThreadService: GenService<{
     output: typeof DeleteThreadResponseSchema;
   },
   /**
-   * Sets how long a thread is kept after its last change.
+   * Sets the time for which the server keeps a thread after its last change.
    *
-   * A thread that has not changed for this long is deleted as by
-   * `DeleteThread`, within half a minute. What it stored is not renewed from then
-   * on.
-   * The setting ends with the incarnation, and recovery brings it back. To set
-   * it counts as a change of the thread. Errors: `NOT_FOUND` /
-   * `THREAD_NOT_FOUND`, for a deleted thread too.
+   * The server deletes a thread that has not changed for this time, as
+   * `DeleteThread` does, within 30 seconds, and from then on does not renew the
+   * blobs of the thread. The setting ends with the incarnation; recovery
+   * restores the setting. The call counts as a change of the thread.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.SetRetention
    */
@@ -1676,23 +1760,46 @@ export const ThreadService: GenService<{
     output: typeof SetRetentionResponseSchema;
   },
   /**
-   * Sets whether search finds the checkpoints of a thread. By default it does.
+   * Sets whether search finds the checkpoints of a thread. Threads are
+   * searchable by default.
    *
    * From then on, no search finds a thread that is not searchable, and the
-   * server neither indexes it nor sends it to MemWal. The server removes its
-   * text from its own index within minutes. Existing memories stay in MemWal,
-   * but no search returns them. `SaveCheckpointRequest.searchable` does the
-   * same with a save, also with the first.
+   * server neither indexes the thread nor sends the thread to MemWal. Within
+   * minutes, the server removes the text of the thread from its own index.
+   * Existing memories stay in MemWal, but no search returns them.
+   * `SaveCheckpointRequest.searchable` has the same effect with a save, even
+   * with the first save of a thread.
    *
    * Forks and copies inherit the setting. A thread that a snapshot restores is
-   * not searchable if its origin was not when it was captured, or is not now.
-   * A hand-off does not carry the setting: an adopted thread is searchable,
-   * unless this journal has the handed-off checkpoint too, in a thread that is
-   * not searchable. Afterwards each thread has its own setting.
+   * not searchable if the captured thread was not searchable at the capture, or
+   * is not searchable now. A hand-off does not carry the setting: an adopted
+   * thread is searchable, unless this journal also has the handed-off
+   * checkpoint in a thread that is not searchable. Afterwards each thread has
+   * its own setting.
    *
-   * The setting ends with the incarnation, and recovery brings it back. A
-   * different value counts as a change of the thread, the same value does not.
-   * Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
+   * The setting ends with the incarnation; recovery restores the setting.
+   * Setting a different value counts as a change of the thread; setting the
+   * same value does not.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.SetSearchable
    */
@@ -1702,12 +1809,38 @@ export const ThreadService: GenService<{
     output: typeof SetSearchableResponseSchema;
   },
   /**
-   * Copies all checkpoints, with their IDs, parents and writes, into a thread
-   * that has none. The source is not changed.
+   * Copies all checkpoints of a thread, with their IDs, parents and writes,
+   * into a thread that has no checkpoints. The source does not change.
    *
-   * Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
-   * `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
-   * `REQUEST_ID_REUSED`.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the source does not exist, or was
+   *   deleted.
+   * * `ALREADY_EXISTS` / `THREAD_EXISTS`: the target has checkpoints.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `threads`.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.CopyThread
    */
@@ -1717,11 +1850,36 @@ export const ThreadService: GenService<{
     output: typeof CopyThreadResponseSchema;
   },
   /**
-   * Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-   * keeps its latest checkpoint and writes, and what its delta channels are
-   * rebuilt from; the namespace of a finished subgraph call is deleted with
-   * the root checkpoint that it belongs to. Threads that do not exist are
-   * ignored.
+   * Deletes old checkpoints of threads.
+   *
+   * With `PRUNE_STRATEGY_KEEP_LATEST`, each namespace keeps its latest
+   * checkpoint with its writes, and the values and writes that rebuild the
+   * delta channels of that checkpoint. The server deletes the namespace of a
+   * finished subgraph call together with the root checkpoint of the call. The
+   * server ignores threads that do not exist.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.PruneThreads
    */
@@ -1731,9 +1889,32 @@ export const ThreadService: GenService<{
     output: typeof PruneThreadsResponseSchema;
   },
   /**
-   * Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-   * threads and namespaces. Checkpoints that stay keep what their delta channels
-   * are rebuilt from.
+   * Deletes the checkpoints whose metadata have one of the given `run_id`s, in
+   * all threads and namespaces. Remaining checkpoints keep the values and
+   * writes that rebuild their delta channels.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DeleteRuns
    */
@@ -1743,12 +1924,17 @@ export const ThreadService: GenService<{
     output: typeof DeleteRunsResponseSchema;
   },
   /**
-   * Returns what retention rules would delete now, and deletes nothing.
+   * Returns the effect that retention rules would have now. Deletes nothing.
    *
-   * Without rules in the request, the rules of the server's retention file are
-   * previewed. The server applies those to each thread at least once in 10
-   * minutes. The most specific rule that fits a thread applies: a rule for the
-   * thread before one for its agent, before one for all threads.
+   * Without rules in the request, the server previews the rules of its
+   * retention file, which the server applies to each thread at least once in 10
+   * minutes. The most specific rule for a thread applies: a rule for the thread
+   * before a rule for its agent, before a rule for all threads.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.PreviewRetention
    */
@@ -1758,12 +1944,28 @@ export const ThreadService: GenService<{
     output: typeof PreviewRetentionResponseSchema;
   },
   /**
-   * Deletes threads as `DeleteThread`, waits until the deletion is certified,
-   * and returns a signed receipt. Threads that do not exist are in the receipt
-   * with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
-   * were deleted before an error stay deleted, and a retry returns a receipt.
-   * `JOURNAL_DAMAGED` if the row of one of them is damaged in the journal, or was
-   * put back: nothing is deleted then. `DeleteThread` deletes such a thread.
+   * Deletes threads as `DeleteThread` does, waits until the deletion is
+   * certified, and returns a signed receipt.
+   *
+   * The receipt lists threads that do not exist with 0 checkpoints. Threads
+   * that were deleted before an error stay deleted; a retry returns a receipt.
+   * If the row of a thread is damaged, the call deletes nothing; `DeleteThread`
+   * deletes such a thread.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the flush failed, or the local cache cannot
+   *   be emptied. The server retries the flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the blob store
+   *   refuses the bytes of the flush, or the server lacks the key to bytes that
+   *   the flush needs.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: bytes that the flush stored or needs were changed or lost.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   the row of a thread. Nothing was deleted.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.EraseThreads
    */
@@ -1773,13 +1975,36 @@ export const ThreadService: GenService<{
     output: typeof EraseThreadsResponseSchema;
   },
   /**
-   * Makes a new thread that begins with a checkpoint of another.
+   * Makes a thread that starts with a checkpoint of another thread.
    *
    * The fork keeps the checkpoint's ID, parent, pending writes and label, the
-   * checkpoints of its subgraphs, and what its delta channels are rebuilt
-   * from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
-   * `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-   * `REQUEST_ID_REUSED`.
+   * checkpoints of its subgraphs, and the values and writes that rebuild its
+   * delta channels. The fork refers to the same stored bytes.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+   *   while the call waited for its certification.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.ForkThread
    */
@@ -1789,16 +2014,40 @@ export const ThreadService: GenService<{
     output: typeof ForkThreadResponseSchema;
   },
   /**
-   * Appends a checkpoint that has the state of an earlier one. Nothing is
-   * removed.
+   * Appends a checkpoint that has the state of an earlier checkpoint. Deletes
+   * nothing.
    *
-   * The new checkpoint is the next after the namespace's greatest and has the
-   * earlier one's parent, and its metadata without `run_id`. It has no pending
-   * writes: tasks run, and interrupts raise, again.
-   * Subgraphs that keep a state of their own are rolled back with the root.
-   * Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
-   * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
-   * have to be read from the blob store.
+   * The new checkpoint has an ID after the greatest ID of the namespace, the
+   * parent of the earlier checkpoint, and its metadata without `run_id`. The
+   * new checkpoint has no pending writes, so tasks run again and interrupts are
+   * raised again. Subgraphs with a state of their own are rolled back together
+   * with the root.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
+   *   the namespace.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
+   *   while the call waited for its certification.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.RollbackThread
    */
@@ -1809,8 +2058,14 @@ export const ThreadService: GenService<{
   },
   /**
    * Returns the threads that a thread descends from, by forks, adoptions and
-   * restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
-   * `THREAD_NOT_FOUND`.
+   * restored snapshots, and the threads that descend from the thread.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.GetLineage
    */
@@ -1820,17 +2075,27 @@ export const ThreadService: GenService<{
     output: typeof GetLineageResponseSchema;
   },
   /**
-   * Compares the state of two checkpoints, of one thread or two, in their JSON
-   * view.
+   * Compares the states of two checkpoints, of the same thread or of two
+   * threads, in their JSON view.
    *
-   * Objects are compared by key; lists by position, between the equal items at
-   * both ends. The path of an added item is its path in `to`, any other path
-   * is that in `from`. Escapes of the JSON view are compared whole, except
-   * objects of Python of the same type; so are values whose view takes more
-   * than 1 MiB. The same state in another encoding is no change. A delta
-   * channel without a stored value is compared by what it is rebuilt from.
-   * Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
-   * values have to be read from the blob store.
+   * The server compares objects by key, and lists by position between the equal
+   * items at both ends. The path of an added item is its path in `to`; every
+   * other path is a path in `from`. The server compares escapes of the JSON
+   * view as a whole, except Python objects of the same type; the server also
+   * compares values as a whole whose view is larger than 1 MiB. The same state
+   * in another encoding is no change. A delta channel without a stored value is
+   * compared by the content that rebuilds the channel.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint does not exist.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DiffCheckpoints
    */
@@ -1841,11 +2106,17 @@ export const ThreadService: GenService<{
   },
   /**
    * Reads every stored checkpoint of a thread back from the blob store and
-   * streams a verdict on each. Then checks what the journal has of the thread:
-   * its rows, and the values that were not evicted. Sends a total last. Nothing
-   * is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-   * `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
-   * behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+   * streams a verdict on each checkpoint, then checks the journal's rows and
+   * values of the thread, and streams a total last. Changes and repairs
+   * nothing. The check of the journal covers values that were not evicted.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   the row of the thread.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.VerifyThread
    */
@@ -1855,14 +2126,27 @@ export const ThreadService: GenService<{
     output: typeof VerifyThreadResponseSchema;
   },
   /**
-   * Returns the manifest of a thread, in pages: the fold of what the newest
-   * catalog leads to, by namespace and checkpoint ID. On request it stores the
-   * manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-   * `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
-   * does not have the scope `write`;
-   * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
-   * `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-   * `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
+   * Returns the manifest of a thread in pages, ordered by namespace and
+   * checkpoint ID: the newest stored record of each checkpoint that the newest
+   * catalog leads to. If requested, stores the whole manifest as a blob.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `PERMISSION_DENIED` / `SCOPE_MISSING`: `store` is set, and the credential
+   *   lacks the scope `write`.
+   * * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+   *   to a manifest of this thread.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`, `KEY_WRONG`: records of the thread were changed or
+   *   lost.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: records of the thread are sealed,
+   *   and the server has no key for them.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`: `store` is set, and the blob
+   *   store permanently refuses the manifest.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+   *   store, or with `store` the key provider, cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.GetManifest
    */
