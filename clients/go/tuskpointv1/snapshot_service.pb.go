@@ -22,15 +22,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a snapshot is restored.
+// Ways to restore a snapshot.
 type RestoreMode int32
 
 const (
-	// `INVALID_ARGUMENT`.
+	// MUST NOT be sent; fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	RestoreMode_RESTORE_MODE_UNSPECIFIED RestoreMode = 0
-	// Each member becomes a new thread.
+	// Each member becomes a new thread, with an ID that the server generates.
 	RestoreMode_RESTORE_MODE_NEW_THREADS RestoreMode = 1
-	// Each member's own thread is rolled back to it.
+	// The server rolls the thread of each member back to the captured checkpoint.
 	RestoreMode_RESTORE_MODE_ROLLBACK RestoreMode = 2
 )
 
@@ -75,21 +75,22 @@ func (RestoreMode) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_snapshot_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Several threads captured together.
+// A snapshot: several threads captured together.
 type Snapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identity, a UUIDv6 made by the server.
+	// ID of the snapshot: a UUIDv6 that the server generated.
 	SnapshotId string `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	// Session of the application, at most 256 bytes.
+	// Session of the application, at most 256 bytes of UTF-8, without NUL.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Host that the application ran on, at most 256 bytes.
+	// Host of the application, at most 256 bytes of UTF-8, without NUL.
 	Hostname string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// Directory that it ran in, at most 4,096 bytes.
+	// Working directory of the application, at most 4,096 bytes of UTF-8, without
+	// NUL.
 	WorkingDirectory string `protobuf:"bytes,4,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
-	// Free metadata: a JSON object in UTF-8, at most
+	// Metadata of the caller: a JSON object in UTF-8, at most
 	// `ServerLimits.max_metadata_bytes` bytes.
 	MetadataJson []byte `protobuf:"bytes,5,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// The captured checkpoints, by thread.
+	// The captured checkpoints, ordered by thread.
 	Members []*CheckpointRef `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty"`
 	// Time of the capture.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -179,19 +180,27 @@ func (x *Snapshot) GetCreateTime() *timestamppb.Timestamp {
 // Request of `CreateSnapshot`.
 type CreateSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The threads to capture, 1 to 1,000.
+	// The threads to capture, 1 to 1,000. A thread MUST NOT be named twice.
 	ThreadIds []string `protobuf:"bytes,1,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
-	// As in `Snapshot`.
+	// Session of the application, at most 256 bytes of UTF-8, without NUL. MAY be
+	// empty.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// As in `Snapshot`.
+	// Host of the application, at most 256 bytes of UTF-8, without NUL. MAY be
+	// empty.
 	Hostname string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// As in `Snapshot`.
+	// Working directory of the application, at most 4,096 bytes of UTF-8, without
+	// NUL. MAY be empty.
 	WorkingDirectory string `protobuf:"bytes,4,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
-	// As in `Snapshot`.
+	// Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
+	// bytes; more bytes fail with `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`. Empty
+	// means `{}`.
 	MetadataJson []byte `protobuf:"bytes,5,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,7,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,11 +435,11 @@ func (x *GetSnapshotResponse) GetSnapshot() *Snapshot {
 // Request of `GetLatestSnapshot`.
 type GetLatestSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this session, if not empty.
+	// If not empty, only snapshots of this session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only from this host, if not empty.
+	// If not empty, only snapshots from this host.
 	Hostname string `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// Only from this directory, if not empty.
+	// If not empty, only snapshots from this working directory.
 	WorkingDirectory string `protobuf:"bytes,3,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -536,15 +545,17 @@ func (x *GetLatestSnapshotResponse) GetSnapshot() *Snapshot {
 // Request of `ListSnapshots`.
 type ListSnapshotsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this session, if not empty.
+	// If not empty, only snapshots of this session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// As in `ListThreadsRequest`.
+	// Maximum number of snapshots in a page. 0 means 100; more than 1,000 means
+	// 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// As in `ListThreadsRequest`.
+	// `next_page_token` of the preceding page; empty for the first page. All
+	// fields besides `page_size` MUST be the same as for the preceding page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only from this host, if not empty.
+	// If not empty, only snapshots from this host.
 	Hostname string `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// Only from this directory, if not empty.
+	// If not empty, only snapshots from this working directory.
 	WorkingDirectory string `protobuf:"bytes,5,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -620,7 +631,7 @@ type ListSnapshotsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The snapshots, newest first.
 	Snapshots []*Snapshot `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
-	// Token of the next page; empty on the last.
+	// Token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -675,15 +686,19 @@ type RestoreSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The snapshot.
 	SnapshotId string `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	// Whether it makes new threads or rolls the captured ones back.
+	// Way to restore the snapshot. MUST be set.
 	Mode RestoreMode `protobuf:"varint,2,opt,name=mode,proto3,enum=tuskpoint.v1.RestoreMode" json:"mode,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// With `RESTORE_MODE_ROLLBACK`, members whose thread was deleted are left
-	// out instead of refusing the call, and the response has no checkpoint of
-	// them. Ignored with `RESTORE_MODE_NEW_THREADS`.
+	// If true, and with `RESTORE_MODE_ROLLBACK`, the call skips members whose
+	// thread was deleted, and the response has no checkpoint for these members.
+	// If false, the call fails with `NOT_FOUND` / `THREAD_NOT_FOUND`. Ignored
+	// with `RESTORE_MODE_NEW_THREADS`.
 	SkipDeleted   bool `protobuf:"varint,5,opt,name=skip_deleted,json=skipDeleted,proto3" json:"skip_deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -757,7 +772,8 @@ func (x *RestoreSnapshotRequest) GetSkipDeleted() bool {
 // Response of `RestoreSnapshot`.
 type RestoreSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The restored checkpoints, in the order of `Snapshot.members`.
+	// The restored checkpoints, in the order of `Snapshot.members`, without
+	// skipped members.
 	Restored []*CheckpointRef `protobuf:"bytes,1,rep,name=restored,proto3" json:"restored,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
@@ -814,7 +830,7 @@ type DeleteSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The snapshot.
 	SnapshotId string `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,7 +883,7 @@ func (x *DeleteSnapshotRequest) GetDurability() Durability {
 // Response of `DeleteSnapshot`.
 type DeleteSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if there was one.
+	// True if the snapshot existed.
 	Deleted bool `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`

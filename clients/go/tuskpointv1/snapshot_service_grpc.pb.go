@@ -31,31 +31,150 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Captures several threads together as one checkpoint of an application.
-// Scopes: `write` to create, restore and delete, `read` for the rest.
+// Captures several threads together as a snapshot of an application.
+//
+// Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+// `read` for all other methods.
 type SnapshotServiceClient interface {
-	// Captures the heads of threads at one instant, with everything needed to
-	// continue from them. The snapshot keeps what it captured even if the
-	// threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-	// also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-	// snapshot has been deleted.
+	// Captures the latest checkpoints of threads at one instant, with everything
+	// that is needed to continue from these checkpoints. The snapshot keeps its
+	// content if the threads are pruned or deleted later.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+	//     object.
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+	//     or has no checkpoint in the root namespace.
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+	//     of the first call was deleted.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
-	// Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`.
+	// Returns a snapshot.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
-	// Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-	// `SNAPSHOT_NOT_FOUND`.
+	// Returns the newest snapshot that matches the filters.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	GetLatestSnapshot(ctx context.Context, in *GetLatestSnapshotRequest, opts ...grpc.CallOption) (*GetLatestSnapshotResponse, error)
-	// Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-	// `PAGE_TOKEN_INVALID`.
+	// Lists snapshots in pages, newest first.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a listing with these parameters.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
-	// Restores every member, or none. Errors: `NOT_FOUND` /
-	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-	// to be rolled back was deleted, unless `skip_deleted` is set;
-	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// Restores all members of a snapshot, or none.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+	//     `skip_deleted` is not set.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	RestoreSnapshot(ctx context.Context, in *RestoreSnapshotRequest, opts ...grpc.CallOption) (*RestoreSnapshotResponse, error)
-	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
-	// A snapshot that does not exist is no error.
+	// Deletes a snapshot, and the content that only the snapshot keeps. Threads
+	// that were restored from the snapshot stay. If the snapshot does not exist,
+	// the call succeeds.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 }
 
@@ -131,31 +250,150 @@ func (c *snapshotServiceClient) DeleteSnapshot(ctx context.Context, in *DeleteSn
 // All implementations must embed UnimplementedSnapshotServiceServer
 // for forward compatibility.
 //
-// Captures several threads together as one checkpoint of an application.
-// Scopes: `write` to create, restore and delete, `read` for the rest.
+// Captures several threads together as a snapshot of an application.
+//
+// Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+// `read` for all other methods.
 type SnapshotServiceServer interface {
-	// Captures the heads of threads at one instant, with everything needed to
-	// continue from them. The snapshot keeps what it captured even if the
-	// threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-	// also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-	// snapshot has been deleted.
+	// Captures the latest checkpoints of threads at one instant, with everything
+	// that is needed to continue from these checkpoints. The snapshot keeps its
+	// content if the threads are pruned or deleted later.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+	//     object.
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+	//     or has no checkpoint in the root namespace.
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+	//     of the first call was deleted.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
-	// Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`.
+	// Returns a snapshot.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
-	// Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-	// `SNAPSHOT_NOT_FOUND`.
+	// Returns the newest snapshot that matches the filters.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	GetLatestSnapshot(context.Context, *GetLatestSnapshotRequest) (*GetLatestSnapshotResponse, error)
-	// Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-	// `PAGE_TOKEN_INVALID`.
+	// Lists snapshots in pages, newest first.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+	//     to a listing with these parameters.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
-	// Restores every member, or none. Errors: `NOT_FOUND` /
-	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-	// to be rolled back was deleted, unless `skip_deleted` is set;
-	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// Restores all members of a snapshot, or none.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+	//   - `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+	//     `skip_deleted` is not set.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	RestoreSnapshot(context.Context, *RestoreSnapshotRequest) (*RestoreSnapshotResponse, error)
-	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
-	// A snapshot that does not exist is no error.
+	// Deletes a snapshot, and the content that only the snapshot keeps. Threads
+	// that were restored from the snapshot stay. If the snapshot does not exist,
+	// the call succeeds.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the reference to these bytes has no key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and the flush failed. The change is journaled; the server retries the
+	//     flush.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+	//     server lacks the key to bytes that the flush needs. The change is
+	//     journaled.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+	//     the flush stored or needs were changed or lost. The change is journaled.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	mustEmbedUnimplementedSnapshotServiceServer()
 }

@@ -27,8 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SnapshotServiceStub:
-    """Captures several threads together as one checkpoint of an application.
-    Scopes: `write` to create, restore and delete, `read` for the rest.
+    """Captures several threads together as a snapshot of an application.
+
+    Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+    `read` for all other methods.
     """
 
     @_typing.overload
@@ -36,73 +38,313 @@ class SnapshotServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SnapshotServiceAsyncStub: ...
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]
-    """Captures the heads of threads at one instant, with everything needed to
-    continue from them. The snapshot keeps what it captured even if the
-    threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-    snapshot has been deleted.
+    """Captures the latest checkpoints of threads at one instant, with everything
+    that is needed to continue from these checkpoints. The snapshot keeps its
+    content if the threads are pruned or deleted later.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+      object.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+      or has no checkpoint in the root namespace.
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+      of the first call was deleted.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     GetSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]
-    """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
+    """Returns a snapshot.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    """
     GetLatestSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetLatestSnapshotRequest, _snapshot_service_pb2.GetLatestSnapshotResponse]
-    """Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`.
+    """Returns the newest snapshot that matches the filters.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.ListSnapshotsRequest, _snapshot_service_pb2.ListSnapshotsResponse]
-    """Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-    `PAGE_TOKEN_INVALID`.
+    """Lists snapshots in pages, newest first.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a listing with these parameters.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     RestoreSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]
-    """Restores every member, or none. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-    to be rolled back was deleted, unless `skip_deleted` is set;
-    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """Restores all members of a snapshot, or none.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+      `skip_deleted` is not set.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]
-    """Deletes a snapshot and what only it keeps. Threads restored from it stay.
-    A snapshot that does not exist is no error.
+    """Deletes a snapshot, and the content that only the snapshot keeps. Threads
+    that were restored from the snapshot stay. If the snapshot does not exist,
+    the call succeeds.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
 
 @_typing.type_check_only
 class SnapshotServiceAsyncStub(SnapshotServiceStub):
-    """Captures several threads together as one checkpoint of an application.
-    Scopes: `write` to create, restore and delete, `read` for the rest.
+    """Captures several threads together as a snapshot of an application.
+
+    Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+    `read` for all other methods.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
-    """Captures the heads of threads at one instant, with everything needed to
-    continue from them. The snapshot keeps what it captured even if the
-    threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-    snapshot has been deleted.
+    """Captures the latest checkpoints of threads at one instant, with everything
+    that is needed to continue from these checkpoints. The snapshot keeps its
+    content if the threads are pruned or deleted later.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+      object.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+      or has no checkpoint in the root namespace.
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+      of the first call was deleted.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     GetSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]  # type: ignore[assignment]
-    """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
+    """Returns a snapshot.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    """
     GetLatestSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetLatestSnapshotRequest, _snapshot_service_pb2.GetLatestSnapshotResponse]  # type: ignore[assignment]
-    """Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`.
+    """Returns the newest snapshot that matches the filters.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.ListSnapshotsRequest, _snapshot_service_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
-    """Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-    `PAGE_TOKEN_INVALID`.
+    """Lists snapshots in pages, newest first.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+      to a listing with these parameters.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
     """
     RestoreSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]  # type: ignore[assignment]
-    """Restores every member, or none. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-    to be rolled back was deleted, unless `skip_deleted` is set;
-    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """Restores all members of a snapshot, or none.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+      `skip_deleted` is not set.
+    * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+      request.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes` or `threads`.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """Deletes a snapshot and what only it keeps. Threads restored from it stay.
-    A snapshot that does not exist is no error.
+    """Deletes a snapshot, and the content that only the snapshot keeps. Threads
+    that were restored from the snapshot stay. If the snapshot does not exist,
+    the call succeeds.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
 
 class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Captures several threads together as one checkpoint of an application.
-    Scopes: `write` to create, restore and delete, `read` for the rest.
+    """Captures several threads together as a snapshot of an application.
+
+    Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+    `read` for all other methods.
     """
 
     @_abc_1.abstractmethod
@@ -111,12 +353,44 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.CreateSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.CreateSnapshotResponse]]:
-        """Captures the heads of threads at one instant, with everything needed to
-        continue from them. The snapshot keeps what it captured even if the
-        threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-        also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-        snapshot has been deleted.
+        """Captures the latest checkpoints of threads at one instant, with everything
+        that is needed to continue from these checkpoints. The snapshot keeps its
+        content if the threads are pruned or deleted later.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+          object.
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+          or has no checkpoint in the root namespace.
+        * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+          of the first call was deleted.
+        * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+          request.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+          certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `stored_bytes` or `threads`.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -125,7 +399,19 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.GetSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.GetSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.GetSnapshotResponse]]:
-        """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
+        """Returns a snapshot.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        """
 
     @_abc_1.abstractmethod
     def GetLatestSnapshot(
@@ -133,8 +419,18 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.GetLatestSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.GetLatestSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.GetLatestSnapshotResponse]]:
-        """Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-        `SNAPSHOT_NOT_FOUND`.
+        """Returns the newest snapshot that matches the filters.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
         """
 
     @_abc_1.abstractmethod
@@ -143,8 +439,19 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.ListSnapshotsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.ListSnapshotsResponse, _abc.Awaitable[_snapshot_service_pb2.ListSnapshotsResponse]]:
-        """Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-        `PAGE_TOKEN_INVALID`.
+        """Lists snapshots in pages, newest first.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+          to a listing with these parameters.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
         """
 
     @_abc_1.abstractmethod
@@ -153,10 +460,39 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.RestoreSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.RestoreSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.RestoreSnapshotResponse]]:
-        """Restores every member, or none. Errors: `NOT_FOUND` /
-        `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-        to be rolled back was deleted, unless `skip_deleted` is set;
-        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        """Restores all members of a snapshot, or none.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+          `skip_deleted` is not set.
+        * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+          request.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+          certification.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `stored_bytes` or `threads`.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -165,8 +501,32 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.DeleteSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.DeleteSnapshotResponse]]:
-        """Deletes a snapshot and what only it keeps. Threads restored from it stay.
-        A snapshot that does not exist is no error.
+        """Deletes a snapshot, and the content that only the snapshot keeps. Threads
+        that were restored from the snapshot stay. If the snapshot does not exist,
+        the call succeeds.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
 def add_SnapshotServiceServicer_to_server(servicer: SnapshotServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,41 +17,42 @@ export const file_tuskpoint_v1_snapshot_service: GenFile = /*@__PURE__*/
   fileDesc("CiN0dXNrcG9pbnQvdjEvc25hcHNob3Rfc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxItYBCghTbmFwc2hvdBITCgtzbmFwc2hvdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhAKCGhvc3RuYW1lGAMgASgJEhkKEXdvcmtpbmdfZGlyZWN0b3J5GAQgASgJEhUKDW1ldGFkYXRhX2pzb24YBSABKAwSLAoHbWVtYmVycxgGIAMoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEi8KC2NyZWF0ZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLFAQoVQ3JlYXRlU25hcHNob3RSZXF1ZXN0EhIKCnRocmVhZF9pZHMYASADKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghob3N0bmFtZRgDIAEoCRIZChF3b3JraW5nX2RpcmVjdG9yeRgEIAEoCRIVCg1tZXRhZGF0YV9qc29uGAUgASgMEhIKCnJlcXVlc3RfaWQYBiABKAkSLAoKZHVyYWJpbGl0eRgHIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5InAKFkNyZWF0ZVNuYXBzaG90UmVzcG9uc2USKAoIc25hcHNob3QYASABKAsyFi50dXNrcG9pbnQudjEuU25hcHNob3QSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IikKEkdldFNuYXBzaG90UmVxdWVzdBITCgtzbmFwc2hvdF9pZBgBIAEoCSI/ChNHZXRTbmFwc2hvdFJlc3BvbnNlEigKCHNuYXBzaG90GAEgASgLMhYudHVza3BvaW50LnYxLlNuYXBzaG90IlsKGEdldExhdGVzdFNuYXBzaG90UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGhvc3RuYW1lGAIgASgJEhkKEXdvcmtpbmdfZGlyZWN0b3J5GAMgASgJIkUKGUdldExhdGVzdFNuYXBzaG90UmVzcG9uc2USKAoIc25hcHNob3QYASABKAsyFi50dXNrcG9pbnQudjEuU25hcHNob3QifgoUTGlzdFNuYXBzaG90c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghob3N0bmFtZRgEIAEoCRIZChF3b3JraW5nX2RpcmVjdG9yeRgFIAEoCSJbChVMaXN0U25hcHNob3RzUmVzcG9uc2USKQoJc25hcHNob3RzGAEgAygLMhYudHVza3BvaW50LnYxLlNuYXBzaG90EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKuAQoWUmVzdG9yZVNuYXBzaG90UmVxdWVzdBITCgtzbmFwc2hvdF9pZBgBIAEoCRInCgRtb2RlGAIgASgOMhkudHVza3BvaW50LnYxLlJlc3RvcmVNb2RlEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EhQKDHNraXBfZGVsZXRlZBgFIAEoCCJ2ChdSZXN0b3JlU25hcHNob3RSZXNwb25zZRItCghyZXN0b3JlZBgBIAMoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiwKCmR1cmFiaWxpdHkYAiABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJaChVEZWxldGVTbmFwc2hvdFJlcXVlc3QSEwoLc25hcHNob3RfaWQYASABKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IlcKFkRlbGV0ZVNuYXBzaG90UmVzcG9uc2USDwoHZGVsZXRlZBgBIAEoCBIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkqZAoLUmVzdG9yZU1vZGUSHAoYUkVTVE9SRV9NT0RFX1VOU1BFQ0lGSUVEEAASHAoYUkVTVE9SRV9NT0RFX05FV19USFJFQURTEAESGQoVUkVTVE9SRV9NT0RFX1JPTExCQUNLEAIyvwQKD1NuYXBzaG90U2VydmljZRJbCg5DcmVhdGVTbmFwc2hvdBIjLnR1c2twb2ludC52MS5DcmVhdGVTbmFwc2hvdFJlcXVlc3QaJC50dXNrcG9pbnQudjEuQ3JlYXRlU25hcHNob3RSZXNwb25zZRJSCgtHZXRTbmFwc2hvdBIgLnR1c2twb2ludC52MS5HZXRTbmFwc2hvdFJlcXVlc3QaIS50dXNrcG9pbnQudjEuR2V0U25hcHNob3RSZXNwb25zZRJkChFHZXRMYXRlc3RTbmFwc2hvdBImLnR1c2twb2ludC52MS5HZXRMYXRlc3RTbmFwc2hvdFJlcXVlc3QaJy50dXNrcG9pbnQudjEuR2V0TGF0ZXN0U25hcHNob3RSZXNwb25zZRJYCg1MaXN0U25hcHNob3RzEiIudHVza3BvaW50LnYxLkxpc3RTbmFwc2hvdHNSZXF1ZXN0GiMudHVza3BvaW50LnYxLkxpc3RTbmFwc2hvdHNSZXNwb25zZRJeCg9SZXN0b3JlU25hcHNob3QSJC50dXNrcG9pbnQudjEuUmVzdG9yZVNuYXBzaG90UmVxdWVzdBolLnR1c2twb2ludC52MS5SZXN0b3JlU25hcHNob3RSZXNwb25zZRJbCg5EZWxldGVTbmFwc2hvdBIjLnR1c2twb2ludC52MS5EZWxldGVTbmFwc2hvdFJlcXVlc3QaJC50dXNrcG9pbnQudjEuRGVsZXRlU25hcHNob3RSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint]);
 
 /**
- * Several threads captured together.
+ * A snapshot: several threads captured together.
  *
  * @generated from message tuskpoint.v1.Snapshot
  */
 export type Snapshot = Message<"tuskpoint.v1.Snapshot"> & {
   /**
-   * Identity, a UUIDv6 made by the server.
+   * ID of the snapshot: a UUIDv6 that the server generated.
    *
    * @generated from field: string snapshot_id = 1;
    */
   snapshotId: string;
 
   /**
-   * Session of the application, at most 256 bytes.
+   * Session of the application, at most 256 bytes of UTF-8, without NUL.
    *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
-   * Host that the application ran on, at most 256 bytes.
+   * Host of the application, at most 256 bytes of UTF-8, without NUL.
    *
    * @generated from field: string hostname = 3;
    */
   hostname: string;
 
   /**
-   * Directory that it ran in, at most 4,096 bytes.
+   * Working directory of the application, at most 4,096 bytes of UTF-8, without
+   * NUL.
    *
    * @generated from field: string working_directory = 4;
    */
   workingDirectory: string;
 
   /**
-   * Free metadata: a JSON object in UTF-8, at most
+   * Metadata of the caller: a JSON object in UTF-8, at most
    * `ServerLimits.max_metadata_bytes` bytes.
    *
    * @generated from field: bytes metadata_json = 5;
@@ -59,7 +60,7 @@ export type Snapshot = Message<"tuskpoint.v1.Snapshot"> & {
   metadataJson: Uint8Array;
 
   /**
-   * The captured checkpoints, by thread.
+   * The captured checkpoints, ordered by thread.
    *
    * @generated from field: repeated tuskpoint.v1.CheckpointRef members = 6;
    */
@@ -87,49 +88,57 @@ export const SnapshotSchema: GenMessage<Snapshot> = /*@__PURE__*/
  */
 export type CreateSnapshotRequest = Message<"tuskpoint.v1.CreateSnapshotRequest"> & {
   /**
-   * The threads to capture, 1 to 1,000.
+   * The threads to capture, 1 to 1,000. A thread MUST NOT be named twice.
    *
    * @generated from field: repeated string thread_ids = 1;
    */
   threadIds: string[];
 
   /**
-   * As in `Snapshot`.
+   * Session of the application, at most 256 bytes of UTF-8, without NUL. MAY be
+   * empty.
    *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
-   * As in `Snapshot`.
+   * Host of the application, at most 256 bytes of UTF-8, without NUL. MAY be
+   * empty.
    *
    * @generated from field: string hostname = 3;
    */
   hostname: string;
 
   /**
-   * As in `Snapshot`.
+   * Working directory of the application, at most 4,096 bytes of UTF-8, without
+   * NUL. MAY be empty.
    *
    * @generated from field: string working_directory = 4;
    */
   workingDirectory: string;
 
   /**
-   * As in `Snapshot`.
+   * Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
+   * bytes; more bytes fail with `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`. Empty
+   * means `{}`.
    *
    * @generated from field: bytes metadata_json = 5;
    */
   metadataJson: Uint8Array;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 6;
    */
   requestId: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 7;
    */
@@ -220,21 +229,21 @@ export const GetSnapshotResponseSchema: GenMessage<GetSnapshotResponse> = /*@__P
  */
 export type GetLatestSnapshotRequest = Message<"tuskpoint.v1.GetLatestSnapshotRequest"> & {
   /**
-   * Only of this session, if not empty.
+   * If not empty, only snapshots of this session.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Only from this host, if not empty.
+   * If not empty, only snapshots from this host.
    *
    * @generated from field: string hostname = 2;
    */
   hostname: string;
 
   /**
-   * Only from this directory, if not empty.
+   * If not empty, only snapshots from this working directory.
    *
    * @generated from field: string working_directory = 3;
    */
@@ -276,35 +285,37 @@ export const GetLatestSnapshotResponseSchema: GenMessage<GetLatestSnapshotRespon
  */
 export type ListSnapshotsRequest = Message<"tuskpoint.v1.ListSnapshotsRequest"> & {
   /**
-   * Only of this session, if not empty.
+   * If not empty, only snapshots of this session.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * As in `ListThreadsRequest`.
+   * Maximum number of snapshots in a page. 0 means 100; more than 1,000 means
+   * 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * As in `ListThreadsRequest`.
+   * `next_page_token` of the preceding page; empty for the first page. All
+   * fields besides `page_size` MUST be the same as for the preceding page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * Only from this host, if not empty.
+   * If not empty, only snapshots from this host.
    *
    * @generated from field: string hostname = 4;
    */
   hostname: string;
 
   /**
-   * Only from this directory, if not empty.
+   * If not empty, only snapshots from this working directory.
    *
    * @generated from field: string working_directory = 5;
    */
@@ -332,7 +343,7 @@ export type ListSnapshotsResponse = Message<"tuskpoint.v1.ListSnapshotsResponse"
   snapshots: Snapshot[];
 
   /**
-   * Token of the next page; empty on the last.
+   * Token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -360,30 +371,34 @@ export type RestoreSnapshotRequest = Message<"tuskpoint.v1.RestoreSnapshotReques
   snapshotId: string;
 
   /**
-   * Whether it makes new threads or rolls the captured ones back.
+   * Way to restore the snapshot. MUST be set.
    *
    * @generated from field: tuskpoint.v1.RestoreMode mode = 2;
    */
   mode: RestoreMode;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
   durability: Durability;
 
   /**
-   * With `RESTORE_MODE_ROLLBACK`, members whose thread was deleted are left
-   * out instead of refusing the call, and the response has no checkpoint of
-   * them. Ignored with `RESTORE_MODE_NEW_THREADS`.
+   * If true, and with `RESTORE_MODE_ROLLBACK`, the call skips members whose
+   * thread was deleted, and the response has no checkpoint for these members.
+   * If false, the call fails with `NOT_FOUND` / `THREAD_NOT_FOUND`. Ignored
+   * with `RESTORE_MODE_NEW_THREADS`.
    *
    * @generated from field: bool skip_deleted = 5;
    */
@@ -404,7 +419,8 @@ export const RestoreSnapshotRequestSchema: GenMessage<RestoreSnapshotRequest> = 
  */
 export type RestoreSnapshotResponse = Message<"tuskpoint.v1.RestoreSnapshotResponse"> & {
   /**
-   * The restored checkpoints, in the order of `Snapshot.members`.
+   * The restored checkpoints, in the order of `Snapshot.members`, without
+   * skipped members.
    *
    * @generated from field: repeated tuskpoint.v1.CheckpointRef restored = 1;
    */
@@ -439,7 +455,7 @@ export type DeleteSnapshotRequest = Message<"tuskpoint.v1.DeleteSnapshotRequest"
   snapshotId: string;
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -460,7 +476,7 @@ export const DeleteSnapshotRequestSchema: GenMessage<DeleteSnapshotRequest> = /*
  */
 export type DeleteSnapshotResponse = Message<"tuskpoint.v1.DeleteSnapshotResponse"> & {
   /**
-   * True if there was one.
+   * True if the snapshot existed.
    *
    * @generated from field: bool deleted = 1;
    */
@@ -482,27 +498,27 @@ export const DeleteSnapshotResponseSchema: GenMessage<DeleteSnapshotResponse> = 
   messageDesc(file_tuskpoint_v1_snapshot_service, 12);
 
 /**
- * How a snapshot is restored.
+ * Ways to restore a snapshot.
  *
  * @generated from enum tuskpoint.v1.RestoreMode
  */
 export enum RestoreMode {
   /**
-   * `INVALID_ARGUMENT`.
+   * MUST NOT be sent; fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from enum value: RESTORE_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Each member becomes a new thread.
+   * Each member becomes a new thread, with an ID that the server generates.
    *
    * @generated from enum value: RESTORE_MODE_NEW_THREADS = 1;
    */
   NEW_THREADS = 1,
 
   /**
-   * Each member's own thread is rolled back to it.
+   * The server rolls the thread of each member back to the captured checkpoint.
    *
    * @generated from enum value: RESTORE_MODE_ROLLBACK = 2;
    */
@@ -516,19 +532,53 @@ export const RestoreModeSchema: GenEnum<RestoreMode> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_snapshot_service, 0);
 
 /**
- * Captures several threads together as one checkpoint of an application.
- * Scopes: `write` to create, restore and delete, `read` for the rest.
+ * Captures several threads together as a snapshot of an application.
+ *
+ * Scopes: `write` for `CreateSnapshot`, `RestoreSnapshot` and `DeleteSnapshot`;
+ * `read` for all other methods.
  *
  * @generated from service tuskpoint.v1.SnapshotService
  */
 export const SnapshotService: GenService<{
   /**
-   * Captures the heads of threads at one instant, with everything needed to
-   * continue from them. The snapshot keeps what it captured even if the
-   * threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-   * also for a thread without a root checkpoint; `ALREADY_EXISTS` /
-   * `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
-   * snapshot has been deleted.
+   * Captures the latest checkpoints of threads at one instant, with everything
+   * that is needed to continue from these checkpoints. The snapshot keeps its
+   * content if the threads are pruned or deleted later.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the metadata are not a JSON
+   *   object.
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread does not exist, was deleted,
+   *   or has no checkpoint in the root namespace.
+   * * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the call is a retry, and the snapshot
+   *   of the first call was deleted.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.CreateSnapshot
    */
@@ -538,7 +588,18 @@ export const SnapshotService: GenService<{
     output: typeof CreateSnapshotResponseSchema;
   },
   /**
-   * Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`.
+   * Returns a snapshot.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.GetSnapshot
    */
@@ -548,8 +609,18 @@ export const SnapshotService: GenService<{
     output: typeof GetSnapshotResponseSchema;
   },
   /**
-   * Returns the newest snapshot that matches. Errors: `NOT_FOUND` /
-   * `SNAPSHOT_NOT_FOUND`.
+   * Returns the newest snapshot that matches the filters.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: no snapshot matches.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.GetLatestSnapshot
    */
@@ -559,8 +630,19 @@ export const SnapshotService: GenService<{
     output: typeof GetLatestSnapshotResponseSchema;
   },
   /**
-   * Lists snapshots, newest first, in pages. Errors: `INVALID_ARGUMENT` /
-   * `PAGE_TOKEN_INVALID`.
+   * Lists snapshots in pages, newest first.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the page token does not belong
+   *   to a listing with these parameters.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.ListSnapshots
    */
@@ -570,10 +652,39 @@ export const SnapshotService: GenService<{
     output: typeof ListSnapshotsResponseSchema;
   },
   /**
-   * Restores every member, or none. Errors: `NOT_FOUND` /
-   * `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-   * to be rolled back was deleted, unless `skip_deleted` is set;
-   * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+   * Restores all members of a snapshot, or none.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
+   *   `skip_deleted` is not set.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.RestoreSnapshot
    */
@@ -583,8 +694,32 @@ export const SnapshotService: GenService<{
     output: typeof RestoreSnapshotResponseSchema;
   },
   /**
-   * Deletes a snapshot and what only it keeps. Threads restored from it stay.
-   * A snapshot that does not exist is no error.
+   * Deletes a snapshot, and the content that only the snapshot keeps. Threads
+   * that were restored from the snapshot stay. If the snapshot does not exist,
+   * the call succeeds.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.DeleteSnapshot
    */
