@@ -25,15 +25,15 @@ const (
 type AdoptStage int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	AdoptStage_ADOPT_STAGE_UNSPECIFIED AdoptStage = 0
-	// Bytes are being fetched.
+	// The server fetches bytes.
 	AdoptStage_ADOPT_STAGE_FETCHING AdoptStage = 1
 	// All bytes have arrived.
 	AdoptStage_ADOPT_STAGE_FETCHED AdoptStage = 2
-	// They have the hash of the descriptor.
+	// All bytes have the hash in the descriptor.
 	AdoptStage_ADOPT_STAGE_VERIFIED AdoptStage = 3
-	// The new thread exists; the last frame.
+	// The new thread exists. The last frame.
 	AdoptStage_ADOPT_STAGE_ADOPTED AdoptStage = 4
 )
 
@@ -82,44 +82,53 @@ func (AdoptStage) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{0}
 }
 
-// A small portable description of one checkpoint. As JSON it has exactly these
-// keys; `key`, `signer`, `signature` and `sealed_key` only if they are not
-// empty.
+// A small portable description of a handed-off checkpoint.
+//
+// As JSON, a descriptor MUST have exactly these keys; `key`, `signer`,
+// `signature` and `sealed_key` MUST be absent if they are empty.
 type HandoffDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is handed off, "thread:checkpoint".
+	// The handed-off checkpoint, "thread:checkpoint". MUST match `thread_id` and
+	// `checkpoint_id`.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Its thread.
+	// Thread of the handed-off checkpoint.
 	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Its ID.
+	// ID of the handed-off checkpoint.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Blob that holds the bundle.
+	// ID of the blob that holds the bundle, 1 to 256 bytes.
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
-	// SHA-256 of the blob's bytes, 64 lowercase hex digits.
+	// SHA-256 of the bytes of the blob, 64 lowercase hex digits. MUST be set.
 	BlobSha256 string `protobuf:"bytes,5,opt,name=blob_sha256,json=blobSha256,proto3" json:"blob_sha256,omitempty"`
-	// The agent that receives it; may be empty.
+	// Agent that receives the hand-off, at most 256 bytes of UTF-8, without NUL.
+	// MAY be empty.
 	ToAgent string `protobuf:"bytes,6,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
-	// One sentence that says where the agent stands.
+	// One sentence about the state of the agent, at most 1,024 bytes of UTF-8,
+	// without NUL.
 	Summary string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Opens the bundle, 64 lowercase hex digits. Empty if the bundle is not
-	// sealed, or if the key was not asked for. Whoever has it can read the
-	// checkpoint.
+	// Key that opens the bundle, 64 lowercase hex digits. Empty if the bundle is
+	// not sealed, or if the sender did not request the key. Everybody who has
+	// this key can read the checkpoint.
 	Key string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
-	// Ed25519 public key (RFC 8032) of the server that handed off, 64 lowercase
-	// hex digits. Empty if nobody signed.
+	// Ed25519 public key (RFC 8032) of the server that made the hand-off, 64
+	// lowercase hex digits. Empty if the descriptor is not signed.
 	Signer string `protobuf:"bytes,9,opt,name=signer,proto3" json:"signer,omitempty"`
-	// Its signature, 128 lowercase hex digits: over the ASCII text "tuskpoint
-	// handoff v1" and a line feed, followed by `thread_id`, `checkpoint_id`,
-	// `blob_id`, `blob_sha256`, `to_agent` and `summary`, each in UTF-8 after its
-	// length in bytes as four bytes, the most significant first.
+	// Ed25519 signature of the signer, 128 lowercase hex digits. MUST be empty
+	// exactly if `signer` is empty.
+	//
+	// The signed bytes are the ASCII text "tuskpoint handoff v1", a line feed,
+	// and then `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`
+	// and `summary`, each in UTF-8 after its length in bytes as a big-endian
+	// 32-bit integer.
 	Signature string `protobuf:"bytes,10,opt,name=signature,proto3" json:"signature,omitempty"`
-	// The key of the bundle for the recipient that the sender named: base64 (RFC
-	// 4648, section 4, with padding) of a file in the format of age
-	// (https://age-encryption.org/v1), whose content is 64 lowercase hex digits,
-	// as in `key`; at most 4096 bytes. Empty if no recipient was named. It is not
-	// signed: who replaces it makes the adoption fail, and nothing else, because
-	// `blob_sha256` names the bytes that the key has to open. With it, a bundle
-	// that is not sealed is refused, and `key` must be empty.
+	// Key of the bundle, sealed to the recipient that the sender named, at most
+	// 4,096 bytes: base64 (RFC 4648, section 4, with padding) of a file in the
+	// format of age (https://age-encryption.org/v1), whose content is the key as
+	// 64 lowercase hex digits. Empty if the sender named no recipient.
+	//
+	// If set, `key` MUST be empty, and the server refuses a bundle that is not
+	// sealed. The signature does not cover this field: somebody who replaces the
+	// field makes the adoption fail and nothing else, because `blob_sha256` names
+	// the bytes that the key has to open.
 	SealedKey     string `protobuf:"bytes,11,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -235,20 +244,25 @@ func (x *HandoffDescriptor) GetSealedKey() string {
 // Request of `CreateHandoff`.
 type CreateHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The checkpoint; an empty `checkpoint_id` means the latest.
+	// The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The agent that receives it, at most 256 bytes; may be empty.
+	// Agent that receives the hand-off, at most 256 bytes of UTF-8, without NUL.
+	// MAY be empty.
 	ToAgent string `protobuf:"bytes,2,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Put the key of a sealed bundle into the descriptor, for a receiver whose
-	// server has another key provider or that is another tenant.
+	// If true, the descriptor has the key of a sealed bundle
+	// (`HandoffDescriptor.key`), for a receiver whose server has another key
+	// provider, or that is another tenant.
 	IncludeKey bool `protobuf:"varint,4,opt,name=include_key,json=includeKey,proto3" json:"include_key,omitempty"`
-	// Seal the key of the bundle to this receiver, and put it into the descriptor
-	// as `sealed_key`: one of the `recipients` in the `GetServerInfo` of its
-	// server, or any other X25519 public key of age, "age1" and 58 characters. The
-	// descriptor may be sent over any channel then. Empty: no. Not with
-	// `include_key`.
+	// Public key of age (X25519) to which the server seals the key of the bundle
+	// (`HandoffDescriptor.sealed_key`): "age1" and 58 characters, such as one of
+	// the `GetServerInfoResponse.recipients` of the receiver's server. The
+	// descriptor can then be sent over any channel. Empty: the key is not sealed
+	// to a recipient. MUST be empty if `include_key` is true.
 	Recipient     string `protobuf:"bytes,5,opt,name=recipient,proto3" json:"recipient,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -370,16 +384,20 @@ type AdoptHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The descriptor.
 	Descriptor_ *HandoffDescriptor `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
-	// The thread to make. Empty: the server makes a name.
+	// The thread to make. Empty: the server generates a thread ID.
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
-	// As in `CopyThreadRequest`.
+	// ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+	// the server answers a retry with the same ID and fields with the first
+	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Adopt only what one of these servers signed, as in `signer`; at most 64.
-	// Empty: anything whose signature, if there is one, is right.
+	// Ed25519 public keys (`HandoffDescriptor.signer`) of which one MUST have
+	// signed the descriptor, at most 64, each 64 lowercase hex digits. Empty: a
+	// descriptor without a signature is accepted, and a signature MUST be right.
 	RequiredSigners []string `protobuf:"bytes,5,rep,name=required_signers,json=requiredSigners,proto3" json:"required_signers,omitempty"`
-	// Durability to wait for. Unspecified means `DURABILITY_CERTIFIED` here,
-	// because the answer names the adopted checkpoint's own blob; with
-	// `DURABILITY_JOURNALED` it need not have one yet.
+	// Durability to wait for. Default: `DURABILITY_CERTIFIED`, because the
+	// response names the blob of the adopted checkpoint; with
+	// `DURABILITY_JOURNALED`, the checkpoint may have no blob yet.
 	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -450,21 +468,22 @@ func (x *AdoptHandoffRequest) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
-// The outcome of an adoption.
+// Result of an adoption.
 type Adoption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was adopted, "thread:checkpoint".
+	// The adopted checkpoint, "thread:checkpoint".
 	AdoptedFrom string `protobuf:"bytes,1,opt,name=adopted_from,json=adoptedFrom,proto3" json:"adopted_from,omitempty"`
 	// The new thread.
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
-	// Its first checkpoint.
+	// First checkpoint of the new thread.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Blob that holds the adopted checkpoint in the new thread; empty until it
-	// is certified.
+	// Blob that holds the adopted checkpoint in the new thread; empty until the
+	// checkpoint is certified.
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
-	// True: the hash was checked. There is no adoption without it.
+	// Always true: the server checked the hash.
 	Verified bool `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`
-	// Who signed the descriptor; the signature was checked. Empty: nobody did.
+	// Ed25519 public key whose signature the server checked; empty if the
+	// descriptor is not signed.
 	Signer        string `protobuf:"bytes,6,opt,name=signer,proto3" json:"signer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -542,16 +561,16 @@ func (x *Adoption) GetSigner() string {
 	return ""
 }
 
-// One frame of an `AdoptHandoff` stream.
+// A frame of an `AdoptHandoff` stream.
 type AdoptHandoffResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How far it is.
+	// Stage of the adoption.
 	Stage AdoptStage `protobuf:"varint,1,opt,name=stage,proto3,enum=tuskpoint.v1.AdoptStage" json:"stage,omitempty"`
-	// Bytes fetched so far.
+	// Number of bytes fetched so far.
 	FetchedBytes uint64 `protobuf:"varint,2,opt,name=fetched_bytes,json=fetchedBytes,proto3" json:"fetched_bytes,omitempty"`
-	// The outcome; with `ADOPT_STAGE_ADOPTED`.
+	// Result of the adoption. Set with `ADOPT_STAGE_ADOPTED`.
 	Adoption *Adoption `protobuf:"bytes,3,opt,name=adoption,proto3" json:"adoption,omitempty"`
-	// Durability reached; with `ADOPT_STAGE_ADOPTED`.
+	// Reached durability. Set with `ADOPT_STAGE_ADOPTED`.
 	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -27,43 +27,94 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Hands a checkpoint from one agent, machine or team to another. The hash is
-// the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
-// `write` to adopt.
+// Hands a checkpoint off from one agent, machine or team to another. The
+// receiver trusts only the hash of the stored bytes.
+//
+// Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
+// `AdoptHandoff`.
 type HandoffServiceClient interface {
-	// Stores everything needed to continue from a checkpoint as one blob of its
-	// own (a segment with `ThreadSegment.handoff`), reads it back, and returns
-	// its descriptor.
+	// Stores everything that is needed to continue from a checkpoint as a blob of
+	// its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
+	// returns the descriptor of the hand-off.
 	//
-	// The same checkpoint, unchanged, gives the same blob. The blob is renewed
-	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
-	// `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
-	// key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
-	// does not seal what it stores.
+	// The same unchanged checkpoint gives the same blob. The server renews the
+	// blob as long as the thread exists.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: `recipient` is not a public key of
+	//     age, or is set together with `include_key`.
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle is larger than
+	//     `ServerLimits.max_bundle_bytes`.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+	//     refuses the bundle.
+	//   - `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE`: `recipient` is set, and
+	//     the server does not seal stored bytes, or lacks the package `pyrage`.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the server has no key for them.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CreateHandoff(ctx context.Context, in *CreateHandoffRequest, opts ...grpc.CallOption) (*CreateHandoffResponse, error)
-	// Fetches the blob of a descriptor from the blob store, checks its hash and
-	// makes it the first checkpoint of a new thread; streams its progress.
+	// Fetches the blob of a descriptor from the blob store, checks the hash of
+	// the blob, and makes the checkpoint in the blob the first checkpoint of a
+	// new thread. Streams the progress.
 	//
-	// No local copy is consulted. Of the descriptor only `blob_sha256` is
-	// trusted: what the blob holds must be the checkpoint that the descriptor
-	// names. The adopted checkpoint keeps its ID. Nothing is written before all
-	// checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-	// missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
-	// `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
-	// use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
-	// `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle unpacks to more than
-	// the memory that calls may hold, `MEMORY_FULL` if other calls hold it;
-	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
-	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant, or if the descriptor has a `sealed_key` that no identity of
-	// this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
-	// key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
-	// or not that of a required signer.
+	// The server does not use local copies. The server trusts only `blob_sha256`
+	// of the descriptor: the blob MUST hold the checkpoint that the descriptor
+	// names. The adopted checkpoint keeps its ID. The server writes nothing
+	// before all checks have passed.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
+	//     signature of the descriptor is missing or malformed.
+	//   - `INVALID_ARGUMENT` / `DESCRIPTOR_MISMATCH`: the blob holds another
+	//     checkpoint than the descriptor names.
+	//   - `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
+	//     The two servers may use different blob stores.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `SIGNATURE_REFUSED`: the signature is wrong, or
+	//     no required signer made the signature.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: the bundle is sealed, the
+	//     descriptor has no key, and the server's key provider did not wrap the key
+	//     for this tenant; or no identity of the tenant opens `sealed_key`.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle needs more memory
+	//     than calls may hold.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`: the blob has another SHA-256 than
+	//     `blob_sha256`; the error has both.
+	//   - `DATA_LOSS` / `BLOB_MALFORMED`: the blob has the SHA-256, and is not a
+	//     valid bundle.
+	//   - `DATA_LOSS` / `BLOB_NOT_FOUND`: the blob store lacks a part of the
+	//     bundle.
+	//   - `DATA_LOSS` / `KEY_WRONG`: an identity opens `sealed_key`, and the
+	//     content is not a key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	//   - `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+	//     for 5 seconds while other calls waited for memory.
 	AdoptHandoff(ctx context.Context, in *AdoptHandoffRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AdoptHandoffResponse], error)
 }
 
@@ -108,43 +159,94 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // All implementations must embed UnimplementedHandoffServiceServer
 // for forward compatibility.
 //
-// Hands a checkpoint from one agent, machine or team to another. The hash is
-// the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
-// `write` to adopt.
+// Hands a checkpoint off from one agent, machine or team to another. The
+// receiver trusts only the hash of the stored bytes.
+//
+// Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
+// `AdoptHandoff`.
 type HandoffServiceServer interface {
-	// Stores everything needed to continue from a checkpoint as one blob of its
-	// own (a segment with `ThreadSegment.handoff`), reads it back, and returns
-	// its descriptor.
+	// Stores everything that is needed to continue from a checkpoint as a blob of
+	// its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
+	// returns the descriptor of the hand-off.
 	//
-	// The same checkpoint, unchanged, gives the same blob. The blob is renewed
-	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
-	// `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
-	// key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
-	// does not seal what it stores.
+	// The same unchanged checkpoint gives the same blob. The server renews the
+	// blob as long as the thread exists.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: `recipient` is not a public key of
+	//     age, or is set together with `include_key`.
+	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle is larger than
+	//     `ServerLimits.max_bundle_bytes`.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+	//     refuses the bundle.
+	//   - `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE`: `recipient` is set, and
+	//     the server does not seal stored bytes, or lacks the package `pyrage`.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+	//     are sealed, and the server has no key for them.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+	//     and no copy of the bytes is intact.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	CreateHandoff(context.Context, *CreateHandoffRequest) (*CreateHandoffResponse, error)
-	// Fetches the blob of a descriptor from the blob store, checks its hash and
-	// makes it the first checkpoint of a new thread; streams its progress.
+	// Fetches the blob of a descriptor from the blob store, checks the hash of
+	// the blob, and makes the checkpoint in the blob the first checkpoint of a
+	// new thread. Streams the progress.
 	//
-	// No local copy is consulted. Of the descriptor only `blob_sha256` is
-	// trusted: what the blob holds must be the checkpoint that the descriptor
-	// names. The adopted checkpoint keeps its ID. Nothing is written before all
-	// checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-	// missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
-	// `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
-	// use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
-	// `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle unpacks to more than
-	// the memory that calls may hold, `MEMORY_FULL` if other calls hold it;
-	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
-	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant, or if the descriptor has a `sealed_key` that no identity of
-	// this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
-	// key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
-	// or not that of a required signer.
+	// The server does not use local copies. The server trusts only `blob_sha256`
+	// of the descriptor: the blob MUST hold the checkpoint that the descriptor
+	// names. The adopted checkpoint keeps its ID. The server writes nothing
+	// before all checks have passed.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
+	//     signature of the descriptor is missing or malformed.
+	//   - `INVALID_ARGUMENT` / `DESCRIPTOR_MISMATCH`: the blob holds another
+	//     checkpoint than the descriptor names.
+	//   - `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
+	//     The two servers may use different blob stores.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+	//     request.
+	//   - `FAILED_PRECONDITION` / `SIGNATURE_REFUSED`: the signature is wrong, or
+	//     no required signer made the signature.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: the bundle is sealed, the
+	//     descriptor has no key, and the server's key provider did not wrap the key
+	//     for this tenant; or no identity of the tenant opens `sealed_key`.
+	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+	//     while the call waited for its certification.
+	//   - `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle needs more memory
+	//     than calls may hold.
+	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`: the blob has another SHA-256 than
+	//     `blob_sha256`; the error has both.
+	//   - `DATA_LOSS` / `BLOB_MALFORMED`: the blob has the SHA-256, and is not a
+	//     valid bundle.
+	//   - `DATA_LOSS` / `BLOB_NOT_FOUND`: the blob store lacks a part of the
+	//     bundle.
+	//   - `DATA_LOSS` / `KEY_WRONG`: an identity opens `sealed_key`, and the
+	//     content is not a key.
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+	//     certification.
+	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+	//     `stored_bytes` or `threads`.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	//   - `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+	//     for 5 seconds while other calls waited for memory.
 	AdoptHandoff(*AdoptHandoffRequest, grpc.ServerStreamingServer[AdoptHandoffResponse]) error
 	mustEmbedUnimplementedHandoffServiceServer()
 }

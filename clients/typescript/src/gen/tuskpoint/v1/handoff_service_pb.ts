@@ -15,97 +15,106 @@ export const file_tuskpoint_v1_handoff_service: GenFile = /*@__PURE__*/
   fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi2gEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkSEgoKc2VhbGVkX2tleRgLIAEoCSKOAQoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCBIRCglyZWNpcGllbnQYBSABKAkiUAoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3I6AhABIsEBChNBZG9wdEhhbmRvZmZSZXF1ZXN0EjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISFQoNbmV3X3RocmVhZF9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhgKEHJlcXVpcmVkX3NpZ25lcnMYBSADKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5OgIQASKBAQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIEg4KBnNpZ25lchgGIAEoCSKuAQoUQWRvcHRIYW5kb2ZmUmVzcG9uc2USJwoFc3RhZ2UYASABKA4yGC50dXNrcG9pbnQudjEuQWRvcHRTdGFnZRIVCg1mZXRjaGVkX2J5dGVzGAIgASgEEigKCGFkb3B0aW9uGAMgASgLMhYudHVza3BvaW50LnYxLkFkb3B0aW9uEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSqPAQoKQWRvcHRTdGFnZRIbChdBRE9QVF9TVEFHRV9VTlNQRUNJRklFRBAAEhgKFEFET1BUX1NUQUdFX0ZFVENISU5HEAESFwoTQURPUFRfU1RBR0VfRkVUQ0hFRBACEhgKFEFET1BUX1NUQUdFX1ZFUklGSUVEEAMSFwoTQURPUFRfU1RBR0VfQURPUFRFRBAEMsMBCg5IYW5kb2ZmU2VydmljZRJYCg1DcmVhdGVIYW5kb2ZmEiIudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXF1ZXN0GiMudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXNwb25zZRJXCgxBZG9wdEhhbmRvZmYSIS50dXNrcG9pbnQudjEuQWRvcHRIYW5kb2ZmUmVxdWVzdBoiLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXNwb25zZTABYgZwcm90bzM", [file_tuskpoint_v1_checkpoint]);
 
 /**
- * A small portable description of one checkpoint. As JSON it has exactly these
- * keys; `key`, `signer`, `signature` and `sealed_key` only if they are not
- * empty.
+ * A small portable description of a handed-off checkpoint.
+ *
+ * As JSON, a descriptor MUST have exactly these keys; `key`, `signer`,
+ * `signature` and `sealed_key` MUST be absent if they are empty.
  *
  * @generated from message tuskpoint.v1.HandoffDescriptor
  */
 export type HandoffDescriptor = Message<"tuskpoint.v1.HandoffDescriptor"> & {
   /**
-   * What is handed off, "thread:checkpoint".
+   * The handed-off checkpoint, "thread:checkpoint". MUST match `thread_id` and
+   * `checkpoint_id`.
    *
    * @generated from field: string source = 1;
    */
   source: string;
 
   /**
-   * Its thread.
+   * Thread of the handed-off checkpoint.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * Its ID.
+   * ID of the handed-off checkpoint.
    *
    * @generated from field: string checkpoint_id = 3;
    */
   checkpointId: string;
 
   /**
-   * Blob that holds the bundle.
+   * ID of the blob that holds the bundle, 1 to 256 bytes.
    *
    * @generated from field: string blob_id = 4;
    */
   blobId: string;
 
   /**
-   * SHA-256 of the blob's bytes, 64 lowercase hex digits.
+   * SHA-256 of the bytes of the blob, 64 lowercase hex digits. MUST be set.
    *
    * @generated from field: string blob_sha256 = 5;
    */
   blobSha256: string;
 
   /**
-   * The agent that receives it; may be empty.
+   * Agent that receives the hand-off, at most 256 bytes of UTF-8, without NUL.
+   * MAY be empty.
    *
    * @generated from field: string to_agent = 6;
    */
   toAgent: string;
 
   /**
-   * One sentence that says where the agent stands.
+   * One sentence about the state of the agent, at most 1,024 bytes of UTF-8,
+   * without NUL.
    *
    * @generated from field: string summary = 7;
    */
   summary: string;
 
   /**
-   * Opens the bundle, 64 lowercase hex digits. Empty if the bundle is not
-   * sealed, or if the key was not asked for. Whoever has it can read the
-   * checkpoint.
+   * Key that opens the bundle, 64 lowercase hex digits. Empty if the bundle is
+   * not sealed, or if the sender did not request the key. Everybody who has
+   * this key can read the checkpoint.
    *
    * @generated from field: string key = 8;
    */
   key: string;
 
   /**
-   * Ed25519 public key (RFC 8032) of the server that handed off, 64 lowercase
-   * hex digits. Empty if nobody signed.
+   * Ed25519 public key (RFC 8032) of the server that made the hand-off, 64
+   * lowercase hex digits. Empty if the descriptor is not signed.
    *
    * @generated from field: string signer = 9;
    */
   signer: string;
 
   /**
-   * Its signature, 128 lowercase hex digits: over the ASCII text "tuskpoint
-   * handoff v1" and a line feed, followed by `thread_id`, `checkpoint_id`,
-   * `blob_id`, `blob_sha256`, `to_agent` and `summary`, each in UTF-8 after its
-   * length in bytes as four bytes, the most significant first.
+   * Ed25519 signature of the signer, 128 lowercase hex digits. MUST be empty
+   * exactly if `signer` is empty.
+   *
+   * The signed bytes are the ASCII text "tuskpoint handoff v1", a line feed,
+   * and then `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`
+   * and `summary`, each in UTF-8 after its length in bytes as a big-endian
+   * 32-bit integer.
    *
    * @generated from field: string signature = 10;
    */
   signature: string;
 
   /**
-   * The key of the bundle for the recipient that the sender named: base64 (RFC
-   * 4648, section 4, with padding) of a file in the format of age
-   * (https://age-encryption.org/v1), whose content is 64 lowercase hex digits,
-   * as in `key`; at most 4096 bytes. Empty if no recipient was named. It is not
-   * signed: who replaces it makes the adoption fail, and nothing else, because
-   * `blob_sha256` names the bytes that the key has to open. With it, a bundle
-   * that is not sealed is refused, and `key` must be empty.
+   * Key of the bundle, sealed to the recipient that the sender named, at most
+   * 4,096 bytes: base64 (RFC 4648, section 4, with padding) of a file in the
+   * format of age (https://age-encryption.org/v1), whose content is the key as
+   * 64 lowercase hex digits. Empty if the sender named no recipient.
+   *
+   * If set, `key` MUST be empty, and the server refuses a bundle that is not
+   * sealed. The signature does not cover this field: somebody who replaces the
+   * field makes the adoption fail and nothing else, because `blob_sha256` names
+   * the bytes that the key has to open.
    *
    * @generated from field: string sealed_key = 11;
    */
@@ -126,40 +135,45 @@ export const HandoffDescriptorSchema: GenMessage<HandoffDescriptor> = /*@__PURE_
  */
 export type CreateHandoffRequest = Message<"tuskpoint.v1.CreateHandoffRequest"> & {
   /**
-   * The checkpoint; an empty `checkpoint_id` means the latest.
+   * The checkpoint. An empty `checkpoint_id` means the latest of the namespace.
    *
    * @generated from field: tuskpoint.v1.CheckpointRef ref = 1;
    */
   ref?: CheckpointRef;
 
   /**
-   * The agent that receives it, at most 256 bytes; may be empty.
+   * Agent that receives the hand-off, at most 256 bytes of UTF-8, without NUL.
+   * MAY be empty.
    *
    * @generated from field: string to_agent = 2;
    */
   toAgent: string;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * Put the key of a sealed bundle into the descriptor, for a receiver whose
-   * server has another key provider or that is another tenant.
+   * If true, the descriptor has the key of a sealed bundle
+   * (`HandoffDescriptor.key`), for a receiver whose server has another key
+   * provider, or that is another tenant.
    *
    * @generated from field: bool include_key = 4;
    */
   includeKey: boolean;
 
   /**
-   * Seal the key of the bundle to this receiver, and put it into the descriptor
-   * as `sealed_key`: one of the `recipients` in the `GetServerInfo` of its
-   * server, or any other X25519 public key of age, "age1" and 58 characters. The
-   * descriptor may be sent over any channel then. Empty: no. Not with
-   * `include_key`.
+   * Public key of age (X25519) to which the server seals the key of the bundle
+   * (`HandoffDescriptor.sealed_key`): "age1" and 58 characters, such as one of
+   * the `GetServerInfoResponse.recipients` of the receiver's server. The
+   * descriptor can then be sent over any channel. Empty: the key is not sealed
+   * to a recipient. MUST be empty if `include_key` is true.
    *
    * @generated from field: string recipient = 5;
    */
@@ -208,31 +222,35 @@ export type AdoptHandoffRequest = Message<"tuskpoint.v1.AdoptHandoffRequest"> & 
   descriptor?: HandoffDescriptor;
 
   /**
-   * The thread to make. Empty: the server makes a name.
+   * The thread to make. Empty: the server generates a thread ID.
    *
    * @generated from field: string new_thread_id = 2;
    */
   newThreadId: string;
 
   /**
-   * As in `CopyThreadRequest`.
+   * ID of this request, at most 128 bytes of UTF-8, without NUL. If not empty,
+   * the server answers a retry with the same ID and fields with the first
+   * answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * Adopt only what one of these servers signed, as in `signer`; at most 64.
-   * Empty: anything whose signature, if there is one, is right.
+   * Ed25519 public keys (`HandoffDescriptor.signer`) of which one MUST have
+   * signed the descriptor, at most 64, each 64 lowercase hex digits. Empty: a
+   * descriptor without a signature is accepted, and a signature MUST be right.
    *
    * @generated from field: repeated string required_signers = 5;
    */
   requiredSigners: string[];
 
   /**
-   * Durability to wait for. Unspecified means `DURABILITY_CERTIFIED` here,
-   * because the answer names the adopted checkpoint's own blob; with
-   * `DURABILITY_JOURNALED` it need not have one yet.
+   * Durability to wait for. Default: `DURABILITY_CERTIFIED`, because the
+   * response names the blob of the adopted checkpoint; with
+   * `DURABILITY_JOURNALED`, the checkpoint may have no blob yet.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
@@ -247,13 +265,13 @@ export const AdoptHandoffRequestSchema: GenMessage<AdoptHandoffRequest> = /*@__P
   messageDesc(file_tuskpoint_v1_handoff_service, 3);
 
 /**
- * The outcome of an adoption.
+ * Result of an adoption.
  *
  * @generated from message tuskpoint.v1.Adoption
  */
 export type Adoption = Message<"tuskpoint.v1.Adoption"> & {
   /**
-   * What was adopted, "thread:checkpoint".
+   * The adopted checkpoint, "thread:checkpoint".
    *
    * @generated from field: string adopted_from = 1;
    */
@@ -267,29 +285,30 @@ export type Adoption = Message<"tuskpoint.v1.Adoption"> & {
   newThreadId: string;
 
   /**
-   * Its first checkpoint.
+   * First checkpoint of the new thread.
    *
    * @generated from field: string checkpoint_id = 3;
    */
   checkpointId: string;
 
   /**
-   * Blob that holds the adopted checkpoint in the new thread; empty until it
-   * is certified.
+   * Blob that holds the adopted checkpoint in the new thread; empty until the
+   * checkpoint is certified.
    *
    * @generated from field: string blob_id = 4;
    */
   blobId: string;
 
   /**
-   * True: the hash was checked. There is no adoption without it.
+   * Always true: the server checked the hash.
    *
    * @generated from field: bool verified = 5;
    */
   verified: boolean;
 
   /**
-   * Who signed the descriptor; the signature was checked. Empty: nobody did.
+   * Ed25519 public key whose signature the server checked; empty if the
+   * descriptor is not signed.
    *
    * @generated from field: string signer = 6;
    */
@@ -304,34 +323,34 @@ export const AdoptionSchema: GenMessage<Adoption> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_handoff_service, 4);
 
 /**
- * One frame of an `AdoptHandoff` stream.
+ * A frame of an `AdoptHandoff` stream.
  *
  * @generated from message tuskpoint.v1.AdoptHandoffResponse
  */
 export type AdoptHandoffResponse = Message<"tuskpoint.v1.AdoptHandoffResponse"> & {
   /**
-   * How far it is.
+   * Stage of the adoption.
    *
    * @generated from field: tuskpoint.v1.AdoptStage stage = 1;
    */
   stage: AdoptStage;
 
   /**
-   * Bytes fetched so far.
+   * Number of bytes fetched so far.
    *
    * @generated from field: uint64 fetched_bytes = 2;
    */
   fetchedBytes: bigint;
 
   /**
-   * The outcome; with `ADOPT_STAGE_ADOPTED`.
+   * Result of the adoption. Set with `ADOPT_STAGE_ADOPTED`.
    *
    * @generated from field: tuskpoint.v1.Adoption adoption = 3;
    */
   adoption?: Adoption;
 
   /**
-   * Durability reached; with `ADOPT_STAGE_ADOPTED`.
+   * Reached durability. Set with `ADOPT_STAGE_ADOPTED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
@@ -352,14 +371,14 @@ export const AdoptHandoffResponseSchema: GenMessage<AdoptHandoffResponse> = /*@_
  */
 export enum AdoptStage {
   /**
-   * Never sent.
+   * Servers MUST NOT send this value.
    *
    * @generated from enum value: ADOPT_STAGE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Bytes are being fetched.
+   * The server fetches bytes.
    *
    * @generated from enum value: ADOPT_STAGE_FETCHING = 1;
    */
@@ -373,14 +392,14 @@ export enum AdoptStage {
   FETCHED = 2,
 
   /**
-   * They have the hash of the descriptor.
+   * All bytes have the hash in the descriptor.
    *
    * @generated from enum value: ADOPT_STAGE_VERIFIED = 3;
    */
   VERIFIED = 3,
 
   /**
-   * The new thread exists; the last frame.
+   * The new thread exists. The last frame.
    *
    * @generated from enum value: ADOPT_STAGE_ADOPTED = 4;
    */
@@ -394,26 +413,45 @@ export const AdoptStageSchema: GenEnum<AdoptStage> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_handoff_service, 0);
 
 /**
- * Hands a checkpoint from one agent, machine or team to another. The hash is
- * the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
- * `write` to adopt.
+ * Hands a checkpoint off from one agent, machine or team to another. The
+ * receiver trusts only the hash of the stored bytes.
+ *
+ * Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
+ * `AdoptHandoff`.
  *
  * @generated from service tuskpoint.v1.HandoffService
  */
 export const HandoffService: GenService<{
   /**
-   * Stores everything needed to continue from a checkpoint as one blob of its
-   * own (a segment with `ThreadSegment.handoff`), reads it back, and returns
-   * its descriptor.
+   * Stores everything that is needed to continue from a checkpoint as a blob of
+   * its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
+   * returns the descriptor of the hand-off.
    *
-   * The same checkpoint, unchanged, gives the same blob. The blob is renewed
-   * as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-   * `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-   * `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-   * exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
-   * `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
-   * key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
-   * does not seal what it stores.
+   * The same unchanged checkpoint gives the same blob. The server renews the
+   * blob as long as the thread exists.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: `recipient` is not a public key of
+   *   age, or is set together with `include_key`.
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle is larger than
+   *   `ServerLimits.max_bundle_bytes`.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+   *   refuses the bundle.
+   * * `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE`: `recipient` is set, and
+   *   the server does not seal stored bytes, or lacks the package `pyrage`.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the server has no key for them.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+   *   store or the key provider cannot be used now.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.CreateHandoff
    */
@@ -423,26 +461,58 @@ export const HandoffService: GenService<{
     output: typeof CreateHandoffResponseSchema;
   },
   /**
-   * Fetches the blob of a descriptor from the blob store, checks its hash and
-   * makes it the first checkpoint of a new thread; streams its progress.
+   * Fetches the blob of a descriptor from the blob store, checks the hash of
+   * the blob, and makes the checkpoint in the blob the first checkpoint of a
+   * new thread. Streams the progress.
    *
-   * No local copy is consulted. Of the descriptor only `blob_sha256` is
-   * trusted: what the blob holds must be the checkpoint that the descriptor
-   * names. The adopted checkpoint keeps its ID. Nothing is written before all
-   * checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-   * missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
-   * `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-   * `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
-   * use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-   * `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
-   * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle unpacks to more than
-   * the memory that calls may hold, `MEMORY_FULL` if other calls hold it;
-   * `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
-   * descriptor has no key, and the key provider of this server did not wrap it
-   * for this tenant, or if the descriptor has a `sealed_key` that no identity of
-   * this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
-   * key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
-   * or not that of a required signer.
+   * The server does not use local copies. The server trusts only `blob_sha256`
+   * of the descriptor: the blob MUST hold the checkpoint that the descriptor
+   * names. The adopted checkpoint keeps its ID. The server writes nothing
+   * before all checks have passed.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
+   *   signature of the descriptor is missing or malformed.
+   * * `INVALID_ARGUMENT` / `DESCRIPTOR_MISMATCH`: the blob holds another
+   *   checkpoint than the descriptor names.
+   * * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
+   *   The two servers may use different blob stores.
+   * * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+   * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
+   *   request.
+   * * `FAILED_PRECONDITION` / `SIGNATURE_REFUSED`: the signature is wrong, or
+   *   no required signer made the signature.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: the bundle is sealed, the
+   *   descriptor has no key, and the server's key provider did not wrap the key
+   *   for this tenant; or no identity of the tenant opens `sealed_key`.
+   * * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
+   *   while the call waited for its certification.
+   * * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: the bundle needs more memory
+   *   than calls may hold.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`: the blob has another SHA-256 than
+   *   `blob_sha256`; the error has both.
+   * * `DATA_LOSS` / `BLOB_MALFORMED`: the blob has the SHA-256, and is not a
+   *   valid bundle.
+   * * `DATA_LOSS` / `BLOB_NOT_FOUND`: the blob store lacks a part of the
+   *   bundle.
+   * * `DATA_LOSS` / `KEY_WRONG`: an identity opens `sealed_key`, and the
+   *   content is not a key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+   *   store or the key provider cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes` or `threads`.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.AdoptHandoff
    */
