@@ -23,11 +23,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kinds of events on a thread.
+// Kinds of events of a thread.
 type EventKind int32
 
 const (
-	// Never sent.
+	// Servers MUST NOT send this value.
 	EventKind_EVENT_KIND_UNSPECIFIED EventKind = 0
 	// A checkpoint was saved, or saved again.
 	EventKind_EVENT_KIND_CHECKPOINT_SAVED EventKind = 1
@@ -37,21 +37,21 @@ const (
 	EventKind_EVENT_KIND_LABEL_SET EventKind = 3
 	// Checkpoints were deleted.
 	EventKind_EVENT_KIND_CHECKPOINTS_DELETED EventKind = 4
-	// The thread was deleted; the last event of an incarnation.
+	// The thread was deleted. The last event of an incarnation.
 	EventKind_EVENT_KIND_THREAD_DELETED EventKind = 5
-	// The thread's retention was set.
+	// The retention of the thread was set.
 	EventKind_EVENT_KIND_RETENTION_SET EventKind = 6
-	// The thread was made searchable, or not searchable any more.
+	// The thread was made searchable, or no longer searchable.
 	EventKind_EVENT_KIND_SEARCHABLE_SET EventKind = 7
 	// A checkpoint was handed off.
 	EventKind_EVENT_KIND_HANDED_OFF EventKind = 8
 	// The thread was recovered from the blob store.
 	EventKind_EVENT_KIND_RECOVERED EventKind = 9
-	// Everything up to `seq` is certified. Takes no number of the sequence; a
-	// resumed watch does not repeat it.
+	// All changes up to `seq` are certified. Takes no number of the sequence; a
+	// resumed watch does not repeat this event.
 	EventKind_EVENT_KIND_CERTIFIED EventKind = 10
-	// Nothing happened: everything up to the cursor was delivered. Takes no number
-	// of the sequence.
+	// Nothing happened: all changes up to the cursor were delivered. Takes no
+	// number of the sequence.
 	EventKind_EVENT_KIND_PROGRESS EventKind = 11
 )
 
@@ -119,15 +119,16 @@ type ReplayThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Only this namespace (empty: the root graph). Absent: all, merged by ID.
+	// If present, only checkpoints of this namespace; empty for the root graph.
+	// Absent: all namespaces, merged by checkpoint ID.
 	CheckpointNs *string `protobuf:"bytes,2,opt,name=checkpoint_ns,json=checkpointNs,proto3,oneof" json:"checkpoint_ns,omitempty"`
-	// First checkpoint ID to return, if not empty.
+	// If not empty, the first checkpoint ID to return.
 	FromCheckpointId string `protobuf:"bytes,3,opt,name=from_checkpoint_id,json=fromCheckpointId,proto3" json:"from_checkpoint_id,omitempty"`
-	// Last checkpoint ID to return, if not empty.
+	// If not empty, the last checkpoint ID to return.
 	ToCheckpointId string `protobuf:"bytes,4,opt,name=to_checkpoint_id,json=toCheckpointId,proto3" json:"to_checkpoint_id,omitempty"`
-	// How much to return of each.
+	// Parts to return of each checkpoint. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,5,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
-	// Where to take them from.
+	// Place to read from. Default: `SOURCE_ANY`.
 	Source        Source `protobuf:"varint,6,opt,name=source,proto3,enum=tuskpoint.v1.Source" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -205,7 +206,7 @@ func (x *ReplayThreadRequest) GetSource() Source {
 	return Source_SOURCE_UNSPECIFIED
 }
 
-// One frame of a `ReplayThread` stream.
+// A frame of a `ReplayThread` stream.
 type ReplayThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -284,7 +285,7 @@ type ReplayThreadResponse_Checkpoint struct {
 }
 
 type ReplayThreadResponse_Chunk struct {
-	// A piece of one of its large values.
+	// A chunk of a large value of the last checkpoint.
 	Chunk *ValueChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -297,19 +298,22 @@ type WatchThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Deliver the events after this cursor. Empty: from the beginning of the
-	// thread's current incarnation.
+	// Cursor of the event to resume after. Empty: the stream starts with the
+	// first change of the thread's current incarnation, unless `from_now` is set.
 	Cursor []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Only these kinds; empty: all. Progress is always delivered.
+	// If not empty, only events of these kinds, and progress events, which the
+	// server always delivers.
 	Kinds []EventKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=tuskpoint.v1.EventKind" json:"kinds,omitempty"`
-	// How much of a checkpoint to return with `EVENT_KIND_CHECKPOINT_SAVED`;
-	// other kinds return its entry.
+	// Parts to return of a checkpoint with `EVENT_KIND_CHECKPOINT_SAVED`; events
+	// of other kinds have the parts of `VIEW_ENTRY`. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,4,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
-	// Longest silence before a progress event. Absent: 15 s; least: 1 s.
+	// Longest time without an event before a progress event. Absent: 15 s. MUST
+	// be at least 1 s.
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,5,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
-	// Without a cursor: deliver only the changes after the call. A progress event
-	// comes at once, so that the caller has a cursor; whatever it reads after that
-	// event and the events that follow leave no gap. Ignored with a cursor.
+	// If true, and without a cursor, the server delivers only changes after the
+	// call. The server sends a progress event at once, so that the caller has a
+	// cursor: what the caller reads after this event, and the events that follow,
+	// have no gap between them. Ignored with a cursor.
 	FromNow       bool `protobuf:"varint,6,opt,name=from_now,json=fromNow,proto3" json:"from_now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -387,7 +391,7 @@ func (x *WatchThreadRequest) GetFromNow() bool {
 	return false
 }
 
-// One frame of a `WatchThread` stream.
+// A frame of a `WatchThread` stream.
 type WatchThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frame.
@@ -466,7 +470,7 @@ type WatchThreadResponse_Event struct {
 }
 
 type WatchThreadResponse_Chunk struct {
-	// A piece of one of its large values.
+	// A chunk of a large value of the last event's checkpoint.
 	Chunk *ValueChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -474,28 +478,28 @@ func (*WatchThreadResponse_Event) isWatchThreadResponse_Frame() {}
 
 func (*WatchThreadResponse_Chunk) isWatchThreadResponse_Frame() {}
 
-// One change of a thread.
+// A change of a thread.
 type ThreadEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened.
+	// Kind of the change.
 	Kind EventKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.EventKind" json:"kind,omitempty"`
-	// Position to resume after. Opaque.
+	// Position to resume after. Clients MUST NOT parse or change the cursor.
 	Cursor []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Position in the thread's sequence. With `EVENT_KIND_CERTIFIED`: the last
-	// change that is certified. With `EVENT_KIND_PROGRESS`: the last that was
-	// delivered.
+	// Position of the change in the thread's sequence. With
+	// `EVENT_KIND_CERTIFIED`, the last certified change; with
+	// `EVENT_KIND_PROGRESS`, the last delivered change.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The checkpoint concerned, if one is: its `ref` and, in its version at the
-	// time of delivery, the fields of the view. A checkpoint that was deleted
-	// before has only its `ref`.
+	// The affected checkpoint, if there is one: `ref`, and the parts of the view
+	// in their version at the time of delivery. A checkpoint that was deleted
+	// before the delivery has only `ref`.
 	Checkpoint *Checkpoint `protobuf:"bytes,5,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// With `EVENT_KIND_CHECKPOINTS_DELETED` and `EVENT_KIND_THREAD_DELETED`: how
-	// many checkpoints were deleted.
+	// Number of deleted checkpoints, with `EVENT_KIND_CHECKPOINTS_DELETED` and
+	// `EVENT_KIND_THREAD_DELETED`.
 	DeletedCheckpoints uint64 `protobuf:"varint,6,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
-	// Time of the change. With `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`:
-	// of the event.
+	// Time of the change; with `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`,
+	// time of the event.
 	Time          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

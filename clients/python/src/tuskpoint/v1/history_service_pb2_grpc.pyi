@@ -27,79 +27,155 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class HistoryServiceStub:
-    """Streams what happened on a thread. Scope: `read`."""
+    """Streams the checkpoints and the changes of a thread. Scope: `read`."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HistoryServiceAsyncStub: ...
     ReplayThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.ReplayThreadRequest, _history_service_pb2.ReplayThreadResponse]
-    """Streams checkpoints oldest first, each followed by the chunks of its large
-    values.
+    """Streams the checkpoints of a thread, oldest first, each followed by the
+    chunks of its large values.
 
-    The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
-    transaction is held while the reader is slow, and the server keeps no more
-    than a page in memory: a checkpoint that is saved or deleted during the
-    call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
-    all other checkpoints, as for `ListCheckpoints`.
+    The order is the order of (`checkpoint_id`, `checkpoint_ns`). The server
+    holds no database transaction while the reader is slow, and at most one
+    page of checkpoints in memory: a checkpoint that is saved or deleted during
+    the call MAY be absent or present. A checkpoint with `JOURNAL_DAMAGED` does
+    not end the stream: the server sends all other checkpoints first, then ends
+    the stream with `JOURNAL_DAMAGED`, whose metadata name the first omitted
+    checkpoint.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+      server read its values.
+    * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+      `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+      for 5 seconds while other calls waited for memory.
     """
     WatchThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]
-    """Streams the changes of a thread in the order of its sequence: first those
-    after the cursor, then new ones as they are acknowledged.
+    """Streams the changes of a thread in the order of the thread's sequence:
+    first the changes after the cursor, then new changes as the server
+    acknowledges them.
 
-    Every number of the sequence is one event: without `kinds`, the `seq` of a
-    change is that of the change before plus 1, and no change is skipped,
-    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
-    no number. A resumed watch continues with the event after its cursor. The
-    deletion of the thread does not end the stream: if the thread starts
-    again, the events of its next incarnation follow. Events are kept for
-    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
-    there is no such thread and no cursor; `INVALID_ARGUMENT` /
-    `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
-    `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-    the server shuts down (resume with the last cursor). The event of a
-    checkpoint that is damaged in the journal comes without its state and
-    writes; loading it says why.
+    Each number of the sequence is exactly one event: without `kinds`, the
+    `seq` of an event is the `seq` of the preceding event plus 1, and the
+    server skips, repeats and splits no change. `EVENT_KIND_CERTIFIED` and
+    `EVENT_KIND_PROGRESS` take no number. A resumed watch continues with the
+    event after its cursor. The deletion of the thread does not end the stream:
+    if the thread starts again, the events of the next incarnation follow. The
+    server keeps events for `ServerLimits.event_ttl`. The event of a checkpoint
+    that is damaged in the journal comes without state and writes; loading the
+    checkpoint gives the cause.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `INVALID_FIELD`: the cursor belongs to another
+      thread, or is ahead of the thread.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or, without
+      a cursor, was deleted.
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+      server read its values. Resume after the last cursor.
+    * `OUT_OF_RANGE` / `CURSOR_COMPACTED`: the server no longer has the events
+      after the cursor; the error has the oldest cursor.
+    * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Resume after the
+      last cursor.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+      for 5 seconds while other calls waited for memory.
     """
 
 @_typing.type_check_only
 class HistoryServiceAsyncStub(HistoryServiceStub):
-    """Streams what happened on a thread. Scope: `read`."""
+    """Streams the checkpoints and the changes of a thread. Scope: `read`."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReplayThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.ReplayThreadRequest, _history_service_pb2.ReplayThreadResponse]  # type: ignore[assignment]
-    """Streams checkpoints oldest first, each followed by the chunks of its large
-    values.
+    """Streams the checkpoints of a thread, oldest first, each followed by the
+    chunks of its large values.
 
-    The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
-    transaction is held while the reader is slow, and the server keeps no more
-    than a page in memory: a checkpoint that is saved or deleted during the
-    call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
-    all other checkpoints, as for `ListCheckpoints`.
+    The order is the order of (`checkpoint_id`, `checkpoint_ns`). The server
+    holds no database transaction while the reader is slow, and at most one
+    page of checkpoints in memory: a checkpoint that is saved or deleted during
+    the call MAY be absent or present. A checkpoint with `JOURNAL_DAMAGED` does
+    not end the stream: the server sends all other checkpoints first, then ends
+    the stream with `JOURNAL_DAMAGED`, whose metadata name the first omitted
+    checkpoint.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+      deleted.
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+      server read its values.
+    * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+      `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+      for 5 seconds while other calls waited for memory.
     """
     WatchThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]  # type: ignore[assignment]
-    """Streams the changes of a thread in the order of its sequence: first those
-    after the cursor, then new ones as they are acknowledged.
+    """Streams the changes of a thread in the order of the thread's sequence:
+    first the changes after the cursor, then new changes as the server
+    acknowledges them.
 
-    Every number of the sequence is one event: without `kinds`, the `seq` of a
-    change is that of the change before plus 1, and no change is skipped,
-    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
-    no number. A resumed watch continues with the event after its cursor. The
-    deletion of the thread does not end the stream: if the thread starts
-    again, the events of its next incarnation follow. Events are kept for
-    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
-    there is no such thread and no cursor; `INVALID_ARGUMENT` /
-    `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
-    `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-    the server shuts down (resume with the last cursor). The event of a
-    checkpoint that is damaged in the journal comes without its state and
-    writes; loading it says why.
+    Each number of the sequence is exactly one event: without `kinds`, the
+    `seq` of an event is the `seq` of the preceding event plus 1, and the
+    server skips, repeats and splits no change. `EVENT_KIND_CERTIFIED` and
+    `EVENT_KIND_PROGRESS` take no number. A resumed watch continues with the
+    event after its cursor. The deletion of the thread does not end the stream:
+    if the thread starts again, the events of the next incarnation follow. The
+    server keeps events for `ServerLimits.event_ttl`. The event of a checkpoint
+    that is damaged in the journal comes without state and writes; loading the
+    checkpoint gives the cause.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `INVALID_FIELD`: the cursor belongs to another
+      thread, or is ahead of the thread.
+    * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or, without
+      a cursor, was deleted.
+    * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+      server read its values. Resume after the last cursor.
+    * `OUT_OF_RANGE` / `CURSOR_COMPACTED`: the server no longer has the events
+      after the cursor; the error has the oldest cursor.
+    * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Resume after the
+      last cursor.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+      and no copy of the bytes is intact.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+      are sealed, and the reference to these bytes has no key.
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+      call needs and cannot be used now.
+    * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+      for 5 seconds while other calls waited for memory.
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Streams what happened on a thread. Scope: `read`."""
+    """Streams the checkpoints and the changes of a thread. Scope: `read`."""
 
     @_abc_1.abstractmethod
     def ReplayThread(
@@ -107,15 +183,34 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.ReplayThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_history_service_pb2.ReplayThreadResponse], _abc.AsyncIterator[_history_service_pb2.ReplayThreadResponse]]:
-        """Streams checkpoints oldest first, each followed by the chunks of its large
-        values.
+        """Streams the checkpoints of a thread, oldest first, each followed by the
+        chunks of its large values.
 
-        The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
-        transaction is held while the reader is slow, and the server keeps no more
-        than a page in memory: a checkpoint that is saved or deleted during the
-        call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-        and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
-        all other checkpoints, as for `ListCheckpoints`.
+        The order is the order of (`checkpoint_id`, `checkpoint_ns`). The server
+        holds no database transaction while the reader is slow, and at most one
+        page of checkpoints in memory: a checkpoint that is saved or deleted during
+        the call MAY be absent or present. A checkpoint with `JOURNAL_DAMAGED` does
+        not end the stream: the server sends all other checkpoints first, then ends
+        the stream with `JOURNAL_DAMAGED`, whose metadata name the first omitted
+        checkpoint.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+          deleted.
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+          server read its values.
+        * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+          `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+          for 5 seconds while other calls waited for memory.
         """
 
     @_abc_1.abstractmethod
@@ -124,22 +219,41 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.WatchThreadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_history_service_pb2.WatchThreadResponse], _abc.AsyncIterator[_history_service_pb2.WatchThreadResponse]]:
-        """Streams the changes of a thread in the order of its sequence: first those
-        after the cursor, then new ones as they are acknowledged.
+        """Streams the changes of a thread in the order of the thread's sequence:
+        first the changes after the cursor, then new changes as the server
+        acknowledges them.
 
-        Every number of the sequence is one event: without `kinds`, the `seq` of a
-        change is that of the change before plus 1, and no change is skipped,
-        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
-        no number. A resumed watch continues with the event after its cursor. The
-        deletion of the thread does not end the stream: if the thread starts
-        again, the events of its next incarnation follow. Events are kept for
-        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
-        there is no such thread and no cursor; `INVALID_ARGUMENT` /
-        `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
-        `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-        the server shuts down (resume with the last cursor). The event of a
-        checkpoint that is damaged in the journal comes without its state and
-        writes; loading it says why.
+        Each number of the sequence is exactly one event: without `kinds`, the
+        `seq` of an event is the `seq` of the preceding event plus 1, and the
+        server skips, repeats and splits no change. `EVENT_KIND_CERTIFIED` and
+        `EVENT_KIND_PROGRESS` take no number. A resumed watch continues with the
+        event after its cursor. The deletion of the thread does not end the stream:
+        if the thread starts again, the events of the next incarnation follow. The
+        server keeps events for `ServerLimits.event_ttl`. The event of a checkpoint
+        that is damaged in the journal comes without state and writes; loading the
+        checkpoint gives the cause.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `INVALID_FIELD`: the cursor belongs to another
+          thread, or is ahead of the thread.
+        * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or, without
+          a cursor, was deleted.
+        * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+          server read its values. Resume after the last cursor.
+        * `OUT_OF_RANGE` / `CURSOR_COMPACTED`: the server no longer has the events
+          after the cursor; the error has the oldest cursor.
+        * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Resume after the
+          last cursor.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+          and no copy of the bytes is intact.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+          are sealed, and the reference to these bytes has no key.
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+          call needs and cannot be used now.
+        * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+          for 5 seconds while other calls waited for memory.
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -32,35 +32,36 @@ export type ReplayThreadRequest = Message<"tuskpoint.v1.ReplayThreadRequest"> & 
   threadId: string;
 
   /**
-   * Only this namespace (empty: the root graph). Absent: all, merged by ID.
+   * If present, only checkpoints of this namespace; empty for the root graph.
+   * Absent: all namespaces, merged by checkpoint ID.
    *
    * @generated from field: optional string checkpoint_ns = 2;
    */
   checkpointNs?: string;
 
   /**
-   * First checkpoint ID to return, if not empty.
+   * If not empty, the first checkpoint ID to return.
    *
    * @generated from field: string from_checkpoint_id = 3;
    */
   fromCheckpointId: string;
 
   /**
-   * Last checkpoint ID to return, if not empty.
+   * If not empty, the last checkpoint ID to return.
    *
    * @generated from field: string to_checkpoint_id = 4;
    */
   toCheckpointId: string;
 
   /**
-   * How much to return of each.
+   * Parts to return of each checkpoint. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 5;
    */
   view: View;
 
   /**
-   * Where to take them from.
+   * Place to read from. Default: `SOURCE_ANY`.
    *
    * @generated from field: tuskpoint.v1.Source source = 6;
    */
@@ -75,7 +76,7 @@ export const ReplayThreadRequestSchema: GenMessage<ReplayThreadRequest> = /*@__P
   messageDesc(file_tuskpoint_v1_history_service, 0);
 
 /**
- * One frame of a `ReplayThread` stream.
+ * A frame of a `ReplayThread` stream.
  *
  * @generated from message tuskpoint.v1.ReplayThreadResponse
  */
@@ -95,7 +96,7 @@ export type ReplayThreadResponse = Message<"tuskpoint.v1.ReplayThreadResponse"> 
     case: "checkpoint";
   } | {
     /**
-     * A piece of one of its large values.
+     * A chunk of a large value of the last checkpoint.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 2;
      */
@@ -125,39 +126,42 @@ export type WatchThreadRequest = Message<"tuskpoint.v1.WatchThreadRequest"> & {
   threadId: string;
 
   /**
-   * Deliver the events after this cursor. Empty: from the beginning of the
-   * thread's current incarnation.
+   * Cursor of the event to resume after. Empty: the stream starts with the
+   * first change of the thread's current incarnation, unless `from_now` is set.
    *
    * @generated from field: bytes cursor = 2;
    */
   cursor: Uint8Array;
 
   /**
-   * Only these kinds; empty: all. Progress is always delivered.
+   * If not empty, only events of these kinds, and progress events, which the
+   * server always delivers.
    *
    * @generated from field: repeated tuskpoint.v1.EventKind kinds = 3;
    */
   kinds: EventKind[];
 
   /**
-   * How much of a checkpoint to return with `EVENT_KIND_CHECKPOINT_SAVED`;
-   * other kinds return its entry.
+   * Parts to return of a checkpoint with `EVENT_KIND_CHECKPOINT_SAVED`; events
+   * of other kinds have the parts of `VIEW_ENTRY`. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 4;
    */
   view: View;
 
   /**
-   * Longest silence before a progress event. Absent: 15 s; least: 1 s.
+   * Longest time without an event before a progress event. Absent: 15 s. MUST
+   * be at least 1 s.
    *
    * @generated from field: google.protobuf.Duration progress_interval = 5;
    */
   progressInterval?: Duration;
 
   /**
-   * Without a cursor: deliver only the changes after the call. A progress event
-   * comes at once, so that the caller has a cursor; whatever it reads after that
-   * event and the events that follow leave no gap. Ignored with a cursor.
+   * If true, and without a cursor, the server delivers only changes after the
+   * call. The server sends a progress event at once, so that the caller has a
+   * cursor: what the caller reads after this event, and the events that follow,
+   * have no gap between them. Ignored with a cursor.
    *
    * @generated from field: bool from_now = 6;
    */
@@ -172,7 +176,7 @@ export const WatchThreadRequestSchema: GenMessage<WatchThreadRequest> = /*@__PUR
   messageDesc(file_tuskpoint_v1_history_service, 2);
 
 /**
- * One frame of a `WatchThread` stream.
+ * A frame of a `WatchThread` stream.
  *
  * @generated from message tuskpoint.v1.WatchThreadResponse
  */
@@ -192,7 +196,7 @@ export type WatchThreadResponse = Message<"tuskpoint.v1.WatchThreadResponse"> & 
     case: "event";
   } | {
     /**
-     * A piece of one of its large values.
+     * A chunk of a large value of the last event's checkpoint.
      *
      * @generated from field: tuskpoint.v1.ValueChunk chunk = 2;
      */
@@ -209,29 +213,29 @@ export const WatchThreadResponseSchema: GenMessage<WatchThreadResponse> = /*@__P
   messageDesc(file_tuskpoint_v1_history_service, 3);
 
 /**
- * One change of a thread.
+ * A change of a thread.
  *
  * @generated from message tuskpoint.v1.ThreadEvent
  */
 export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
   /**
-   * What happened.
+   * Kind of the change.
    *
    * @generated from field: tuskpoint.v1.EventKind kind = 1;
    */
   kind: EventKind;
 
   /**
-   * Position to resume after. Opaque.
+   * Position to resume after. Clients MUST NOT parse or change the cursor.
    *
    * @generated from field: bytes cursor = 2;
    */
   cursor: Uint8Array;
 
   /**
-   * Position in the thread's sequence. With `EVENT_KIND_CERTIFIED`: the last
-   * change that is certified. With `EVENT_KIND_PROGRESS`: the last that was
-   * delivered.
+   * Position of the change in the thread's sequence. With
+   * `EVENT_KIND_CERTIFIED`, the last certified change; with
+   * `EVENT_KIND_PROGRESS`, the last delivered change.
    *
    * @generated from field: uint64 seq = 3;
    */
@@ -245,25 +249,25 @@ export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
   incarnation: bigint;
 
   /**
-   * The checkpoint concerned, if one is: its `ref` and, in its version at the
-   * time of delivery, the fields of the view. A checkpoint that was deleted
-   * before has only its `ref`.
+   * The affected checkpoint, if there is one: `ref`, and the parts of the view
+   * in their version at the time of delivery. A checkpoint that was deleted
+   * before the delivery has only `ref`.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 5;
    */
   checkpoint?: Checkpoint;
 
   /**
-   * With `EVENT_KIND_CHECKPOINTS_DELETED` and `EVENT_KIND_THREAD_DELETED`: how
-   * many checkpoints were deleted.
+   * Number of deleted checkpoints, with `EVENT_KIND_CHECKPOINTS_DELETED` and
+   * `EVENT_KIND_THREAD_DELETED`.
    *
    * @generated from field: uint64 deleted_checkpoints = 6;
    */
   deletedCheckpoints: bigint;
 
   /**
-   * Time of the change. With `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`:
-   * of the event.
+   * Time of the change; with `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`,
+   * time of the event.
    *
    * @generated from field: google.protobuf.Timestamp time = 7;
    */
@@ -278,13 +282,13 @@ export const ThreadEventSchema: GenMessage<ThreadEvent> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_history_service, 4);
 
 /**
- * Kinds of events on a thread.
+ * Kinds of events of a thread.
  *
  * @generated from enum tuskpoint.v1.EventKind
  */
 export enum EventKind {
   /**
-   * Never sent.
+   * Servers MUST NOT send this value.
    *
    * @generated from enum value: EVENT_KIND_UNSPECIFIED = 0;
    */
@@ -319,21 +323,21 @@ export enum EventKind {
   CHECKPOINTS_DELETED = 4,
 
   /**
-   * The thread was deleted; the last event of an incarnation.
+   * The thread was deleted. The last event of an incarnation.
    *
    * @generated from enum value: EVENT_KIND_THREAD_DELETED = 5;
    */
   THREAD_DELETED = 5,
 
   /**
-   * The thread's retention was set.
+   * The retention of the thread was set.
    *
    * @generated from enum value: EVENT_KIND_RETENTION_SET = 6;
    */
   RETENTION_SET = 6,
 
   /**
-   * The thread was made searchable, or not searchable any more.
+   * The thread was made searchable, or no longer searchable.
    *
    * @generated from enum value: EVENT_KIND_SEARCHABLE_SET = 7;
    */
@@ -354,16 +358,16 @@ export enum EventKind {
   RECOVERED = 9,
 
   /**
-   * Everything up to `seq` is certified. Takes no number of the sequence; a
-   * resumed watch does not repeat it.
+   * All changes up to `seq` are certified. Takes no number of the sequence; a
+   * resumed watch does not repeat this event.
    *
    * @generated from enum value: EVENT_KIND_CERTIFIED = 10;
    */
   CERTIFIED = 10,
 
   /**
-   * Nothing happened: everything up to the cursor was delivered. Takes no number
-   * of the sequence.
+   * Nothing happened: all changes up to the cursor were delivered. Takes no
+   * number of the sequence.
    *
    * @generated from enum value: EVENT_KIND_PROGRESS = 11;
    */
@@ -377,21 +381,40 @@ export const EventKindSchema: GenEnum<EventKind> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_history_service, 0);
 
 /**
- * Streams what happened on a thread. Scope: `read`.
+ * Streams the checkpoints and the changes of a thread. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.HistoryService
  */
 export const HistoryService: GenService<{
   /**
-   * Streams checkpoints oldest first, each followed by the chunks of its large
-   * values.
+   * Streams the checkpoints of a thread, oldest first, each followed by the
+   * chunks of its large values.
    *
-   * The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
-   * transaction is held while the reader is slow, and the server keeps no more
-   * than a page in memory: a checkpoint that is saved or deleted during the
-   * call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-   * and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
-   * all other checkpoints, as for `ListCheckpoints`.
+   * The order is the order of (`checkpoint_id`, `checkpoint_ns`). The server
+   * holds no database transaction while the reader is slow, and at most one
+   * page of checkpoints in memory: a checkpoint that is saved or deleted during
+   * the call MAY be absent or present. A checkpoint with `JOURNAL_DAMAGED` does
+   * not end the stream: the server sends all other checkpoints first, then ends
+   * the stream with `JOURNAL_DAMAGED`, whose metadata name the first omitted
+   * checkpoint.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or was
+   *   deleted.
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+   *   server read its values.
+   * * `FAILED_PRECONDITION` / `NOT_CERTIFIED`: the request asks for
+   *   `SOURCE_BLOB`, and the last change of a checkpoint is not certified.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.HistoryService.ReplayThread
    */
@@ -401,22 +424,41 @@ export const HistoryService: GenService<{
     output: typeof ReplayThreadResponseSchema;
   },
   /**
-   * Streams the changes of a thread in the order of its sequence: first those
-   * after the cursor, then new ones as they are acknowledged.
+   * Streams the changes of a thread in the order of the thread's sequence:
+   * first the changes after the cursor, then new changes as the server
+   * acknowledges them.
    *
-   * Every number of the sequence is one event: without `kinds`, the `seq` of a
-   * change is that of the change before plus 1, and no change is skipped,
-   * repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
-   * no number. A resumed watch continues with the event after its cursor. The
-   * deletion of the thread does not end the stream: if the thread starts
-   * again, the events of its next incarnation follow. Events are kept for
-   * `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
-   * there is no such thread and no cursor; `INVALID_ARGUMENT` /
-   * `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
-   * `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-   * the server shuts down (resume with the last cursor). The event of a
-   * checkpoint that is damaged in the journal comes without its state and
-   * writes; loading it says why.
+   * Each number of the sequence is exactly one event: without `kinds`, the
+   * `seq` of an event is the `seq` of the preceding event plus 1, and the
+   * server skips, repeats and splits no change. `EVENT_KIND_CERTIFIED` and
+   * `EVENT_KIND_PROGRESS` take no number. A resumed watch continues with the
+   * event after its cursor. The deletion of the thread does not end the stream:
+   * if the thread starts again, the events of the next incarnation follow. The
+   * server keeps events for `ServerLimits.event_ttl`. The event of a checkpoint
+   * that is damaged in the journal comes without state and writes; loading the
+   * checkpoint gives the cause.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: the cursor belongs to another
+   *   thread, or is ahead of the thread.
+   * * `NOT_FOUND` / `THREAD_NOT_FOUND`: the thread does not exist, or, without
+   *   a cursor, was deleted.
+   * * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: a checkpoint was deleted while the
+   *   server read its values. Resume after the last cursor.
+   * * `OUT_OF_RANGE` / `CURSOR_COMPACTED`: the server no longer has the events
+   *   after the cursor; the error has the oldest cursor.
+   * * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Resume after the
+   *   last cursor.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
+   *   and no copy of the bytes is intact.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
+   *   are sealed, and the reference to these bytes has no key.
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
+   *   call needs and cannot be used now.
+   * * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
+   *   for 5 seconds while other calls waited for memory.
    *
    * @generated from rpc tuskpoint.v1.HistoryService.WatchThread
    */
