@@ -21,11 +21,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a search was made.
+// Search modes.
 type SearchMode int32
 
 const (
-	// In a request: the server chooses. Never sent.
+	// In a request: the server chooses the mode. Never sent.
 	SearchMode_SEARCH_MODE_UNSPECIFIED SearchMode = 0
 	// By words.
 	SearchMode_SEARCH_MODE_LEXICAL SearchMode = 1
@@ -78,15 +78,15 @@ func (SearchMode) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_search_service_proto_rawDescGZIP(), []int{0}
 }
 
-// How far apart two vectors are.
+// Distances between two vectors.
 type SearchMetric int32
 
 const (
-	// Cosine.
+	// In a request: cosine.
 	SearchMetric_SEARCH_METRIC_UNSPECIFIED SearchMetric = 0
-	// 1 less the cosine of the angle: 0 to 2.
+	// 1 minus the cosine of the angle: 0 to 2.
 	SearchMetric_SEARCH_METRIC_COSINE SearchMetric = 1
-	// Euclidean: the length of the difference.
+	// Euclidean distance: the length of the difference.
 	SearchMetric_SEARCH_METRIC_L2 SearchMetric = 2
 )
 
@@ -134,7 +134,7 @@ func (SearchMetric) EnumDescriptor() ([]byte, []int) {
 // A vector to search with.
 type QueryVector struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The components; finite.
+	// The components. MUST be finite.
 	Values        []float32 `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -180,34 +180,38 @@ func (x *QueryVector) GetValues() []float32 {
 // Request of `SearchCheckpoints`.
 type SearchCheckpointsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to search with. MUST be set.
+	// The query. MUST be set.
 	//
 	// Types that are valid to be assigned to Query:
 	//
 	//	*SearchCheckpointsRequest_Text
 	//	*SearchCheckpointsRequest_Vector
 	Query isSearchCheckpointsRequest_Query `protobuf_oneof:"query"`
-	// Only this thread, if not empty.
+	// If not empty, only checkpoints of this thread.
 	ThreadId string `protobuf:"bytes,3,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Only threads of this agent, if not empty.
+	// If not empty, only checkpoints of threads with this `agent_id`.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// A JSON object in UTF-8: every key must be a top-level key of the metadata,
-	// with an equal value of the same JSON type (`1` equals `1.0`; `true` does
-	// not equal `1`). There are no operators: an object with a key that begins
-	// with `$` is refused. Empty or `{}`: any metadata.
+	// A JSON object in UTF-8. A checkpoint matches if every key of the filter is
+	// a top-level key of its metadata, with an equal value of the same JSON type
+	// (`1` equals `1.0`; `true` does not equal `1`). There are no operators: an
+	// object with a key that begins with `$` fails with `INVALID_ARGUMENT` /
+	// `INVALID_FIELD`. Empty or `{}`: no filter.
 	FilterJson []byte `protobuf:"bytes,5,opt,name=filter_json,json=filterJson,proto3" json:"filter_json,omitempty"`
-	// At most this many results; 0 means 5, the most is 100.
+	// Maximum number of results. 0 means 5; more than 100 fails with
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	Limit uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How to search. Unspecified: the best that the server has for the query. A
-	// vector is searched for by vectors. Phrases in quotes and identifiers such
-	// as "PAY-1234" are searched for by words first. If no checkpoint has them,
-	// and for other text, MemWal is asked, but never for a phrase in quotes. If it
-	// does not answer, or recalls nothing that may be found, the server's own
-	// index is searched: by the embedder's vectors, if there is an embedder that
-	// answers, else by words.
+	// Search mode. Unspecified: the server chooses the best mode for the query.
+	//
+	// For a vector, the server searches by vectors. For text with phrases in
+	// quotes, or with identifiers such as "PAY-1234", the server first searches
+	// by words. If no checkpoint matches, and for other text, the server asks
+	// MemWal, but never for a phrase in quotes. If MemWal does not answer, or
+	// recalls no checkpoint that the search may find, the server searches its own
+	// index: by the embedder's vectors if there is an embedder that answers, or
+	// else by words.
 	Mode SearchMode `protobuf:"varint,7,opt,name=mode,proto3,enum=tuskpoint.v1.SearchMode" json:"mode,omitempty"`
-	// Metric of vectors. Unspecified: cosine. With `SEARCH_MODE_LEXICAL` and
-	// `SEARCH_MODE_MEMWAL` it has no meaning and is ignored.
+	// Metric of vectors. Default: cosine. Ignored with `SEARCH_MODE_LEXICAL` and
+	// `SEARCH_MODE_MEMWAL`.
 	Metric        SearchMetric `protobuf:"varint,8,opt,name=metric,proto3,enum=tuskpoint.v1.SearchMetric" json:"metric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -315,13 +319,14 @@ type isSearchCheckpointsRequest_Query interface {
 }
 
 type SearchCheckpointsRequest_Text struct {
-	// Plain words, 1 to 4,096 bytes, not only white space. In a search by words,
-	// words in double quotes are a phrase that must occur exactly so.
+	// Words, 1 to 4,096 bytes of UTF-8, without NUL. MUST NOT be only white
+	// space. In a search by words, words in double quotes are a phrase that
+	// MUST occur exactly.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
 type SearchCheckpointsRequest_Vector struct {
-	// A vector of the index's dimension.
+	// A vector of the dimension of the index.
 	Vector *QueryVector `protobuf:"bytes,2,opt,name=vector,proto3,oneof"`
 }
 
@@ -329,22 +334,23 @@ func (*SearchCheckpointsRequest_Text) isSearchCheckpointsRequest_Query() {}
 
 func (*SearchCheckpointsRequest_Vector) isSearchCheckpointsRequest_Query() {}
 
-// One reference to a checkpoint.
+// A reference to a checkpoint.
 type SearchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// Its summary.
+	// Summary of the checkpoint.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Its searchable text. Empty if it has only a summary, and while its present
-	// content is not indexed yet.
+	// Searchable text of the checkpoint. Empty if the checkpoint has only a
+	// summary, and while its present content is not indexed yet.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Its metadata, a JSON object in UTF-8.
+	// Metadata of the checkpoint: a JSON object in UTF-8.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// Distance from the query; smaller is nearer. Comparable within one answer.
+	// Distance from the query; smaller is nearer. Only distances of the same
+	// response are comparable.
 	Distance float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
-	// Whether the new part of its state has more text than `content`, which is
-	// the indexed part: the latest one.
+	// True if the checkpoint has more searchable text than `content`, which is
+	// the latest part.
 	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -425,30 +431,33 @@ func (x *SearchResult) GetTruncated() bool {
 // Response of `SearchCheckpoints`.
 type SearchCheckpointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The results, nearest first. Each could be loaded when the search was made.
+	// The results, nearest first. At the time of the search, each checkpoint
+	// could be loaded.
 	Results []*SearchResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// How the search was made.
+	// Mode of the search.
 	Mode SearchMode `protobuf:"varint,2,opt,name=mode,proto3,enum=tuskpoint.v1.SearchMode" json:"mode,omitempty"`
-	// Metric of `distance`: "cosine", "l2", or, by words, "bm25": 1 / (1 +
-	// BM25), 0 to 1.
+	// Metric of `distance`: "cosine", "l2", or, for a search by words, "bm25": 1
+	// / (1 + BM25), 0 to 1.
 	Metric string `protobuf:"bytes,3,opt,name=metric,proto3" json:"metric,omitempty"`
-	// Checkpoints of the tenant that are journaled and that the search could not
-	// find: not indexed yet; with `SEARCH_MODE_VECTOR` and an embedder, also
-	// those that have no vector yet; with `SEARCH_MODE_MEMWAL`, not recallable
-	// yet. If it is 0, the search considered every checkpoint that has text. Above
-	// 10,000 vectors that are not made yet, the number is a lower bound of at
-	// least 1.
+	// Number of journaled checkpoints of the tenant that the search could not
+	// find: checkpoints that are not indexed yet; with `SEARCH_MODE_VECTOR` and
+	// an embedder, also checkpoints without a vector; with `SEARCH_MODE_MEMWAL`,
+	// checkpoints that MemWal cannot recall yet. If 0, the search considered
+	// every checkpoint that has text. If more than 10,000 vectors are missing,
+	// the number is a lower bound, and at least 1.
 	UnindexedCheckpoints uint64 `protobuf:"varint,4,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
-	// More results may exist: MemWal returns at most 100 memories, and the
-	// filters apply to these.
+	// True if more results may exist: MemWal returns at most 100 memories, and
+	// the filters apply to these memories.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Conditions that the caller should know: the search fell back to another
-	// mode, MemWal has memories that it cannot return, there are no vectors to
-	// compare with, the journal is sealed, or text was cut before it was indexed.
+	// Conditions that the caller SHOULD know: the search fell back to another
+	// mode, MemWal has memories that MemWal cannot return, there are no vectors
+	// to compare with, the journal is sealed, a row was damaged, or text was
+	// truncated.
 	//
-	// `WARNING_KIND_TEXT_TRUNCATED`: the search of a text found fewer results than
-	// `limit`, or no text with its phrases and identifiers; and checkpoints in its
-	// scope that are not among the results have more text than is indexed.
+	// The server sends `WARNING_KIND_TEXT_TRUNCATED` if a search of text found
+	// fewer results than `limit`, or no text with the phrases and identifiers of
+	// the query, and checkpoints in the scope of the search that are not among
+	// the results have more text than the index has.
 	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SearchServiceStub(object):
-    """Finds checkpoints by what happened. Results are references, by which a
-    client loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, by which a client
+    loads the checkpoints. Scope: `read`.
     """
 
     def __init__(self, channel):
@@ -44,41 +44,49 @@ class SearchServiceStub(object):
 
 
 class SearchServiceServicer(object):
-    """Finds checkpoints by what happened. Results are references, by which a
-    client loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, by which a client
+    loads the checkpoints. Scope: `read`.
     """
 
     def SearchCheckpoints(self, request, context):
-        """Searches checkpoints by words, by meaning, or by a vector, nearest first.
+        """Searches checkpoints by words, by meaning, or by a vector. The nearest
+        checkpoint is first.
 
-        A checkpoint is found by its summary and by its searchable text, up to
-        `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
-        label, if it has one; a line `asks: ` for each interrupt among its pending
-        writes, with what the task asks; and its state. Of the state it has the
-        value of channel `current_plan` if there is one that is not empty, else the
-        JSON view of what is new over the state of its parent. Of what is longer the latest part is
-        indexed, and `SearchResult.truncated` is set. A checkpoint without a
-        parent in its thread is found by its whole state. Deleted checkpoints, and
-        those of threads that were made not searchable, are not found from that
-        moment on, even if an index still has them.
+        A search finds a checkpoint by its summary and by its searchable text, up
+        to `ServerLimits.max_search_text_bytes`. The searchable text has a line
+        `label: ` with the label, if the checkpoint has a label; a line `asks: `
+        with the question of each interrupt among the pending writes; and the
+        state. Of the state, the text has the value of channel `current_plan` if
+        that value is not empty, or else the JSON view of the part that is new
+        compared with the parent. A checkpoint without a parent in its thread has
+        its whole state. Of longer text, the server indexes the latest part and
+        sets `SearchResult.truncated`. No search finds a checkpoint after its
+        deletion, or after its thread was made not searchable, even if an index
+        still has the checkpoint.
 
-        The search waits a short time for what was journaled before the call;
-        `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
-        that was saved again and is not indexed again yet is not found by words; by
-        a vector that a caller sent, or by MemWal, it is found with its present
-        content.
+        The search waits a short time for changes that were journaled before the
+        call; `unindexed_checkpoints` counts the checkpoints that are still not
+        indexed then. A checkpoint that was saved again and is not indexed again
+        yet is not found by words; a search by a caller's vector, or by MemWal,
+        finds the checkpoint with its present content.
 
-        What was changed behind the server's back is left out, and a warning says
-        so.
+        The search omits checkpoints whose rows something other than the server
+        changed, and returns a warning.
 
-        Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
-        of the wrong dimension, with a component that is not finite, or of length
-        0 with the cosine metric, an unknown filter operator, a limit out of
-        range, a mode that cannot answer such a query; `INVALID_ARGUMENT` /
-        `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-        server does not index, or lacks what the requested mode needs;
-        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
-        if that mode does not answer now.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `INVALID_FIELD`: the query is empty; the vector has
+        a wrong dimension or a component that is not finite, or is 0 with the
+        cosine metric; the filter has an operator; `limit` is out of range; or
+        `mode` cannot answer the query.
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+        object.
+        * `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE`: the server does not index
+        checkpoints, or lacks a part that `mode` needs.
+        * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`: the embedder or MemWal does not
+        answer now.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+        rows of the journal that the call needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,8 +109,8 @@ def add_SearchServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchService(object):
-    """Finds checkpoints by what happened. Results are references, by which a
-    client loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, by which a client
+    loads the checkpoints. Scope: `read`.
     """
 
     @staticmethod

@@ -23,7 +23,7 @@ export const file_tuskpoint_v1_search_service: GenFile = /*@__PURE__*/
  */
 export type QueryVector = Message<"tuskpoint.v1.QueryVector"> & {
   /**
-   * The components; finite.
+   * The components. MUST be finite.
    *
    * @generated from field: repeated float values = 1;
    */
@@ -44,14 +44,15 @@ export const QueryVectorSchema: GenMessage<QueryVector> = /*@__PURE__*/
  */
 export type SearchCheckpointsRequest = Message<"tuskpoint.v1.SearchCheckpointsRequest"> & {
   /**
-   * What to search with. MUST be set.
+   * The query. MUST be set.
    *
    * @generated from oneof tuskpoint.v1.SearchCheckpointsRequest.query
    */
   query: {
     /**
-     * Plain words, 1 to 4,096 bytes, not only white space. In a search by words,
-     * words in double quotes are a phrase that must occur exactly so.
+     * Words, 1 to 4,096 bytes of UTF-8, without NUL. MUST NOT be only white
+     * space. In a search by words, words in double quotes are a phrase that
+     * MUST occur exactly.
      *
      * @generated from field: string text = 1;
      */
@@ -59,7 +60,7 @@ export type SearchCheckpointsRequest = Message<"tuskpoint.v1.SearchCheckpointsRe
     case: "text";
   } | {
     /**
-     * A vector of the index's dimension.
+     * A vector of the dimension of the index.
      *
      * @generated from field: tuskpoint.v1.QueryVector vector = 2;
      */
@@ -68,52 +69,56 @@ export type SearchCheckpointsRequest = Message<"tuskpoint.v1.SearchCheckpointsRe
   } | { case: undefined; value?: undefined };
 
   /**
-   * Only this thread, if not empty.
+   * If not empty, only checkpoints of this thread.
    *
    * @generated from field: string thread_id = 3;
    */
   threadId: string;
 
   /**
-   * Only threads of this agent, if not empty.
+   * If not empty, only checkpoints of threads with this `agent_id`.
    *
    * @generated from field: string agent_id = 4;
    */
   agentId: string;
 
   /**
-   * A JSON object in UTF-8: every key must be a top-level key of the metadata,
-   * with an equal value of the same JSON type (`1` equals `1.0`; `true` does
-   * not equal `1`). There are no operators: an object with a key that begins
-   * with `$` is refused. Empty or `{}`: any metadata.
+   * A JSON object in UTF-8. A checkpoint matches if every key of the filter is
+   * a top-level key of its metadata, with an equal value of the same JSON type
+   * (`1` equals `1.0`; `true` does not equal `1`). There are no operators: an
+   * object with a key that begins with `$` fails with `INVALID_ARGUMENT` /
+   * `INVALID_FIELD`. Empty or `{}`: no filter.
    *
    * @generated from field: bytes filter_json = 5;
    */
   filterJson: Uint8Array;
 
   /**
-   * At most this many results; 0 means 5, the most is 100.
+   * Maximum number of results. 0 means 5; more than 100 fails with
+   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: uint32 limit = 6;
    */
   limit: number;
 
   /**
-   * How to search. Unspecified: the best that the server has for the query. A
-   * vector is searched for by vectors. Phrases in quotes and identifiers such
-   * as "PAY-1234" are searched for by words first. If no checkpoint has them,
-   * and for other text, MemWal is asked, but never for a phrase in quotes. If it
-   * does not answer, or recalls nothing that may be found, the server's own
-   * index is searched: by the embedder's vectors, if there is an embedder that
-   * answers, else by words.
+   * Search mode. Unspecified: the server chooses the best mode for the query.
+   *
+   * For a vector, the server searches by vectors. For text with phrases in
+   * quotes, or with identifiers such as "PAY-1234", the server first searches
+   * by words. If no checkpoint matches, and for other text, the server asks
+   * MemWal, but never for a phrase in quotes. If MemWal does not answer, or
+   * recalls no checkpoint that the search may find, the server searches its own
+   * index: by the embedder's vectors if there is an embedder that answers, or
+   * else by words.
    *
    * @generated from field: tuskpoint.v1.SearchMode mode = 7;
    */
   mode: SearchMode;
 
   /**
-   * Metric of vectors. Unspecified: cosine. With `SEARCH_MODE_LEXICAL` and
-   * `SEARCH_MODE_MEMWAL` it has no meaning and is ignored.
+   * Metric of vectors. Default: cosine. Ignored with `SEARCH_MODE_LEXICAL` and
+   * `SEARCH_MODE_MEMWAL`.
    *
    * @generated from field: tuskpoint.v1.SearchMetric metric = 8;
    */
@@ -128,7 +133,7 @@ export const SearchCheckpointsRequestSchema: GenMessage<SearchCheckpointsRequest
   messageDesc(file_tuskpoint_v1_search_service, 1);
 
 /**
- * One reference to a checkpoint.
+ * A reference to a checkpoint.
  *
  * @generated from message tuskpoint.v1.SearchResult
  */
@@ -141,37 +146,38 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
   ref?: CheckpointRef;
 
   /**
-   * Its summary.
+   * Summary of the checkpoint.
    *
    * @generated from field: string summary = 2;
    */
   summary: string;
 
   /**
-   * Its searchable text. Empty if it has only a summary, and while its present
-   * content is not indexed yet.
+   * Searchable text of the checkpoint. Empty if the checkpoint has only a
+   * summary, and while its present content is not indexed yet.
    *
    * @generated from field: string content = 3;
    */
   content: string;
 
   /**
-   * Its metadata, a JSON object in UTF-8.
+   * Metadata of the checkpoint: a JSON object in UTF-8.
    *
    * @generated from field: bytes metadata_json = 4;
    */
   metadataJson: Uint8Array;
 
   /**
-   * Distance from the query; smaller is nearer. Comparable within one answer.
+   * Distance from the query; smaller is nearer. Only distances of the same
+   * response are comparable.
    *
    * @generated from field: double distance = 5;
    */
   distance: number;
 
   /**
-   * Whether the new part of its state has more text than `content`, which is
-   * the indexed part: the latest one.
+   * True if the checkpoint has more searchable text than `content`, which is
+   * the latest part.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -192,55 +198,58 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
  */
 export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsResponse"> & {
   /**
-   * The results, nearest first. Each could be loaded when the search was made.
+   * The results, nearest first. At the time of the search, each checkpoint
+   * could be loaded.
    *
    * @generated from field: repeated tuskpoint.v1.SearchResult results = 1;
    */
   results: SearchResult[];
 
   /**
-   * How the search was made.
+   * Mode of the search.
    *
    * @generated from field: tuskpoint.v1.SearchMode mode = 2;
    */
   mode: SearchMode;
 
   /**
-   * Metric of `distance`: "cosine", "l2", or, by words, "bm25": 1 / (1 +
-   * BM25), 0 to 1.
+   * Metric of `distance`: "cosine", "l2", or, for a search by words, "bm25": 1
+   * / (1 + BM25), 0 to 1.
    *
    * @generated from field: string metric = 3;
    */
   metric: string;
 
   /**
-   * Checkpoints of the tenant that are journaled and that the search could not
-   * find: not indexed yet; with `SEARCH_MODE_VECTOR` and an embedder, also
-   * those that have no vector yet; with `SEARCH_MODE_MEMWAL`, not recallable
-   * yet. If it is 0, the search considered every checkpoint that has text. Above
-   * 10,000 vectors that are not made yet, the number is a lower bound of at
-   * least 1.
+   * Number of journaled checkpoints of the tenant that the search could not
+   * find: checkpoints that are not indexed yet; with `SEARCH_MODE_VECTOR` and
+   * an embedder, also checkpoints without a vector; with `SEARCH_MODE_MEMWAL`,
+   * checkpoints that MemWal cannot recall yet. If 0, the search considered
+   * every checkpoint that has text. If more than 10,000 vectors are missing,
+   * the number is a lower bound, and at least 1.
    *
    * @generated from field: uint64 unindexed_checkpoints = 4;
    */
   unindexedCheckpoints: bigint;
 
   /**
-   * More results may exist: MemWal returns at most 100 memories, and the
-   * filters apply to these.
+   * True if more results may exist: MemWal returns at most 100 memories, and
+   * the filters apply to these memories.
    *
    * @generated from field: bool truncated = 5;
    */
   truncated: boolean;
 
   /**
-   * Conditions that the caller should know: the search fell back to another
-   * mode, MemWal has memories that it cannot return, there are no vectors to
-   * compare with, the journal is sealed, or text was cut before it was indexed.
+   * Conditions that the caller SHOULD know: the search fell back to another
+   * mode, MemWal has memories that MemWal cannot return, there are no vectors
+   * to compare with, the journal is sealed, a row was damaged, or text was
+   * truncated.
    *
-   * `WARNING_KIND_TEXT_TRUNCATED`: the search of a text found fewer results than
-   * `limit`, or no text with its phrases and identifiers; and checkpoints in its
-   * scope that are not among the results have more text than is indexed.
+   * The server sends `WARNING_KIND_TEXT_TRUNCATED` if a search of text found
+   * fewer results than `limit`, or no text with the phrases and identifiers of
+   * the query, and checkpoints in the scope of the search that are not among
+   * the results have more text than the index has.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
@@ -255,13 +264,13 @@ export const SearchCheckpointsResponseSchema: GenMessage<SearchCheckpointsRespon
   messageDesc(file_tuskpoint_v1_search_service, 3);
 
 /**
- * How a search was made.
+ * Search modes.
  *
  * @generated from enum tuskpoint.v1.SearchMode
  */
 export enum SearchMode {
   /**
-   * In a request: the server chooses. Never sent.
+   * In a request: the server chooses the mode. Never sent.
    *
    * @generated from enum value: SEARCH_MODE_UNSPECIFIED = 0;
    */
@@ -296,27 +305,27 @@ export const SearchModeSchema: GenEnum<SearchMode> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_search_service, 0);
 
 /**
- * How far apart two vectors are.
+ * Distances between two vectors.
  *
  * @generated from enum tuskpoint.v1.SearchMetric
  */
 export enum SearchMetric {
   /**
-   * Cosine.
+   * In a request: cosine.
    *
    * @generated from enum value: SEARCH_METRIC_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * 1 less the cosine of the angle: 0 to 2.
+   * 1 minus the cosine of the angle: 0 to 2.
    *
    * @generated from enum value: SEARCH_METRIC_COSINE = 1;
    */
   COSINE = 1,
 
   /**
-   * Euclidean: the length of the difference.
+   * Euclidean distance: the length of the difference.
    *
    * @generated from enum value: SEARCH_METRIC_L2 = 2;
    */
@@ -330,43 +339,51 @@ export const SearchMetricSchema: GenEnum<SearchMetric> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_search_service, 1);
 
 /**
- * Finds checkpoints by what happened. Results are references, by which a
- * client loads the checkpoints. Scope: `read`.
+ * Finds checkpoints by their content. Results are references, by which a client
+ * loads the checkpoints. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.SearchService
  */
 export const SearchService: GenService<{
   /**
-   * Searches checkpoints by words, by meaning, or by a vector, nearest first.
+   * Searches checkpoints by words, by meaning, or by a vector. The nearest
+   * checkpoint is first.
    *
-   * A checkpoint is found by its summary and by its searchable text, up to
-   * `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
-   * label, if it has one; a line `asks: ` for each interrupt among its pending
-   * writes, with what the task asks; and its state. Of the state it has the
-   * value of channel `current_plan` if there is one that is not empty, else the
-   * JSON view of what is new over the state of its parent. Of what is longer the latest part is
-   * indexed, and `SearchResult.truncated` is set. A checkpoint without a
-   * parent in its thread is found by its whole state. Deleted checkpoints, and
-   * those of threads that were made not searchable, are not found from that
-   * moment on, even if an index still has them.
+   * A search finds a checkpoint by its summary and by its searchable text, up
+   * to `ServerLimits.max_search_text_bytes`. The searchable text has a line
+   * `label: ` with the label, if the checkpoint has a label; a line `asks: `
+   * with the question of each interrupt among the pending writes; and the
+   * state. Of the state, the text has the value of channel `current_plan` if
+   * that value is not empty, or else the JSON view of the part that is new
+   * compared with the parent. A checkpoint without a parent in its thread has
+   * its whole state. Of longer text, the server indexes the latest part and
+   * sets `SearchResult.truncated`. No search finds a checkpoint after its
+   * deletion, or after its thread was made not searchable, even if an index
+   * still has the checkpoint.
    *
-   * The search waits a short time for what was journaled before the call;
-   * `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
-   * that was saved again and is not indexed again yet is not found by words; by
-   * a vector that a caller sent, or by MemWal, it is found with its present
-   * content.
+   * The search waits a short time for changes that were journaled before the
+   * call; `unindexed_checkpoints` counts the checkpoints that are still not
+   * indexed then. A checkpoint that was saved again and is not indexed again
+   * yet is not found by words; a search by a caller's vector, or by MemWal,
+   * finds the checkpoint with its present content.
    *
-   * What was changed behind the server's back is left out, and a warning says
-   * so.
+   * The search omits checkpoints whose rows something other than the server
+   * changed, and returns a warning.
    *
-   * Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
-   * of the wrong dimension, with a component that is not finite, or of length
-   * 0 with the cosine metric, an unknown filter operator, a limit out of
-   * range, a mode that cannot answer such a query; `INVALID_ARGUMENT` /
-   * `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-   * server does not index, or lacks what the requested mode needs;
-   * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
-   * if that mode does not answer now.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: the query is empty; the vector has
+   *   a wrong dimension or a component that is not finite, or is 0 with the
+   *   cosine metric; the filter has an operator; `limit` is out of range; or
+   *   `mode` cannot answer the query.
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+   *   object.
+   * * `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE`: the server does not index
+   *   checkpoints, or lacks a part that `mode` needs.
+   * * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`: the embedder or MemWal does not
+   *   answer now.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.SearchService.SearchCheckpoints
    */
