@@ -26,20 +26,22 @@ const (
 // An item.
 type Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its namespace: 1 to `ServerLimits.max_item_labels` labels that are not
-	// empty, with at most `ServerLimits.max_item_namespace_bytes` bytes in all,
-	// each label counted with one byte more.
+	// Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+	// empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+	// in total, plus one byte for each label.
 	Namespace []string `protobuf:"bytes,1,rep,name=namespace,proto3" json:"namespace,omitempty"`
-	// Its key in the namespace, 1 to `ServerLimits.max_item_key_bytes` bytes.
+	// Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+	// bytes of UTF-8, without NUL.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// Its value: a JSON object in UTF-8, the exact bytes that were put; at most
-	// `ServerLimits.max_item_value_bytes`, and nested at most 100 deep.
+	// Value of the item: a JSON object in UTF-8, at most
+	// `ServerLimits.max_item_value_bytes` bytes, nested at most 100 deep. The
+	// exact bytes of the last put.
 	ValueJson []byte `protobuf:"bytes,3,opt,name=value_json,json=valueJson,proto3" json:"value_json,omitempty"`
-	// When it was put first, since it last was absent.
+	// Time of the first put since the item was last absent.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When it was put last.
+	// Time of the last put.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// When it expires. Absent: never.
+	// Time at which the item expires. Absent if the item does not expire.
 	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -120,23 +122,29 @@ func (x *Item) GetExpireTime() *timestamppb.Timestamp {
 // A change of an item.
 type ItemChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in `Item`.
+	// Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+	// empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+	// in total, plus one byte for each label.
 	Namespace []string `protobuf:"bytes,1,rep,name=namespace,proto3" json:"namespace,omitempty"`
-	// As in `Item`.
+	// Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+	// bytes of UTF-8, without NUL.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// The new value, as in `Item`. Empty: the item is deleted; that it does not
-	// exist is no error.
+	// New value: a JSON object in UTF-8, at most
+	// `ServerLimits.max_item_value_bytes` bytes, nested at most 100 deep. Empty:
+	// the item is deleted; the deletion of an item that does not exist succeeds.
 	ValueJson []byte `protobuf:"bytes,3,opt,name=value_json,json=valueJson,proto3" json:"value_json,omitempty"`
-	// Time after which the item expires unless it is put again, or read with
-	// `refresh_ttl`; above 0, at most 100 years. Absent: never.
+	// Time after which the item expires, unless a caller puts the item again or
+	// reads the item with `refresh_ttl`. MUST be above 0 and at most 100 years.
+	// Absent: the item does not expire.
 	Ttl *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Parts of the value that `SearchItems` compares with a query: at most 64
-	// paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
-	// is the whole value. Each part that a path leads to is compared by itself, and
-	// the nearest counts; the first 64 parts, and of each the first 1,024 bytes,
-	// are used. Empty: the whole value.
+	// Paths of the parts of the value that `SearchItems` compares with a query:
+	// at most 64, each 1 to 512 bytes, such as "text", "author.name",
+	// "notes[0].text" or "notes[*].text"; "$" is the whole value. The server
+	// compares each part on its own, and the nearest part counts; the server uses
+	// the first 64 parts, and the first 1,024 bytes of each part. Empty: the
+	// whole value.
 	IndexPaths []string `protobuf:"bytes,5,rep,name=index_paths,json=indexPaths,proto3" json:"index_paths,omitempty"`
-	// A query does not find the item by its meaning.
+	// If true, `SearchItems` does not find the item by meaning.
 	Unindexed     bool `protobuf:"varint,6,opt,name=unindexed,proto3" json:"unindexed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -217,9 +225,10 @@ func (x *ItemChange) GetUnindexed() bool {
 // Request of `PutItems`.
 type PutItemsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The changes, 1 to 1,000. Of several changes of an item the last one counts.
+	// The changes, 1 to 1,000. If several changes name the same item, the last
+	// change counts.
 	Changes []*ItemChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Durability to wait for.
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,7 +283,7 @@ type PutItemsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Durability reached.
 	Durability Durability `protobuf:"varint,1,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Conditions that the caller should know: much is waiting for certification.
+	// Conditions that the caller SHOULD know: many bytes wait for certification.
 	Warnings      []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -327,9 +336,12 @@ func (x *PutItemsResponse) GetWarnings() []*Warning {
 // Identity of an item.
 type ItemKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in `Item`.
+	// Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+	// empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+	// in total, plus one byte for each label.
 	Namespace []string `protobuf:"bytes,1,rep,name=namespace,proto3" json:"namespace,omitempty"`
-	// As in `Item`.
+	// Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+	// bytes of UTF-8, without NUL.
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -384,8 +396,9 @@ type GetItemsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The items, 1 to 1,000.
 	Keys []*ItemKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Whether the `ttl` of the returned items begins anew. A new end that is less
-	// than a hundredth of the `ttl` after the old one is not recorded.
+	// If true, the `ttl` of each returned item starts again. The server does not
+	// record a new expiry that is less than a hundredth of the `ttl` after the
+	// old expiry.
 	RefreshTtl    bool `protobuf:"varint,2,opt,name=refresh_ttl,json=refreshTtl,proto3" json:"refresh_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -438,10 +451,11 @@ func (x *GetItemsRequest) GetRefreshTtl() bool {
 // Response of `GetItems`.
 type GetItemsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The items that exist, in the order of their keys in the request.
+	// The existing items, in the order of their keys in the request.
 	Items []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// How many keys are answered, from the first. An answer ends after the item
-	// with which its values exceed 3 MiB; ask for the other keys again.
+	// Number of answered keys, counted from the first key. The response ends
+	// after the item with which the values exceed 3 MiB; the caller MUST request
+	// the other keys again.
 	AnsweredKeys  uint32 `protobuf:"varint,2,opt,name=answered_keys,json=answeredKeys,proto3" json:"answered_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,26 +508,31 @@ func (x *GetItemsResponse) GetAnsweredKeys() uint32 {
 // Request of `SearchItems`.
 type SearchItemsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Labels with which the namespace begins. Empty: all items of the tenant.
+	// First labels of the namespace. Empty: all items of the tenant.
 	NamespacePrefix []string `protobuf:"bytes,1,rep,name=namespace_prefix,json=namespacePrefix,proto3" json:"namespace_prefix,omitempty"`
-	// A JSON object in UTF-8. Each of its keys names a top-level key of the value.
-	// A value that is an object with a key that begins with "$" holds operators,
-	// all of which must be true: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Order
-	// exists between two numbers and between two strings only. Another object is
-	// compared key by key in the same way; everything else must be equal, of the
-	// same JSON type (`1` equals `1.0`). A key that the value lacks counts as null.
-	// Empty or `{}`: any value.
+	// A JSON object in UTF-8, nested at most 100 deep. Each key names a top-level
+	// key of the value, whose content MUST match. Empty or `{}`: no filter.
+	//
+	// An object with a key that begins with "$" holds operators, which MUST all
+	// be true: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Numbers are ordered
+	// among numbers, and strings among strings; nothing else is ordered. Any
+	// other object is compared key by key in the same way; everything else MUST
+	// be equal, of the same JSON type (`1` equals `1.0`). A key that the value
+	// lacks counts as null.
 	FilterJson []byte `protobuf:"bytes,2,opt,name=filter_json,json=filterJson,proto3" json:"filter_json,omitempty"`
-	// What is looked for, at most 4,096 bytes. The items whose meaning is nearest
-	// come first. Items without text, or whose text has no vector yet, come last.
-	// If it is empty, or if the server has no embedder that answers, the items
-	// that were put last come first.
+	// Text to compare with the items by meaning, at most 4,096 bytes. The items
+	// with the nearest meaning are first; items without text, or without a vector
+	// yet, are last. If the query is empty, or the server has no embedder that
+	// answers, the items of the latest puts are first.
 	Query string `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`
-	// At most this many items; 0 means 10, the most is 1,000.
+	// Maximum number of items. 0 means 10; more than 1,000 fails with
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	Limit uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	// So many items are passed over first.
+	// Number of items to skip.
 	Offset uint32 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
-	// As in `GetItemsRequest`.
+	// If true, the `ttl` of each returned item starts again. The server does not
+	// record a new expiry that is less than a hundredth of the `ttl` after the
+	// old expiry.
 	RefreshTtl    bool `protobuf:"varint,6,opt,name=refresh_ttl,json=refreshTtl,proto3" json:"refresh_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -591,14 +610,14 @@ func (x *SearchItemsRequest) GetRefreshTtl() bool {
 	return false
 }
 
-// An item that was found.
+// An item that a search found.
 type FoundItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	Item *Item `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
-	// Cosine of the angle between the nearest of its vectors and that of the
-	// query: -1 to 1.
-	// Absent without a query, and for items that were not compared.
+	// Cosine of the angle between the nearest vector of the item and the vector
+	// of the query: -1 to 1. Absent without a query, and for items that the
+	// server did not compare.
 	Score         *float64 `protobuf:"fixed64,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -651,12 +670,14 @@ func (x *FoundItem) GetScore() float64 {
 // Response of `SearchItems`.
 type SearchItemsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The items that were found.
+	// The items, in the order that the request describes.
 	Items []*FoundItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// An answer ends after the item with which its values exceed 3 MiB, though
-	// the limit allows more: ask for the others with a greater `offset`.
+	// True if the response has fewer items than `limit` allows, because it ends
+	// after the item with which the values exceed 3 MiB. The caller MUST request
+	// the other items with a greater `offset`.
 	Cut bool `protobuf:"varint,2,opt,name=cut,proto3" json:"cut,omitempty"`
-	// Conditions that the caller should know: the query was not compared.
+	// Conditions that the caller SHOULD know: the server did not compare the
+	// query, or omitted a damaged item.
 	Warnings      []*Warning `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -713,12 +734,13 @@ func (x *SearchItemsResponse) GetWarnings() []*Warning {
 	return nil
 }
 
-// Labels that a namespace has at one of its ends.
+// Labels at one end of a namespace.
 type NamespacePattern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The labels; "*" stands for any one label.
+	// The labels; "*" matches any label.
 	Labels []string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
-	// Whether they are the last ones, not the first ones.
+	// If true, the labels are the last labels of the namespace; otherwise the
+	// first.
 	AtEnd         bool `protobuf:"varint,2,opt,name=at_end,json=atEnd,proto3" json:"at_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -771,14 +793,16 @@ func (x *NamespacePattern) GetAtEnd() bool {
 // Request of `ListItemNamespaces`.
 type ListItemNamespacesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only namespaces that match all of these, at most 64.
+	// Patterns that a namespace MUST all match, at most 64. Empty: all
+	// namespaces.
 	Patterns []*NamespacePattern `protobuf:"bytes,1,rep,name=patterns,proto3" json:"patterns,omitempty"`
-	// Namespaces are cut to so many labels, and equal ones listed once; 0: they
-	// are not cut.
+	// Maximum number of labels: the server cuts longer namespaces and lists equal
+	// results once. 0: no maximum.
 	MaxDepth uint32 `protobuf:"varint,2,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
-	// At most this many; 0 means 100, the most is 1,000.
+	// Maximum number of namespaces. 0 means 100; more than 1,000 fails with
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// So many are passed over first.
+	// Number of namespaces to skip.
 	Offset        uint32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -845,7 +869,7 @@ func (x *ListItemNamespacesRequest) GetOffset() uint32 {
 // A namespace of items.
 type ItemNamespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its labels.
+	// Labels of the namespace.
 	Labels        []string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -27,11 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StoreServiceStub:
-    """Keeps JSON objects that outlive threads: what agents remember of a user, a
-    project, an organisation. An item is identified by its namespace, a path of
-    labels, and its key. Items are journaled, certified and recovered as
-    checkpoints are, and no call of another service shows them. Scopes: `write`
-    for `PutItems`, `read` for the rest.
+    """Keeps items: JSON objects that outlive threads, such as facts that agents
+    remember about a user, a project or an organisation.
+
+    Namespace and key identify an item; a namespace is a path of labels. The
+    server journals, certifies and recovers items as it does checkpoints. No
+    method of another service returns items. Scopes: `write` for `PutItems`;
+    `read` for all other methods.
     """
 
     @_typing.overload
@@ -39,71 +41,153 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     PutItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.PutItemsRequest, _store_service_pb2.PutItemsResponse]
-    """Puts and deletes items, all or none. Errors: `INVALID_ARGUMENT` /
-    `INVALID_FIELD`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` if a value is not a
-    JSON object; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a value that is too
-    large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+    """Puts and deletes items, all or none.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: a value is not a JSON object.
+    * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a value is larger than
+      `ServerLimits.max_item_value_bytes`.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification. Deletions are never refused for this reason.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes`. Deletions are never refused for this reason.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     GetItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.GetItemsRequest, _store_service_pb2.GetItemsResponse]
-    """Returns items by namespace and key. Those that do not exist, or have
-    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
-    `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
-    server's back.
+    """Returns items by namespace and key. The response omits items that do not
+    exist or have expired.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      a requested item.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     SearchItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]
-    """Finds items below a namespace, by filter and by meaning. The time that it
-    takes grows with the number of items below the namespace; with a filter or a
-    query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
-    operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-    filter that is not a JSON object. What was changed behind the server's back
-    is left out, and a warning says so.
+    """Finds items below a namespace, by filter and by meaning.
+
+    The time of the call grows with the number of items below the namespace:
+    with a filter or a query, the server reads all of these items. The search
+    omits items that something other than the server changed, and returns a
+    warning.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+      object.
+    * `INVALID_ARGUMENT` / `INVALID_FIELD`: a field breaks its limits, or the
+      filter has an unknown operator.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ListItemNamespaces: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.ListItemNamespacesRequest, _store_service_pb2.ListItemNamespacesResponse]
-    """Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
-    `INVALID_FIELD`.
+    """Lists the namespaces that have items, ordered label by label.
+
+    Errors: only the common errors that `ErrorReason` lists.
     """
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
-    """Keeps JSON objects that outlive threads: what agents remember of a user, a
-    project, an organisation. An item is identified by its namespace, a path of
-    labels, and its key. Items are journaled, certified and recovered as
-    checkpoints are, and no call of another service shows them. Scopes: `write`
-    for `PutItems`, `read` for the rest.
+    """Keeps items: JSON objects that outlive threads, such as facts that agents
+    remember about a user, a project or an organisation.
+
+    Namespace and key identify an item; a namespace is a path of labels. The
+    server journals, certifies and recovers items as it does checkpoints. No
+    method of another service returns items. Scopes: `write` for `PutItems`;
+    `read` for all other methods.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.PutItemsRequest, _store_service_pb2.PutItemsResponse]  # type: ignore[assignment]
-    """Puts and deletes items, all or none. Errors: `INVALID_ARGUMENT` /
-    `INVALID_FIELD`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` if a value is not a
-    JSON object; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a value that is too
-    large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+    """Puts and deletes items, all or none.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: a value is not a JSON object.
+    * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a value is larger than
+      `ServerLimits.max_item_value_bytes`.
+    * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+      certification. Deletions are never refused for this reason.
+    * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+      `stored_bytes`. Deletions are never refused for this reason.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+      `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+      and the flush failed. The change is journaled; the server retries the
+      flush.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+      for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+      server lacks the key to bytes that the flush needs. The change is
+      journaled.
+    * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+      `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+      the flush stored or needs were changed or lost. The change is journaled.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     GetItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.GetItemsRequest, _store_service_pb2.GetItemsResponse]  # type: ignore[assignment]
-    """Returns items by namespace and key. Those that do not exist, or have
-    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
-    `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
-    server's back.
+    """Returns items by namespace and key. The response omits items that do not
+    exist or have expired.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      a requested item.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     SearchItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]  # type: ignore[assignment]
-    """Finds items below a namespace, by filter and by meaning. The time that it
-    takes grows with the number of items below the namespace; with a filter or a
-    query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
-    operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-    filter that is not a JSON object. What was changed behind the server's back
-    is left out, and a warning says so.
+    """Finds items below a namespace, by filter and by meaning.
+
+    The time of the call grows with the number of items below the namespace:
+    with a filter or a query, the server reads all of these items. The search
+    omits items that something other than the server changed, and returns a
+    warning.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+      object.
+    * `INVALID_ARGUMENT` / `INVALID_FIELD`: a field breaks its limits, or the
+      filter has an unknown operator.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ListItemNamespaces: _aio.UnaryUnaryMultiCallable[_store_service_pb2.ListItemNamespacesRequest, _store_service_pb2.ListItemNamespacesResponse]  # type: ignore[assignment]
-    """Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
-    `INVALID_FIELD`.
+    """Lists the namespaces that have items, ordered label by label.
+
+    Errors: only the common errors that `ErrorReason` lists.
     """
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps JSON objects that outlive threads: what agents remember of a user, a
-    project, an organisation. An item is identified by its namespace, a path of
-    labels, and its key. Items are journaled, certified and recovered as
-    checkpoints are, and no call of another service shows them. Scopes: `write`
-    for `PutItems`, `read` for the rest.
+    """Keeps items: JSON objects that outlive threads, such as facts that agents
+    remember about a user, a project or an organisation.
+
+    Namespace and key identify an item; a namespace is a path of labels. The
+    server journals, certifies and recovers items as it does checkpoints. No
+    method of another service returns items. Scopes: `write` for `PutItems`;
+    `read` for all other methods.
     """
 
     @_abc_1.abstractmethod
@@ -112,10 +196,32 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_service_pb2.PutItemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.PutItemsResponse, _abc.Awaitable[_store_service_pb2.PutItemsResponse]]:
-        """Puts and deletes items, all or none. Errors: `INVALID_ARGUMENT` /
-        `INVALID_FIELD`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` if a value is not a
-        JSON object; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a value that is too
-        large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+        """Puts and deletes items, all or none.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: a value is not a JSON object.
+        * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a value is larger than
+          `ServerLimits.max_item_value_bytes`.
+        * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+          certification. Deletions are never refused for this reason.
+        * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+          `stored_bytes`. Deletions are never refused for this reason.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+          `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+          and the flush failed. The change is journaled; the server retries the
+          flush.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+          for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+          server lacks the key to bytes that the flush needs. The change is
+          journaled.
+        * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+          `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+          the flush stored or needs were changed or lost. The change is journaled.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -124,10 +230,15 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_service_pb2.GetItemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.GetItemsResponse, _abc.Awaitable[_store_service_pb2.GetItemsResponse]]:
-        """Returns items by namespace and key. Those that do not exist, or have
-        expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
-        `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
-        server's back.
+        """Returns items by namespace and key. The response omits items that do not
+        exist or have expired.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          a requested item.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -136,12 +247,23 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_service_pb2.SearchItemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.SearchItemsResponse, _abc.Awaitable[_store_service_pb2.SearchItemsResponse]]:
-        """Finds items below a namespace, by filter and by meaning. The time that it
-        takes grows with the number of items below the namespace; with a filter or a
-        query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
-        operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-        filter that is not a JSON object. What was changed behind the server's back
-        is left out, and a warning says so.
+        """Finds items below a namespace, by filter and by meaning.
+
+        The time of the call grows with the number of items below the namespace:
+        with a filter or a query, the server reads all of these items. The search
+        omits items that something other than the server changed, and returns a
+        warning.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+          object.
+        * `INVALID_ARGUMENT` / `INVALID_FIELD`: a field breaks its limits, or the
+          filter has an unknown operator.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -150,8 +272,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_service_pb2.ListItemNamespacesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.ListItemNamespacesResponse, _abc.Awaitable[_store_service_pb2.ListItemNamespacesResponse]]:
-        """Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
-        `INVALID_FIELD`.
+        """Lists the namespaces that have items, ordered label by label.
+
+        Errors: only the common errors that `ErrorReason` lists.
         """
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

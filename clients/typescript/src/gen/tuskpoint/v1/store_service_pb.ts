@@ -25,45 +25,47 @@ export const file_tuskpoint_v1_store_service: GenFile = /*@__PURE__*/
  */
 export type Item = Message<"tuskpoint.v1.Item"> & {
   /**
-   * Its namespace: 1 to `ServerLimits.max_item_labels` labels that are not
-   * empty, with at most `ServerLimits.max_item_namespace_bytes` bytes in all,
-   * each label counted with one byte more.
+   * Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+   * empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+   * in total, plus one byte for each label.
    *
    * @generated from field: repeated string namespace = 1;
    */
   namespace: string[];
 
   /**
-   * Its key in the namespace, 1 to `ServerLimits.max_item_key_bytes` bytes.
+   * Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+   * bytes of UTF-8, without NUL.
    *
    * @generated from field: string key = 2;
    */
   key: string;
 
   /**
-   * Its value: a JSON object in UTF-8, the exact bytes that were put; at most
-   * `ServerLimits.max_item_value_bytes`, and nested at most 100 deep.
+   * Value of the item: a JSON object in UTF-8, at most
+   * `ServerLimits.max_item_value_bytes` bytes, nested at most 100 deep. The
+   * exact bytes of the last put.
    *
    * @generated from field: bytes value_json = 3;
    */
   valueJson: Uint8Array;
 
   /**
-   * When it was put first, since it last was absent.
+   * Time of the first put since the item was last absent.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 4;
    */
   createTime?: Timestamp;
 
   /**
-   * When it was put last.
+   * Time of the last put.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 5;
    */
   updateTime?: Timestamp;
 
   /**
-   * When it expires. Absent: never.
+   * Time at which the item expires. Absent if the item does not expire.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 6;
    */
@@ -84,48 +86,54 @@ export const ItemSchema: GenMessage<Item> = /*@__PURE__*/
  */
 export type ItemChange = Message<"tuskpoint.v1.ItemChange"> & {
   /**
-   * As in `Item`.
+   * Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+   * empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+   * in total, plus one byte for each label.
    *
    * @generated from field: repeated string namespace = 1;
    */
   namespace: string[];
 
   /**
-   * As in `Item`.
+   * Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+   * bytes of UTF-8, without NUL.
    *
    * @generated from field: string key = 2;
    */
   key: string;
 
   /**
-   * The new value, as in `Item`. Empty: the item is deleted; that it does not
-   * exist is no error.
+   * New value: a JSON object in UTF-8, at most
+   * `ServerLimits.max_item_value_bytes` bytes, nested at most 100 deep. Empty:
+   * the item is deleted; the deletion of an item that does not exist succeeds.
    *
    * @generated from field: bytes value_json = 3;
    */
   valueJson: Uint8Array;
 
   /**
-   * Time after which the item expires unless it is put again, or read with
-   * `refresh_ttl`; above 0, at most 100 years. Absent: never.
+   * Time after which the item expires, unless a caller puts the item again or
+   * reads the item with `refresh_ttl`. MUST be above 0 and at most 100 years.
+   * Absent: the item does not expire.
    *
    * @generated from field: google.protobuf.Duration ttl = 4;
    */
   ttl?: Duration;
 
   /**
-   * Parts of the value that `SearchItems` compares with a query: at most 64
-   * paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
-   * is the whole value. Each part that a path leads to is compared by itself, and
-   * the nearest counts; the first 64 parts, and of each the first 1,024 bytes,
-   * are used. Empty: the whole value.
+   * Paths of the parts of the value that `SearchItems` compares with a query:
+   * at most 64, each 1 to 512 bytes, such as "text", "author.name",
+   * "notes[0].text" or "notes[*].text"; "$" is the whole value. The server
+   * compares each part on its own, and the nearest part counts; the server uses
+   * the first 64 parts, and the first 1,024 bytes of each part. Empty: the
+   * whole value.
    *
    * @generated from field: repeated string index_paths = 5;
    */
   indexPaths: string[];
 
   /**
-   * A query does not find the item by its meaning.
+   * If true, `SearchItems` does not find the item by meaning.
    *
    * @generated from field: bool unindexed = 6;
    */
@@ -146,14 +154,15 @@ export const ItemChangeSchema: GenMessage<ItemChange> = /*@__PURE__*/
  */
 export type PutItemsRequest = Message<"tuskpoint.v1.PutItemsRequest"> & {
   /**
-   * The changes, 1 to 1,000. Of several changes of an item the last one counts.
+   * The changes, 1 to 1,000. If several changes name the same item, the last
+   * change counts.
    *
    * @generated from field: repeated tuskpoint.v1.ItemChange changes = 1;
    */
   changes: ItemChange[];
 
   /**
-   * Durability to wait for.
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -181,7 +190,7 @@ export type PutItemsResponse = Message<"tuskpoint.v1.PutItemsResponse"> & {
   durability: Durability;
 
   /**
-   * Conditions that the caller should know: much is waiting for certification.
+   * Conditions that the caller SHOULD know: many bytes wait for certification.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 2;
    */
@@ -202,14 +211,17 @@ export const PutItemsResponseSchema: GenMessage<PutItemsResponse> = /*@__PURE__*
  */
 export type ItemKey = Message<"tuskpoint.v1.ItemKey"> & {
   /**
-   * As in `Item`.
+   * Namespace of the item: 1 to `ServerLimits.max_item_labels` labels, none
+   * empty, with at most `ServerLimits.max_item_namespace_bytes` bytes of UTF-8
+   * in total, plus one byte for each label.
    *
    * @generated from field: repeated string namespace = 1;
    */
   namespace: string[];
 
   /**
-   * As in `Item`.
+   * Key of the item in its namespace, 1 to `ServerLimits.max_item_key_bytes`
+   * bytes of UTF-8, without NUL.
    *
    * @generated from field: string key = 2;
    */
@@ -237,8 +249,9 @@ export type GetItemsRequest = Message<"tuskpoint.v1.GetItemsRequest"> & {
   keys: ItemKey[];
 
   /**
-   * Whether the `ttl` of the returned items begins anew. A new end that is less
-   * than a hundredth of the `ttl` after the old one is not recorded.
+   * If true, the `ttl` of each returned item starts again. The server does not
+   * record a new expiry that is less than a hundredth of the `ttl` after the
+   * old expiry.
    *
    * @generated from field: bool refresh_ttl = 2;
    */
@@ -259,15 +272,16 @@ export const GetItemsRequestSchema: GenMessage<GetItemsRequest> = /*@__PURE__*/
  */
 export type GetItemsResponse = Message<"tuskpoint.v1.GetItemsResponse"> & {
   /**
-   * The items that exist, in the order of their keys in the request.
+   * The existing items, in the order of their keys in the request.
    *
    * @generated from field: repeated tuskpoint.v1.Item items = 1;
    */
   items: Item[];
 
   /**
-   * How many keys are answered, from the first. An answer ends after the item
-   * with which its values exceed 3 MiB; ask for the other keys again.
+   * Number of answered keys, counted from the first key. The response ends
+   * after the item with which the values exceed 3 MiB; the caller MUST request
+   * the other keys again.
    *
    * @generated from field: uint32 answered_keys = 2;
    */
@@ -288,51 +302,56 @@ export const GetItemsResponseSchema: GenMessage<GetItemsResponse> = /*@__PURE__*
  */
 export type SearchItemsRequest = Message<"tuskpoint.v1.SearchItemsRequest"> & {
   /**
-   * Labels with which the namespace begins. Empty: all items of the tenant.
+   * First labels of the namespace. Empty: all items of the tenant.
    *
    * @generated from field: repeated string namespace_prefix = 1;
    */
   namespacePrefix: string[];
 
   /**
-   * A JSON object in UTF-8. Each of its keys names a top-level key of the value.
-   * A value that is an object with a key that begins with "$" holds operators,
-   * all of which must be true: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Order
-   * exists between two numbers and between two strings only. Another object is
-   * compared key by key in the same way; everything else must be equal, of the
-   * same JSON type (`1` equals `1.0`). A key that the value lacks counts as null.
-   * Empty or `{}`: any value.
+   * A JSON object in UTF-8, nested at most 100 deep. Each key names a top-level
+   * key of the value, whose content MUST match. Empty or `{}`: no filter.
+   *
+   * An object with a key that begins with "$" holds operators, which MUST all
+   * be true: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Numbers are ordered
+   * among numbers, and strings among strings; nothing else is ordered. Any
+   * other object is compared key by key in the same way; everything else MUST
+   * be equal, of the same JSON type (`1` equals `1.0`). A key that the value
+   * lacks counts as null.
    *
    * @generated from field: bytes filter_json = 2;
    */
   filterJson: Uint8Array;
 
   /**
-   * What is looked for, at most 4,096 bytes. The items whose meaning is nearest
-   * come first. Items without text, or whose text has no vector yet, come last.
-   * If it is empty, or if the server has no embedder that answers, the items
-   * that were put last come first.
+   * Text to compare with the items by meaning, at most 4,096 bytes. The items
+   * with the nearest meaning are first; items without text, or without a vector
+   * yet, are last. If the query is empty, or the server has no embedder that
+   * answers, the items of the latest puts are first.
    *
    * @generated from field: string query = 3;
    */
   query: string;
 
   /**
-   * At most this many items; 0 means 10, the most is 1,000.
+   * Maximum number of items. 0 means 10; more than 1,000 fails with
+   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: uint32 limit = 4;
    */
   limit: number;
 
   /**
-   * So many items are passed over first.
+   * Number of items to skip.
    *
    * @generated from field: uint32 offset = 5;
    */
   offset: number;
 
   /**
-   * As in `GetItemsRequest`.
+   * If true, the `ttl` of each returned item starts again. The server does not
+   * record a new expiry that is less than a hundredth of the `ttl` after the
+   * old expiry.
    *
    * @generated from field: bool refresh_ttl = 6;
    */
@@ -347,7 +366,7 @@ export const SearchItemsRequestSchema: GenMessage<SearchItemsRequest> = /*@__PUR
   messageDesc(file_tuskpoint_v1_store_service, 7);
 
 /**
- * An item that was found.
+ * An item that a search found.
  *
  * @generated from message tuskpoint.v1.FoundItem
  */
@@ -360,9 +379,9 @@ export type FoundItem = Message<"tuskpoint.v1.FoundItem"> & {
   item?: Item;
 
   /**
-   * Cosine of the angle between the nearest of its vectors and that of the
-   * query: -1 to 1.
-   * Absent without a query, and for items that were not compared.
+   * Cosine of the angle between the nearest vector of the item and the vector
+   * of the query: -1 to 1. Absent without a query, and for items that the
+   * server did not compare.
    *
    * @generated from field: optional double score = 2;
    */
@@ -383,22 +402,24 @@ export const FoundItemSchema: GenMessage<FoundItem> = /*@__PURE__*/
  */
 export type SearchItemsResponse = Message<"tuskpoint.v1.SearchItemsResponse"> & {
   /**
-   * The items that were found.
+   * The items, in the order that the request describes.
    *
    * @generated from field: repeated tuskpoint.v1.FoundItem items = 1;
    */
   items: FoundItem[];
 
   /**
-   * An answer ends after the item with which its values exceed 3 MiB, though
-   * the limit allows more: ask for the others with a greater `offset`.
+   * True if the response has fewer items than `limit` allows, because it ends
+   * after the item with which the values exceed 3 MiB. The caller MUST request
+   * the other items with a greater `offset`.
    *
    * @generated from field: bool cut = 2;
    */
   cut: boolean;
 
   /**
-   * Conditions that the caller should know: the query was not compared.
+   * Conditions that the caller SHOULD know: the server did not compare the
+   * query, or omitted a damaged item.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 3;
    */
@@ -413,20 +434,21 @@ export const SearchItemsResponseSchema: GenMessage<SearchItemsResponse> = /*@__P
   messageDesc(file_tuskpoint_v1_store_service, 9);
 
 /**
- * Labels that a namespace has at one of its ends.
+ * Labels at one end of a namespace.
  *
  * @generated from message tuskpoint.v1.NamespacePattern
  */
 export type NamespacePattern = Message<"tuskpoint.v1.NamespacePattern"> & {
   /**
-   * The labels; "*" stands for any one label.
+   * The labels; "*" matches any label.
    *
    * @generated from field: repeated string labels = 1;
    */
   labels: string[];
 
   /**
-   * Whether they are the last ones, not the first ones.
+   * If true, the labels are the last labels of the namespace; otherwise the
+   * first.
    *
    * @generated from field: bool at_end = 2;
    */
@@ -447,29 +469,31 @@ export const NamespacePatternSchema: GenMessage<NamespacePattern> = /*@__PURE__*
  */
 export type ListItemNamespacesRequest = Message<"tuskpoint.v1.ListItemNamespacesRequest"> & {
   /**
-   * Only namespaces that match all of these, at most 64.
+   * Patterns that a namespace MUST all match, at most 64. Empty: all
+   * namespaces.
    *
    * @generated from field: repeated tuskpoint.v1.NamespacePattern patterns = 1;
    */
   patterns: NamespacePattern[];
 
   /**
-   * Namespaces are cut to so many labels, and equal ones listed once; 0: they
-   * are not cut.
+   * Maximum number of labels: the server cuts longer namespaces and lists equal
+   * results once. 0: no maximum.
    *
    * @generated from field: uint32 max_depth = 2;
    */
   maxDepth: number;
 
   /**
-   * At most this many; 0 means 100, the most is 1,000.
+   * Maximum number of namespaces. 0 means 100; more than 1,000 fails with
+   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
    *
    * @generated from field: uint32 limit = 3;
    */
   limit: number;
 
   /**
-   * So many are passed over first.
+   * Number of namespaces to skip.
    *
    * @generated from field: uint32 offset = 4;
    */
@@ -490,7 +514,7 @@ export const ListItemNamespacesRequestSchema: GenMessage<ListItemNamespacesReque
  */
 export type ItemNamespace = Message<"tuskpoint.v1.ItemNamespace"> & {
   /**
-   * Its labels.
+   * Labels of the namespace.
    *
    * @generated from field: repeated string labels = 1;
    */
@@ -526,20 +550,44 @@ export const ListItemNamespacesResponseSchema: GenMessage<ListItemNamespacesResp
   messageDesc(file_tuskpoint_v1_store_service, 13);
 
 /**
- * Keeps JSON objects that outlive threads: what agents remember of a user, a
- * project, an organisation. An item is identified by its namespace, a path of
- * labels, and its key. Items are journaled, certified and recovered as
- * checkpoints are, and no call of another service shows them. Scopes: `write`
- * for `PutItems`, `read` for the rest.
+ * Keeps items: JSON objects that outlive threads, such as facts that agents
+ * remember about a user, a project or an organisation.
+ *
+ * Namespace and key identify an item; a namespace is a path of labels. The
+ * server journals, certifies and recovers items as it does checkpoints. No
+ * method of another service returns items. Scopes: `write` for `PutItems`;
+ * `read` for all other methods.
  *
  * @generated from service tuskpoint.v1.StoreService
  */
 export const StoreService: GenService<{
   /**
-   * Puts and deletes items, all or none. Errors: `INVALID_ARGUMENT` /
-   * `INVALID_FIELD`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` if a value is not a
-   * JSON object; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a value that is too
-   * large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
+   * Puts and deletes items, all or none.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: a value is not a JSON object.
+   * * `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED`: a value is larger than
+   *   `ServerLimits.max_item_value_bytes`.
+   * * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
+   *   certification. Deletions are never refused for this reason.
+   * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
+   *   `stored_bytes`. Deletions are never refused for this reason.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
+   *   `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
+   *   and the flush failed. The change is journaled; the server retries the
+   *   flush.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
+   *   for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
+   *   server lacks the key to bytes that the flush needs. The change is
+   *   journaled.
+   * * `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
+   *   `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
+   *   the flush stored or needs were changed or lost. The change is journaled.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.StoreService.PutItems
    */
@@ -549,10 +597,15 @@ export const StoreService: GenService<{
     output: typeof PutItemsResponseSchema;
   },
   /**
-   * Returns items by namespace and key. Those that do not exist, or have
-   * expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
-   * `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
-   * server's back.
+   * Returns items by namespace and key. The response omits items that do not
+   * exist or have expired.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   a requested item.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.StoreService.GetItems
    */
@@ -562,12 +615,23 @@ export const StoreService: GenService<{
     output: typeof GetItemsResponseSchema;
   },
   /**
-   * Finds items below a namespace, by filter and by meaning. The time that it
-   * takes grows with the number of items below the namespace; with a filter or a
-   * query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
-   * operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-   * filter that is not a JSON object. What was changed behind the server's back
-   * is left out, and a warning says so.
+   * Finds items below a namespace, by filter and by meaning.
+   *
+   * The time of the call grows with the number of items below the namespace:
+   * with a filter or a query, the server reads all of these items. The search
+   * omits items that something other than the server changed, and returns a
+   * warning.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `METADATA_NOT_JSON`: the filter is not a JSON
+   *   object.
+   * * `INVALID_ARGUMENT` / `INVALID_FIELD`: a field breaks its limits, or the
+   *   filter has an unknown operator.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.StoreService.SearchItems
    */
@@ -577,8 +641,9 @@ export const StoreService: GenService<{
     output: typeof SearchItemsResponseSchema;
   },
   /**
-   * Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
-   * `INVALID_FIELD`.
+   * Lists the namespaces that have items, ordered label by label.
+   *
+   * Errors: only the common errors that `ErrorReason` lists.
    *
    * @generated from rpc tuskpoint.v1.StoreService.ListItemNamespaces
    */
