@@ -26,10 +26,11 @@ const (
 // A step of the server's clock that the journal does not follow.
 type ClockJump struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time that the journal expects: its last time, and what has passed since as
-	// far as that is known.
+	// Time that the journal expects: its last time plus the time that has passed
+	// since, as far as the server knows.
 	ExpectedTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expected_time,json=expectedTime,proto3" json:"expected_time,omitempty"`
-	// Time that the clock says: the database's where several servers share it.
+	// Time of the clock: the database's clock if several servers share the
+	// database.
 	ClockTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=clock_time,json=clockTime,proto3" json:"clock_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -119,7 +120,7 @@ func (*AcceptClockRequest) Descriptor() ([]byte, []int) {
 // Response of `AcceptClock`.
 type AcceptClockResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The step that was accepted; absent if there was none.
+	// The accepted step; absent if there was no step.
 	Accepted      *ClockJump `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,61 +163,63 @@ func (x *AcceptClockResponse) GetAccepted() *ClockJump {
 	return nil
 }
 
-// What the server accepts. Sizes are in bytes.
+// Limits of the server. Sizes are in bytes of UTF-8 or of the encoded content.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Largest encoded message, either way.
+	// Maximum size of an encoded message in either direction.
 	MaxMessageBytes uint64 `protobuf:"varint,1,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
-	// Largest answer of a unary read.
+	// Maximum size of the content of a unary read's response.
 	MaxUnaryBytes uint64 `protobuf:"varint,2,opt,name=max_unary_bytes,json=maxUnaryBytes,proto3" json:"max_unary_bytes,omitempty"`
-	// Largest `ValueChunk.data` accepted; the server sends no larger ones.
+	// Maximum size of `ValueChunk.data` in either direction.
 	MaxChunkBytes uint64 `protobuf:"varint,3,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
-	// Largest single value.
+	// Maximum size of a value.
 	MaxValueBytes uint64 `protobuf:"varint,4,opt,name=max_value_bytes,json=maxValueBytes,proto3" json:"max_value_bytes,omitempty"`
-	// Largest sum of values of one checkpoint, or of the writes of one save.
+	// Maximum total size of the values of a checkpoint, or of the writes of a
+	// save.
 	MaxCheckpointBytes uint64 `protobuf:"varint,5,opt,name=max_checkpoint_bytes,json=maxCheckpointBytes,proto3" json:"max_checkpoint_bytes,omitempty"`
-	// Largest metadata.
+	// Maximum size of metadata.
 	MaxMetadataBytes uint64 `protobuf:"varint,6,opt,name=max_metadata_bytes,json=maxMetadataBytes,proto3" json:"max_metadata_bytes,omitempty"`
-	// Most channels in a checkpoint.
+	// Maximum number of channels in a checkpoint.
 	MaxChannels uint32 `protobuf:"varint,7,opt,name=max_channels,json=maxChannels,proto3" json:"max_channels,omitempty"`
-	// Most pending writes in one save.
+	// Maximum number of pending writes in a save.
 	MaxWrites uint32 `protobuf:"varint,8,opt,name=max_writes,json=maxWrites,proto3" json:"max_writes,omitempty"`
-	// Longest thread ID.
+	// Maximum size of a thread ID.
 	MaxThreadIdBytes uint32 `protobuf:"varint,9,opt,name=max_thread_id_bytes,json=maxThreadIdBytes,proto3" json:"max_thread_id_bytes,omitempty"`
-	// Longest checkpoint namespace.
+	// Maximum size of a checkpoint namespace.
 	MaxCheckpointNsBytes uint32 `protobuf:"varint,10,opt,name=max_checkpoint_ns_bytes,json=maxCheckpointNsBytes,proto3" json:"max_checkpoint_ns_bytes,omitempty"`
-	// Longest checkpoint ID.
+	// Maximum size of a checkpoint ID.
 	MaxCheckpointIdBytes uint32 `protobuf:"varint,11,opt,name=max_checkpoint_id_bytes,json=maxCheckpointIdBytes,proto3" json:"max_checkpoint_id_bytes,omitempty"`
-	// Time for which writes without a checkpoint are kept.
+	// Time for which the server keeps writes whose checkpoint does not exist yet.
 	EarlyWriteTtl *durationpb.Duration `protobuf:"bytes,12,opt,name=early_write_ttl,json=earlyWriteTtl,proto3" json:"early_write_ttl,omitempty"`
-	// Time for which a `request_id` is remembered.
+	// Time for which the server remembers a `request_id`.
 	RequestIdTtl *durationpb.Duration `protobuf:"bytes,13,opt,name=request_id_ttl,json=requestIdTtl,proto3" json:"request_id_ttl,omitempty"`
-	// Largest state without the content of its channels: names, versions,
-	// `versions_seen`, `extras`.
+	// Maximum size of a state without the content of its channels: names,
+	// versions, `versions_seen`, `extras`.
 	MaxStateBytes uint64 `protobuf:"varint,14,opt,name=max_state_bytes,json=maxStateBytes,proto3" json:"max_state_bytes,omitempty"`
-	// Largest sum of task IDs, task paths, channel names and types over all
-	// writes of one checkpoint, with 128 bytes for each write.
+	// Maximum total size of the task IDs, task paths, channel names and types of
+	// all writes of a checkpoint, plus 128 bytes for each write.
 	MaxWriteNamesBytes uint64 `protobuf:"varint,15,opt,name=max_write_names_bytes,json=maxWriteNamesBytes,proto3" json:"max_write_names_bytes,omitempty"`
-	// Time for which events of a thread are kept for `WatchThread`.
+	// Time for which the server keeps events of a thread for `WatchThread`.
 	EventTtl *durationpb.Duration `protobuf:"bytes,16,opt,name=event_ttl,json=eventTtl,proto3" json:"event_ttl,omitempty"`
-	// Largest bundle of a hand-off, uncompressed.
+	// Maximum uncompressed size of the bundle of a hand-off.
 	MaxBundleBytes uint64 `protobuf:"varint,17,opt,name=max_bundle_bytes,json=maxBundleBytes,proto3" json:"max_bundle_bytes,omitempty"`
-	// Longest searchable text of a checkpoint; of longer text the latest part is
-	// indexed.
+	// Maximum size of the searchable text of a checkpoint; of longer text the
+	// server indexes the latest part.
 	MaxSearchTextBytes uint64 `protobuf:"varint,18,opt,name=max_search_text_bytes,json=maxSearchTextBytes,proto3" json:"max_search_text_bytes,omitempty"`
-	// Longest text to search with.
+	// Maximum size of the text of a query.
 	MaxQueryBytes uint32 `protobuf:"varint,19,opt,name=max_query_bytes,json=maxQueryBytes,proto3" json:"max_query_bytes,omitempty"`
-	// Most results of a search.
+	// Maximum number of results of a search.
 	MaxSearchResults uint32 `protobuf:"varint,20,opt,name=max_search_results,json=maxSearchResults,proto3" json:"max_search_results,omitempty"`
-	// Most components of a vector.
+	// Maximum number of components of a vector.
 	MaxVectorDimension uint32 `protobuf:"varint,21,opt,name=max_vector_dimension,json=maxVectorDimension,proto3" json:"max_vector_dimension,omitempty"`
-	// Largest value of an item.
+	// Maximum size of the value of an item.
 	MaxItemValueBytes uint64 `protobuf:"varint,22,opt,name=max_item_value_bytes,json=maxItemValueBytes,proto3" json:"max_item_value_bytes,omitempty"`
-	// Longest key of an item.
+	// Maximum size of the key of an item.
 	MaxItemKeyBytes uint32 `protobuf:"varint,23,opt,name=max_item_key_bytes,json=maxItemKeyBytes,proto3" json:"max_item_key_bytes,omitempty"`
-	// Most labels in the namespace of an item.
+	// Maximum number of labels in the namespace of an item.
 	MaxItemLabels uint32 `protobuf:"varint,24,opt,name=max_item_labels,json=maxItemLabels,proto3" json:"max_item_labels,omitempty"`
-	// Longest namespace of an item, each label counted with one byte more.
+	// Maximum total size of the labels in the namespace of an item, plus one byte
+	// for each label.
 	MaxItemNamespaceBytes uint32 `protobuf:"varint,25,opt,name=max_item_namespace_bytes,json=maxItemNamespaceBytes,proto3" json:"max_item_namespace_bytes,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
@@ -469,7 +472,7 @@ type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the server, such as "0.1.0".
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Limits in force.
+	// Limits of the server.
 	Limits *ServerLimits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Fully qualified names of the implemented methods, such as
 	// "tuskpoint.v1.CheckpointService/SaveCheckpoint".
@@ -478,28 +481,30 @@ type GetServerInfoResponse struct {
 	JournalBackend string `protobuf:"bytes,4,opt,name=journal_backend,json=journalBackend,proto3" json:"journal_backend,omitempty"`
 	// Kind of blob store, such as "directory".
 	BlobBackend string `protobuf:"bytes,5,opt,name=blob_backend,json=blobBackend,proto3" json:"blob_backend,omitempty"`
-	// Identity of the journal. A recovered journal is a new one.
+	// ID of the journal. Recovery makes a journal with a new ID.
 	JournalId string `protobuf:"bytes,6,opt,name=journal_id,json=journalId,proto3" json:"journal_id,omitempty"`
 	// Time at which the server started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Modes in which text can be searched; empty if the server does not index. A
-	// search with a vector needs none of them.
+	// Modes in which the server can search text; empty if the server does not
+	// index checkpoints. A search with a vector needs none of these modes.
 	SearchModes []SearchMode `protobuf:"varint,8,rep,packed,name=search_modes,json=searchModes,proto3,enum=tuskpoint.v1.SearchMode" json:"search_modes,omitempty"`
-	// Name of the embedder that makes vectors of text; empty: there is none.
+	// Name of the embedder that makes vectors of text; empty if the server has no
+	// embedder.
 	Embedder string `protobuf:"bytes,9,opt,name=embedder,proto3" json:"embedder,omitempty"`
-	// Public keys that sign this server's hand-offs, as in
-	// `HandoffDescriptor.signer`. The first signs now, the others did before.
+	// Ed25519 public keys that sign hand-offs of this server
+	// (`HandoffDescriptor.signer`), 64 lowercase hex digits each. The first key
+	// signs now; the other keys signed earlier.
 	Signers []string `protobuf:"bytes,10,rep,name=signers,proto3" json:"signers,omitempty"`
 	// Public keys of age to which hand-offs for the caller's tenant can be sealed
-	// (`CreateHandoffRequest.recipient`). Name the first; what was sealed to the
-	// others is opened too. Empty if the server has no identity. Each tenant has
-	// its own.
+	// (`CreateHandoffRequest.recipient`). Senders SHOULD use the first key; the
+	// server also opens hand-offs that are sealed to the other keys. Empty if the
+	// server has no identity. Each tenant has its own keys.
 	Recipients []string `protobuf:"bytes,11,rep,name=recipients,proto3" json:"recipients,omitempty"`
-	// Present while the clock has moved by more than `--max-clock-step` against
-	// the journal's last time. The server then deletes nothing by time: neither
-	// by retention rules nor past a retention or TTL. Health says `NOT_SERVING`
-	// for the service "tuskpoint.deletions". It ends once the clock is right
-	// again, or with `AcceptClock`.
+	// Present while the clock differs by more than `--max-clock-step` from the
+	// time that the journal expects. The server then deletes nothing by time:
+	// neither by retention rules nor after a retention or TTL. The health of the
+	// service "tuskpoint.deletions" is `NOT_SERVING`. The state ends once the
+	// clock is right again, or with `AcceptClock`.
 	ClockJump     *ClockJump `protobuf:"bytes,12,opt,name=clock_jump,json=clockJump,proto3" json:"clock_jump,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -659,63 +664,66 @@ func (*GetArchiveStatusRequest) Descriptor() ([]byte, []int) {
 // Response of `GetArchiveStatus`.
 type GetArchiveStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints whose last change is not certified. Those of snapshots,
-	// and items of stores, count here and below.
+	// Number of checkpoints whose last change is not certified. Checkpoints of
+	// snapshots, and items of stores, count here and in the other fields.
 	BacklogCheckpoints uint64 `protobuf:"varint,1,opt,name=backlog_checkpoints,json=backlogCheckpoints,proto3" json:"backlog_checkpoints,omitempty"`
-	// Bytes of values and writes that wait for certification, as they are stored:
-	// compressed, and patches where values grow.
+	// Bytes of values and writes that wait for certification, in their stored
+	// form: compressed, and as patches where values grow.
 	BacklogBytes uint64 `protobuf:"varint,2,opt,name=backlog_bytes,json=backlogBytes,proto3" json:"backlog_bytes,omitempty"`
-	// Time of the oldest change that is not certified; absent if none is.
+	// Time of the oldest change that is not certified; absent if every change is
+	// certified.
 	OldestUncertifiedTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=oldest_uncertified_time,json=oldestUncertifiedTime,proto3" json:"oldest_uncertified_time,omitempty"`
-	// The archive's last error, for people; empty since its last success.
+	// Last error of the archive, for people; empty since the last success.
 	LastError string `protobuf:"bytes,4,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Time of the last error.
 	LastErrorTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_error_time,json=lastErrorTime,proto3" json:"last_error_time,omitempty"`
 	// Time of the last flush that certified something.
 	LastFlushTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_flush_time,json=lastFlushTime,proto3" json:"last_flush_time,omitempty"`
-	// The newest catalog; with its blob ID an empty server can be rebuilt.
+	// The newest catalog. With its blob ID, an empty server can be recovered.
 	// Absent before the first flush.
 	Catalog *BlobLocation `protobuf:"bytes,7,opt,name=catalog,proto3" json:"catalog,omitempty"`
-	// Number of flushes that the catalog counts.
+	// Number of flushes up to the newest catalog.
 	CatalogSeq uint64 `protobuf:"varint,8,opt,name=catalog_seq,json=catalogSeq,proto3" json:"catalog_seq,omitempty"`
-	// Bytes that the journal's database takes, for all tenants. 0 without scope
+	// Bytes of the journal's database, over all tenants. 0 without the scope
 	// `admin`.
 	JournalBytes uint64 `protobuf:"varint,9,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
-	// Bytes in the spool, of all tenants: built and not yet certified. 0 without
-	// scope `admin`.
+	// Bytes in the spool, over all tenants: content that is built and not
+	// certified yet. 0 without the scope `admin`.
 	SpoolBytes uint64 `protobuf:"varint,10,opt,name=spool_bytes,json=spoolBytes,proto3" json:"spool_bytes,omitempty"`
-	// Bytes in the local cache, of all tenants. 0 without scope `admin`.
+	// Bytes in the local cache, over all tenants. 0 without the scope `admin`.
 	CacheBytes uint64 `protobuf:"varint,11,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
-	// Number of checkpoints certified.
+	// Number of certified checkpoints.
 	CertifiedCheckpoints uint64 `protobuf:"varint,12,opt,name=certified_checkpoints,json=certifiedCheckpoints,proto3" json:"certified_checkpoints,omitempty"`
-	// Earliest time at which a blob that is still needed may expire unless it is
-	// renewed. Absent if none expires, or if no end is known.
+	// Earliest time at which a needed blob can expire if the server does not
+	// renew the blob. Absent if no blob expires, or if no end is known.
 	EarliestExpireTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=earliest_expire_time,json=earliestExpireTime,proto3" json:"earliest_expire_time,omitempty"`
-	// Bytes of values and writes that are in the blob store only.
+	// Bytes of values and writes that only the blob store has.
 	EvictedBytes uint64 `protobuf:"varint,14,opt,name=evicted_bytes,json=evictedBytes,proto3" json:"evicted_bytes,omitempty"`
-	// Number of blobs that the tenant stored and that have not expired, as far
-	// as the server knows. 0 if the blob store does not say.
+	// Number of blobs that the tenant stored and that have not expired, as far as
+	// the server knows. 0 if the blob store does not report blobs.
 	StoredBlobs uint64 `protobuf:"varint,15,opt,name=stored_blobs,json=storedBlobs,proto3" json:"stored_blobs,omitempty"`
-	// Bytes that the blob store billed for those blobs, over all puts.
+	// Bytes that the blob store billed for these blobs, over all puts.
 	BilledBytes uint64 `protobuf:"varint,16,opt,name=billed_bytes,json=billedBytes,proto3" json:"billed_bytes,omitempty"`
-	// Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
+	// Price of these puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
 	Cost uint64 `protobuf:"varint,17,opt,name=cost,proto3" json:"cost,omitempty"`
 	// Number of blobs that are due for renewal and whose last renewal failed. If
-	// it stays above 0, repair the blob store before `earliest_expire_time`.
+	// this number stays above 0, an operator MUST repair the blob store before
+	// `earliest_expire_time`.
 	FailingRenewals uint32 `protobuf:"varint,18,opt,name=failing_renewals,json=failingRenewals,proto3" json:"failing_renewals,omitempty"`
 	// State of the search index. Absent if the server does not index.
 	Search *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
 	// Number of gaps: checkpoints that cannot be stored as they are, and stored
-	// segments that were lost. Each is retried; nothing else waits for it.
+	// segments that were lost. The server retries each gap; nothing else waits
+	// for a gap.
 	Gaps uint64 `protobuf:"varint,20,opt,name=gaps,proto3" json:"gaps,omitempty"`
-	// The first 100 of them, oldest first.
+	// The first 100 gaps, oldest first.
 	FirstGaps []*Gap `protobuf:"bytes,21,rep,name=first_gaps,json=firstGaps,proto3" json:"first_gaps,omitempty"`
-	// Time at which the scrub had last gone through all threads of the journal, of
-	// all tenants. Absent if it never has.
+	// Time at which the scrub last completed a pass over all threads of the
+	// journal, of all tenants. Absent before the first complete pass.
 	ScrubTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=scrub_time,json=scrubTime,proto3" json:"scrub_time,omitempty"`
-	// Threads in whose rows or values the scrub found damage that it could not
-	// repair, in its last complete pass or since; at most 100. `VerifyThread` says
-	// what is wrong with each.
+	// Threads in whose rows or values the scrub found damage that the server
+	// could not repair, in the last complete pass or since; at most 100.
+	// `VerifyThread` describes the damage of a thread.
 	DamagedThreadIds []string `protobuf:"bytes,23,rep,name=damaged_thread_ids,json=damagedThreadIds,proto3" json:"damaged_thread_ids,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -918,13 +926,14 @@ type Gap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Namespace of a checkpoint that cannot be stored as it is.
+	// Namespace of the checkpoint that cannot be stored.
 	CheckpointNs string `protobuf:"bytes,2,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
-	// That checkpoint; empty if a stored segment was lost.
+	// The checkpoint that cannot be stored; empty if a stored segment was lost.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// SHA-256 (32 bytes) of the lost segment; empty if a checkpoint is concerned.
+	// SHA-256 (32 bytes) of the lost segment; empty if a checkpoint cannot be
+	// stored.
 	SegmentSha256 []byte `protobuf:"bytes,4,opt,name=segment_sha256,json=segmentSha256,proto3" json:"segment_sha256,omitempty"`
-	// Why, for people.
+	// Cause of the gap, for people.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Time of the next retry.
 	RetryTime     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
@@ -1007,21 +1016,22 @@ func (x *Gap) GetRetryTime() *timestamppb.Timestamp {
 // State of the search index of a tenant.
 type SearchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Checkpoints that are journaled and not indexed yet; with an embedder, also
-	// those that have no vector yet, as in `SearchCheckpointsResponse`.
+	// Number of journaled checkpoints that are not indexed yet; with an embedder,
+	// also of checkpoints without a vector. If more than 10,000 vectors are
+	// missing, the number is a lower bound.
 	UnindexedCheckpoints uint64 `protobuf:"varint,1,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
-	// Time since which the oldest checkpoint has waited for its text to be
-	// indexed; absent if none waits.
+	// Time since which the oldest checkpoint waits for its text to be indexed;
+	// absent if no checkpoint waits.
 	OldestUnindexedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=oldest_unindexed_time,json=oldestUnindexedTime,proto3" json:"oldest_unindexed_time,omitempty"`
-	// Checkpoints that are indexed.
+	// Number of indexed checkpoints.
 	IndexedCheckpoints uint64 `protobuf:"varint,3,opt,name=indexed_checkpoints,json=indexedCheckpoints,proto3" json:"indexed_checkpoints,omitempty"`
-	// Vectors in the index.
+	// Number of vectors in the index.
 	Vectors uint64 `protobuf:"varint,4,opt,name=vectors,proto3" json:"vectors,omitempty"`
-	// The indexing's last error, for people; empty since its last success.
+	// Last error of the indexing, for people; empty since the last success.
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// State of MemWal. Absent if the server does not use it.
 	Memwal *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
-	// Indexed checkpoints of whose new text only the latest part is indexed.
+	// Number of checkpoints whose text is longer than the indexed part.
 	TruncatedCheckpoints uint64 `protobuf:"varint,7,opt,name=truncated_checkpoints,json=truncatedCheckpoints,proto3" json:"truncated_checkpoints,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -1109,18 +1119,19 @@ func (x *SearchStatus) GetTruncatedCheckpoints() uint64 {
 // State of the delivery of summaries to MemWal.
 type MemWalStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the last call succeeded, a recall included.
+	// True if the last call to MemWal succeeded; recalls count.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Summaries that wait to be sent.
+	// Number of summaries that wait to be sent.
 	Waiting uint64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Summaries that were sent and cannot be recalled yet, as far as is known.
+	// Number of summaries that were sent and that MemWal cannot recall yet, as
+	// far as the server knows.
 	Underway uint64 `protobuf:"varint,3,opt,name=underway,proto3" json:"underway,omitempty"`
-	// Summaries that can be recalled.
+	// Number of summaries that MemWal can recall.
 	Delivered uint64 `protobuf:"varint,4,opt,name=delivered,proto3" json:"delivered,omitempty"`
-	// Time since which the oldest summary has waited; absent if none waits.
+	// Time since which the oldest summary waits; absent if no summary waits.
 	OldestWaitingTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest_waiting_time,json=oldestWaitingTime,proto3" json:"oldest_waiting_time,omitempty"`
-	// The last error, for people; empty since the last success, and where
-	// nothing is left to deliver.
+	// Last error, for people; empty since the last success, and if no summary
+	// waits.
 	LastError string `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Time of the last error.
 	LastErrorTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_error_time,json=lastErrorTime,proto3" json:"last_error_time,omitempty"`
@@ -1311,11 +1322,12 @@ func (x *FlushResponse) GetCatalog() *BlobLocation {
 // Request of `ListTrail`.
 type ListTrailRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only batches after this one, if not empty; the last `batch_id` of the page
-	// before.
+	// If not empty, only batches after this batch: the last `batch_id` of the
+	// preceding page.
 	AfterBatchId string `protobuf:"bytes,1,opt,name=after_batch_id,json=afterBatchId,proto3" json:"after_batch_id,omitempty"`
-	// At most this many batches; 0 means 100, more than 1,000 means 1,000,
-	// negative is `INVALID_ARGUMENT`. A page ends early at 3 MiB.
+	// Maximum number of batches. 0 means 100; more than 1,000 means 1,000; a
+	// negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`. A page
+	// ends early at 3 MiB.
 	PageSize      int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1365,20 +1377,21 @@ func (x *ListTrailRequest) GetPageSize() int32 {
 	return 0
 }
 
-// Entries of the audit trail that were appended together.
+// Entries of the audit trail that the server appended together.
 type TrailBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its ID; later batches have greater ones.
+	// ID of the batch. Later batches have greater IDs.
 	BatchId string `protobuf:"bytes,1,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"`
-	// A JSON object in UTF-8 with `previous`, the SHA-256 in lowercase hex of the
-	// `content` of the batch before (empty in the first), and `entries`. Each
-	// entry has `who` (the name of the credential), `method`, `thread_id` (empty
-	// if the call named none), `status`, the number of `calls` that these four
-	// describe, and the times at which the `first` and the `last` of them ended.
+	// A JSON object in UTF-8 with `previous` and `entries`. `previous` is the
+	// SHA-256, in lowercase hex, of the `content` of the preceding batch; empty
+	// in the first batch. Each entry has `who` (the name of the credential),
+	// `method`, `thread_id` (empty if the call named no thread), `status`, the
+	// number of `calls` that these four keys describe, and the times at which the
+	// `first` and the `last` of these calls ended.
 	Content []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
-	// Time at which it was appended.
+	// Time at which the server appended the batch.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Whether it is in the blob store.
+	// True if the batch is in the blob store.
 	Certified     bool `protobuf:"varint,4,opt,name=certified,proto3" json:"certified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1445,7 +1458,7 @@ func (x *TrailBatch) GetCertified() bool {
 // Response of `ListTrail`.
 type ListTrailResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The batches. No batches: there are no more.
+	// The batches. An empty list means that there are no more batches.
 	Batches       []*TrailBatch `protobuf:"bytes,1,rep,name=batches,proto3" json:"batches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

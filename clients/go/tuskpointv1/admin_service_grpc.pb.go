@@ -30,30 +30,62 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+// Describes the server and the state of its archive.
+//
+// Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+// other methods.
 type AdminServiceClient interface {
-	// Returns version, limits, capabilities and backends.
+	// Returns the version, limits, capabilities and backends of the server.
+	//
+	// Errors: only the common errors that `ErrorReason` lists.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. Only callers
-	// with scope `admin` get the sizes of all tenants together; others get 0.
+	// Returns the state of the archive for the caller's tenant. Callers with the
+	// scope `admin` also get the sizes over all tenants; other callers get 0 for
+	// these sizes.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	GetArchiveStatus(ctx context.Context, in *GetArchiveStatusRequest, opts ...grpc.CallOption) (*GetArchiveStatusResponse, error)
-	// Certifies everything that was journaled before the call, then returns.
+	// Certifies everything that was journaled before the call, then returns. If
+	// the call fails, nothing is lost, and the server retries in the background.
 	//
-	// Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-	// lost, and the server retries the flush in the background.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+	//     blob store.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+	//     refuses the bytes.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+	//     bytes that the flush needs.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+	//     changed or lost.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	Flush(ctx context.Context, in *FlushRequest, opts ...grpc.CallOption) (*FlushResponse, error)
-	// Lists the tenant's audit trail, oldest batch first, in pages.
+	// Lists the audit trail of the tenant in pages, oldest batch first.
 	//
-	// The server appends a batch each second in which calls ended, and at its
-	// shutdown. Which calls it records is a setting of the server. Errors:
-	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// The server appends a batch in each second in which calls ended, and at its
+	// shutdown. A setting of the server selects the recorded calls.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	ListTrail(ctx context.Context, in *ListTrailRequest, opts ...grpc.CallOption) (*ListTrailResponse, error)
-	// Lets the journal follow the server's clock, however large the step from the
-	// journal's last time is, and lets deletions continue. Call it once the clock
-	// is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-	// it changes nothing.
+	// Lets the journal follow the server's clock, however far the clock is from
+	// the journal's last time, and lets deletions continue. A caller MUST first
+	// make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+	// Without a step of the clock, the call changes nothing.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	AcceptClock(ctx context.Context, in *AcceptClockRequest, opts ...grpc.CallOption) (*AcceptClockResponse, error)
 }
 
@@ -119,30 +151,62 @@ func (c *adminServiceClient) AcceptClock(ctx context.Context, in *AcceptClockReq
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+// Describes the server and the state of its archive.
+//
+// Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+// other methods.
 type AdminServiceServer interface {
-	// Returns version, limits, capabilities and backends.
+	// Returns the version, limits, capabilities and backends of the server.
+	//
+	// Errors: only the common errors that `ErrorReason` lists.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. Only callers
-	// with scope `admin` get the sizes of all tenants together; others get 0.
+	// Returns the state of the archive for the caller's tenant. Callers with the
+	// scope `admin` also get the sizes over all tenants; other callers get 0 for
+	// these sizes.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	GetArchiveStatus(context.Context, *GetArchiveStatusRequest) (*GetArchiveStatusResponse, error)
-	// Certifies everything that was journaled before the call, then returns.
+	// Certifies everything that was journaled before the call, then returns. If
+	// the call fails, nothing is lost, and the server retries in the background.
 	//
-	// Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-	// lost, and the server retries the flush in the background.
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+	//     store or the key provider cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+	//     blob store.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+	//     refuses the bytes.
+	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+	//     bytes that the flush needs.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	//     `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+	//     changed or lost.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	Flush(context.Context, *FlushRequest) (*FlushResponse, error)
-	// Lists the tenant's audit trail, oldest batch first, in pages.
+	// Lists the audit trail of the tenant in pages, oldest batch first.
 	//
-	// The server appends a batch each second in which calls ended, and at its
-	// shutdown. Which calls it records is a setting of the server. Errors:
-	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// The server appends a batch in each second in which calls ended, and at its
+	// shutdown. A setting of the server selects the recorded calls.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
 	ListTrail(context.Context, *ListTrailRequest) (*ListTrailResponse, error)
-	// Lets the journal follow the server's clock, however large the step from the
-	// journal's last time is, and lets deletions continue. Call it once the clock
-	// is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-	// it changes nothing.
+	// Lets the journal follow the server's clock, however far the clock is from
+	// the journal's last time, and lets deletions continue. A caller MUST first
+	// make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+	// Without a step of the clock, the call changes nothing.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
 	AcceptClock(context.Context, *AcceptClockRequest) (*AcceptClockResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

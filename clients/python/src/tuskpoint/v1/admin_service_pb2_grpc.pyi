@@ -27,8 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+    """Describes the server and the state of its archive.
+
+    Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+    other methods.
     """
 
     @_typing.overload
@@ -36,69 +38,135 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
-    """Returns version, limits, capabilities and backends."""
+    """Returns the version, limits, capabilities and backends of the server.
+
+    Errors: only the common errors that `ErrorReason` lists.
+    """
     GetArchiveStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]
-    """Returns the state of the archive for the caller's tenant. Only callers
-    with scope `admin` get the sizes of all tenants together; others get 0.
+    """Returns the state of the archive for the caller's tenant. Callers with the
+    scope `admin` also get the sizes over all tenants; other callers get 0 for
+    these sizes.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     Flush: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]
-    """Certifies everything that was journaled before the call, then returns.
+    """Certifies everything that was journaled before the call, then returns. If
+    the call fails, nothing is lost, and the server retries in the background.
 
-    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-    answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-    lost, and the server retries the flush in the background.
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+      store or the key provider cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+      blob store.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+      refuses the bytes.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+      bytes that the flush needs.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+      changed or lost.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ListTrail: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListTrailRequest, _admin_service_pb2.ListTrailResponse]
-    """Lists the tenant's audit trail, oldest batch first, in pages.
+    """Lists the audit trail of the tenant in pages, oldest batch first.
 
-    The server appends a batch each second in which calls ended, and at its
-    shutdown. Which calls it records is a setting of the server. Errors:
-    `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    The server appends a batch in each second in which calls ended, and at its
+    shutdown. A setting of the server selects the recorded calls.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     AcceptClock: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.AcceptClockRequest, _admin_service_pb2.AcceptClockResponse]
-    """Lets the journal follow the server's clock, however large the step from the
-    journal's last time is, and lets deletions continue. Call it once the clock
-    is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-    it changes nothing.
+    """Lets the journal follow the server's clock, however far the clock is from
+    the journal's last time, and lets deletions continue. A caller MUST first
+    make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+    Without a step of the clock, the call changes nothing.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+    """Describes the server and the state of its archive.
+
+    Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+    other methods.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """Returns version, limits, capabilities and backends."""
+    """Returns the version, limits, capabilities and backends of the server.
+
+    Errors: only the common errors that `ErrorReason` lists.
+    """
     GetArchiveStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]  # type: ignore[assignment]
-    """Returns the state of the archive for the caller's tenant. Only callers
-    with scope `admin` get the sizes of all tenants together; others get 0.
+    """Returns the state of the archive for the caller's tenant. Callers with the
+    scope `admin` also get the sizes over all tenants; other callers get 0 for
+    these sizes.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     Flush: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]  # type: ignore[assignment]
-    """Certifies everything that was journaled before the call, then returns.
+    """Certifies everything that was journaled before the call, then returns. If
+    the call fails, nothing is lost, and the server retries in the background.
 
-    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-    answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-    lost, and the server retries the flush in the background.
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+      store or the key provider cannot be used now.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+      blob store.
+    * `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+      refuses the bytes.
+    * `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+      bytes that the flush needs.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+      `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+      changed or lost.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
     ListTrail: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListTrailRequest, _admin_service_pb2.ListTrailResponse]  # type: ignore[assignment]
-    """Lists the tenant's audit trail, oldest batch first, in pages.
+    """Lists the audit trail of the tenant in pages, oldest batch first.
 
-    The server appends a batch each second in which calls ended, and at its
-    shutdown. Which calls it records is a setting of the server. Errors:
-    `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    The server appends a batch in each second in which calls ended, and at its
+    shutdown. A setting of the server selects the recorded calls.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
     """
     AcceptClock: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.AcceptClockRequest, _admin_service_pb2.AcceptClockResponse]  # type: ignore[assignment]
-    """Lets the journal follow the server's clock, however large the step from the
-    journal's last time is, and lets deletions continue. Call it once the clock
-    is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-    it changes nothing.
+    """Lets the journal follow the server's clock, however far the clock is from
+    the journal's last time, and lets deletions continue. A caller MUST first
+    make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+    Without a step of the clock, the call changes nothing.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+    """Describes the server and the state of its archive.
+
+    Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+    other methods.
     """
 
     @_abc_1.abstractmethod
@@ -107,7 +175,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetServerInfoResponse, _abc.Awaitable[_admin_service_pb2.GetServerInfoResponse]]:
-        """Returns version, limits, capabilities and backends."""
+        """Returns the version, limits, capabilities and backends of the server.
+
+        Errors: only the common errors that `ErrorReason` lists.
+        """
 
     @_abc_1.abstractmethod
     def GetArchiveStatus(
@@ -115,8 +186,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetArchiveStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetArchiveStatusResponse, _abc.Awaitable[_admin_service_pb2.GetArchiveStatusResponse]]:
-        """Returns the state of the archive for the caller's tenant. Only callers
-        with scope `admin` get the sizes of all tenants together; others get 0.
+        """Returns the state of the archive for the caller's tenant. Callers with the
+        scope `admin` also get the sizes over all tenants; other callers get 0 for
+        these sizes.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -125,11 +202,24 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.FlushRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.FlushResponse, _abc.Awaitable[_admin_service_pb2.FlushResponse]]:
-        """Certifies everything that was journaled before the call, then returns.
+        """Certifies everything that was journaled before the call, then returns. If
+        the call fails, nothing is lost, and the server retries in the background.
 
-        Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-        answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-        lost, and the server retries the flush in the background.
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+          store or the key provider cannot be used now.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+          blob store.
+        * `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+          refuses the bytes.
+        * `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+          bytes that the flush needs.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+          `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+          changed or lost.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
     @_abc_1.abstractmethod
@@ -138,11 +228,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListTrailRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListTrailResponse, _abc.Awaitable[_admin_service_pb2.ListTrailResponse]]:
-        """Lists the tenant's audit trail, oldest batch first, in pages.
+        """Lists the audit trail of the tenant in pages, oldest batch first.
 
-        The server appends a batch each second in which calls ended, and at its
-        shutdown. Which calls it records is a setting of the server. Errors:
-        `INVALID_ARGUMENT` / `INVALID_FIELD`.
+        The server appends a batch in each second in which calls ended, and at its
+        shutdown. A setting of the server selects the recorded calls.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
     @_abc_1.abstractmethod
@@ -151,10 +245,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.AcceptClockRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.AcceptClockResponse, _abc.Awaitable[_admin_service_pb2.AcceptClockResponse]]:
-        """Lets the journal follow the server's clock, however large the step from the
-        journal's last time is, and lets deletions continue. Call it once the clock
-        is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-        it changes nothing.
+        """Lets the journal follow the server's clock, however far the clock is from
+        the journal's last time, and lets deletions continue. A caller MUST first
+        make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+        Without a step of the clock, the call changes nothing.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

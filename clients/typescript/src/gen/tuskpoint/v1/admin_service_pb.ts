@@ -25,15 +25,16 @@ export const file_tuskpoint_v1_admin_service: GenFile = /*@__PURE__*/
  */
 export type ClockJump = Message<"tuskpoint.v1.ClockJump"> & {
   /**
-   * Time that the journal expects: its last time, and what has passed since as
-   * far as that is known.
+   * Time that the journal expects: its last time plus the time that has passed
+   * since, as far as the server knows.
    *
    * @generated from field: google.protobuf.Timestamp expected_time = 1;
    */
   expectedTime?: Timestamp;
 
   /**
-   * Time that the clock says: the database's where several servers share it.
+   * Time of the clock: the database's clock if several servers share the
+   * database.
    *
    * @generated from field: google.protobuf.Timestamp clock_time = 2;
    */
@@ -69,7 +70,7 @@ export const AcceptClockRequestSchema: GenMessage<AcceptClockRequest> = /*@__PUR
  */
 export type AcceptClockResponse = Message<"tuskpoint.v1.AcceptClockResponse"> & {
   /**
-   * The step that was accepted; absent if there was none.
+   * The accepted step; absent if there was no step.
    *
    * @generated from field: tuskpoint.v1.ClockJump accepted = 1;
    */
@@ -84,184 +85,186 @@ export const AcceptClockResponseSchema: GenMessage<AcceptClockResponse> = /*@__P
   messageDesc(file_tuskpoint_v1_admin_service, 2);
 
 /**
- * What the server accepts. Sizes are in bytes.
+ * Limits of the server. Sizes are in bytes of UTF-8 or of the encoded content.
  *
  * @generated from message tuskpoint.v1.ServerLimits
  */
 export type ServerLimits = Message<"tuskpoint.v1.ServerLimits"> & {
   /**
-   * Largest encoded message, either way.
+   * Maximum size of an encoded message in either direction.
    *
    * @generated from field: uint64 max_message_bytes = 1;
    */
   maxMessageBytes: bigint;
 
   /**
-   * Largest answer of a unary read.
+   * Maximum size of the content of a unary read's response.
    *
    * @generated from field: uint64 max_unary_bytes = 2;
    */
   maxUnaryBytes: bigint;
 
   /**
-   * Largest `ValueChunk.data` accepted; the server sends no larger ones.
+   * Maximum size of `ValueChunk.data` in either direction.
    *
    * @generated from field: uint64 max_chunk_bytes = 3;
    */
   maxChunkBytes: bigint;
 
   /**
-   * Largest single value.
+   * Maximum size of a value.
    *
    * @generated from field: uint64 max_value_bytes = 4;
    */
   maxValueBytes: bigint;
 
   /**
-   * Largest sum of values of one checkpoint, or of the writes of one save.
+   * Maximum total size of the values of a checkpoint, or of the writes of a
+   * save.
    *
    * @generated from field: uint64 max_checkpoint_bytes = 5;
    */
   maxCheckpointBytes: bigint;
 
   /**
-   * Largest metadata.
+   * Maximum size of metadata.
    *
    * @generated from field: uint64 max_metadata_bytes = 6;
    */
   maxMetadataBytes: bigint;
 
   /**
-   * Most channels in a checkpoint.
+   * Maximum number of channels in a checkpoint.
    *
    * @generated from field: uint32 max_channels = 7;
    */
   maxChannels: number;
 
   /**
-   * Most pending writes in one save.
+   * Maximum number of pending writes in a save.
    *
    * @generated from field: uint32 max_writes = 8;
    */
   maxWrites: number;
 
   /**
-   * Longest thread ID.
+   * Maximum size of a thread ID.
    *
    * @generated from field: uint32 max_thread_id_bytes = 9;
    */
   maxThreadIdBytes: number;
 
   /**
-   * Longest checkpoint namespace.
+   * Maximum size of a checkpoint namespace.
    *
    * @generated from field: uint32 max_checkpoint_ns_bytes = 10;
    */
   maxCheckpointNsBytes: number;
 
   /**
-   * Longest checkpoint ID.
+   * Maximum size of a checkpoint ID.
    *
    * @generated from field: uint32 max_checkpoint_id_bytes = 11;
    */
   maxCheckpointIdBytes: number;
 
   /**
-   * Time for which writes without a checkpoint are kept.
+   * Time for which the server keeps writes whose checkpoint does not exist yet.
    *
    * @generated from field: google.protobuf.Duration early_write_ttl = 12;
    */
   earlyWriteTtl?: Duration;
 
   /**
-   * Time for which a `request_id` is remembered.
+   * Time for which the server remembers a `request_id`.
    *
    * @generated from field: google.protobuf.Duration request_id_ttl = 13;
    */
   requestIdTtl?: Duration;
 
   /**
-   * Largest state without the content of its channels: names, versions,
-   * `versions_seen`, `extras`.
+   * Maximum size of a state without the content of its channels: names,
+   * versions, `versions_seen`, `extras`.
    *
    * @generated from field: uint64 max_state_bytes = 14;
    */
   maxStateBytes: bigint;
 
   /**
-   * Largest sum of task IDs, task paths, channel names and types over all
-   * writes of one checkpoint, with 128 bytes for each write.
+   * Maximum total size of the task IDs, task paths, channel names and types of
+   * all writes of a checkpoint, plus 128 bytes for each write.
    *
    * @generated from field: uint64 max_write_names_bytes = 15;
    */
   maxWriteNamesBytes: bigint;
 
   /**
-   * Time for which events of a thread are kept for `WatchThread`.
+   * Time for which the server keeps events of a thread for `WatchThread`.
    *
    * @generated from field: google.protobuf.Duration event_ttl = 16;
    */
   eventTtl?: Duration;
 
   /**
-   * Largest bundle of a hand-off, uncompressed.
+   * Maximum uncompressed size of the bundle of a hand-off.
    *
    * @generated from field: uint64 max_bundle_bytes = 17;
    */
   maxBundleBytes: bigint;
 
   /**
-   * Longest searchable text of a checkpoint; of longer text the latest part is
-   * indexed.
+   * Maximum size of the searchable text of a checkpoint; of longer text the
+   * server indexes the latest part.
    *
    * @generated from field: uint64 max_search_text_bytes = 18;
    */
   maxSearchTextBytes: bigint;
 
   /**
-   * Longest text to search with.
+   * Maximum size of the text of a query.
    *
    * @generated from field: uint32 max_query_bytes = 19;
    */
   maxQueryBytes: number;
 
   /**
-   * Most results of a search.
+   * Maximum number of results of a search.
    *
    * @generated from field: uint32 max_search_results = 20;
    */
   maxSearchResults: number;
 
   /**
-   * Most components of a vector.
+   * Maximum number of components of a vector.
    *
    * @generated from field: uint32 max_vector_dimension = 21;
    */
   maxVectorDimension: number;
 
   /**
-   * Largest value of an item.
+   * Maximum size of the value of an item.
    *
    * @generated from field: uint64 max_item_value_bytes = 22;
    */
   maxItemValueBytes: bigint;
 
   /**
-   * Longest key of an item.
+   * Maximum size of the key of an item.
    *
    * @generated from field: uint32 max_item_key_bytes = 23;
    */
   maxItemKeyBytes: number;
 
   /**
-   * Most labels in the namespace of an item.
+   * Maximum number of labels in the namespace of an item.
    *
    * @generated from field: uint32 max_item_labels = 24;
    */
   maxItemLabels: number;
 
   /**
-   * Longest namespace of an item, each label counted with one byte more.
+   * Maximum total size of the labels in the namespace of an item, plus one byte
+   * for each label.
    *
    * @generated from field: uint32 max_item_namespace_bytes = 25;
    */
@@ -304,7 +307,7 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
   version: string;
 
   /**
-   * Limits in force.
+   * Limits of the server.
    *
    * @generated from field: tuskpoint.v1.ServerLimits limits = 2;
    */
@@ -333,7 +336,7 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
   blobBackend: string;
 
   /**
-   * Identity of the journal. A recovered journal is a new one.
+   * ID of the journal. Recovery makes a journal with a new ID.
    *
    * @generated from field: string journal_id = 6;
    */
@@ -347,23 +350,25 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
   startTime?: Timestamp;
 
   /**
-   * Modes in which text can be searched; empty if the server does not index. A
-   * search with a vector needs none of them.
+   * Modes in which the server can search text; empty if the server does not
+   * index checkpoints. A search with a vector needs none of these modes.
    *
    * @generated from field: repeated tuskpoint.v1.SearchMode search_modes = 8;
    */
   searchModes: SearchMode[];
 
   /**
-   * Name of the embedder that makes vectors of text; empty: there is none.
+   * Name of the embedder that makes vectors of text; empty if the server has no
+   * embedder.
    *
    * @generated from field: string embedder = 9;
    */
   embedder: string;
 
   /**
-   * Public keys that sign this server's hand-offs, as in
-   * `HandoffDescriptor.signer`. The first signs now, the others did before.
+   * Ed25519 public keys that sign hand-offs of this server
+   * (`HandoffDescriptor.signer`), 64 lowercase hex digits each. The first key
+   * signs now; the other keys signed earlier.
    *
    * @generated from field: repeated string signers = 10;
    */
@@ -371,20 +376,20 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
 
   /**
    * Public keys of age to which hand-offs for the caller's tenant can be sealed
-   * (`CreateHandoffRequest.recipient`). Name the first; what was sealed to the
-   * others is opened too. Empty if the server has no identity. Each tenant has
-   * its own.
+   * (`CreateHandoffRequest.recipient`). Senders SHOULD use the first key; the
+   * server also opens hand-offs that are sealed to the other keys. Empty if the
+   * server has no identity. Each tenant has its own keys.
    *
    * @generated from field: repeated string recipients = 11;
    */
   recipients: string[];
 
   /**
-   * Present while the clock has moved by more than `--max-clock-step` against
-   * the journal's last time. The server then deletes nothing by time: neither
-   * by retention rules nor past a retention or TTL. Health says `NOT_SERVING`
-   * for the service "tuskpoint.deletions". It ends once the clock is right
-   * again, or with `AcceptClock`.
+   * Present while the clock differs by more than `--max-clock-step` from the
+   * time that the journal expects. The server then deletes nothing by time:
+   * neither by retention rules nor after a retention or TTL. The health of the
+   * service "tuskpoint.deletions" is `NOT_SERVING`. The state ends once the
+   * clock is right again, or with `AcceptClock`.
    *
    * @generated from field: tuskpoint.v1.ClockJump clock_jump = 12;
    */
@@ -420,30 +425,31 @@ export const GetArchiveStatusRequestSchema: GenMessage<GetArchiveStatusRequest> 
  */
 export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusResponse"> & {
   /**
-   * Number of checkpoints whose last change is not certified. Those of snapshots,
-   * and items of stores, count here and below.
+   * Number of checkpoints whose last change is not certified. Checkpoints of
+   * snapshots, and items of stores, count here and in the other fields.
    *
    * @generated from field: uint64 backlog_checkpoints = 1;
    */
   backlogCheckpoints: bigint;
 
   /**
-   * Bytes of values and writes that wait for certification, as they are stored:
-   * compressed, and patches where values grow.
+   * Bytes of values and writes that wait for certification, in their stored
+   * form: compressed, and as patches where values grow.
    *
    * @generated from field: uint64 backlog_bytes = 2;
    */
   backlogBytes: bigint;
 
   /**
-   * Time of the oldest change that is not certified; absent if none is.
+   * Time of the oldest change that is not certified; absent if every change is
+   * certified.
    *
    * @generated from field: google.protobuf.Timestamp oldest_uncertified_time = 3;
    */
   oldestUncertifiedTime?: Timestamp;
 
   /**
-   * The archive's last error, for people; empty since its last success.
+   * Last error of the archive, for people; empty since the last success.
    *
    * @generated from field: string last_error = 4;
    */
@@ -464,7 +470,7 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   lastFlushTime?: Timestamp;
 
   /**
-   * The newest catalog; with its blob ID an empty server can be rebuilt.
+   * The newest catalog. With its blob ID, an empty server can be recovered.
    * Absent before the first flush.
    *
    * @generated from field: tuskpoint.v1.BlobLocation catalog = 7;
@@ -472,14 +478,14 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   catalog?: BlobLocation;
 
   /**
-   * Number of flushes that the catalog counts.
+   * Number of flushes up to the newest catalog.
    *
    * @generated from field: uint64 catalog_seq = 8;
    */
   catalogSeq: bigint;
 
   /**
-   * Bytes that the journal's database takes, for all tenants. 0 without scope
+   * Bytes of the journal's database, over all tenants. 0 without the scope
    * `admin`.
    *
    * @generated from field: uint64 journal_bytes = 9;
@@ -487,59 +493,59 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   journalBytes: bigint;
 
   /**
-   * Bytes in the spool, of all tenants: built and not yet certified. 0 without
-   * scope `admin`.
+   * Bytes in the spool, over all tenants: content that is built and not
+   * certified yet. 0 without the scope `admin`.
    *
    * @generated from field: uint64 spool_bytes = 10;
    */
   spoolBytes: bigint;
 
   /**
-   * Bytes in the local cache, of all tenants. 0 without scope `admin`.
+   * Bytes in the local cache, over all tenants. 0 without the scope `admin`.
    *
    * @generated from field: uint64 cache_bytes = 11;
    */
   cacheBytes: bigint;
 
   /**
-   * Number of checkpoints certified.
+   * Number of certified checkpoints.
    *
    * @generated from field: uint64 certified_checkpoints = 12;
    */
   certifiedCheckpoints: bigint;
 
   /**
-   * Earliest time at which a blob that is still needed may expire unless it is
-   * renewed. Absent if none expires, or if no end is known.
+   * Earliest time at which a needed blob can expire if the server does not
+   * renew the blob. Absent if no blob expires, or if no end is known.
    *
    * @generated from field: google.protobuf.Timestamp earliest_expire_time = 13;
    */
   earliestExpireTime?: Timestamp;
 
   /**
-   * Bytes of values and writes that are in the blob store only.
+   * Bytes of values and writes that only the blob store has.
    *
    * @generated from field: uint64 evicted_bytes = 14;
    */
   evictedBytes: bigint;
 
   /**
-   * Number of blobs that the tenant stored and that have not expired, as far
-   * as the server knows. 0 if the blob store does not say.
+   * Number of blobs that the tenant stored and that have not expired, as far as
+   * the server knows. 0 if the blob store does not report blobs.
    *
    * @generated from field: uint64 stored_blobs = 15;
    */
   storedBlobs: bigint;
 
   /**
-   * Bytes that the blob store billed for those blobs, over all puts.
+   * Bytes that the blob store billed for these blobs, over all puts.
    *
    * @generated from field: uint64 billed_bytes = 16;
    */
   billedBytes: bigint;
 
   /**
-   * Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
+   * Price of these puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
    *
    * @generated from field: uint64 cost = 17;
    */
@@ -547,7 +553,8 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
 
   /**
    * Number of blobs that are due for renewal and whose last renewal failed. If
-   * it stays above 0, repair the blob store before `earliest_expire_time`.
+   * this number stays above 0, an operator MUST repair the blob store before
+   * `earliest_expire_time`.
    *
    * @generated from field: uint32 failing_renewals = 18;
    */
@@ -562,31 +569,32 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
 
   /**
    * Number of gaps: checkpoints that cannot be stored as they are, and stored
-   * segments that were lost. Each is retried; nothing else waits for it.
+   * segments that were lost. The server retries each gap; nothing else waits
+   * for a gap.
    *
    * @generated from field: uint64 gaps = 20;
    */
   gaps: bigint;
 
   /**
-   * The first 100 of them, oldest first.
+   * The first 100 gaps, oldest first.
    *
    * @generated from field: repeated tuskpoint.v1.Gap first_gaps = 21;
    */
   firstGaps: Gap[];
 
   /**
-   * Time at which the scrub had last gone through all threads of the journal, of
-   * all tenants. Absent if it never has.
+   * Time at which the scrub last completed a pass over all threads of the
+   * journal, of all tenants. Absent before the first complete pass.
    *
    * @generated from field: google.protobuf.Timestamp scrub_time = 22;
    */
   scrubTime?: Timestamp;
 
   /**
-   * Threads in whose rows or values the scrub found damage that it could not
-   * repair, in its last complete pass or since; at most 100. `VerifyThread` says
-   * what is wrong with each.
+   * Threads in whose rows or values the scrub found damage that the server
+   * could not repair, in the last complete pass or since; at most 100.
+   * `VerifyThread` describes the damage of a thread.
    *
    * @generated from field: repeated string damaged_thread_ids = 23;
    */
@@ -615,28 +623,29 @@ export type Gap = Message<"tuskpoint.v1.Gap"> & {
   threadId: string;
 
   /**
-   * Namespace of a checkpoint that cannot be stored as it is.
+   * Namespace of the checkpoint that cannot be stored.
    *
    * @generated from field: string checkpoint_ns = 2;
    */
   checkpointNs: string;
 
   /**
-   * That checkpoint; empty if a stored segment was lost.
+   * The checkpoint that cannot be stored; empty if a stored segment was lost.
    *
    * @generated from field: string checkpoint_id = 3;
    */
   checkpointId: string;
 
   /**
-   * SHA-256 (32 bytes) of the lost segment; empty if a checkpoint is concerned.
+   * SHA-256 (32 bytes) of the lost segment; empty if a checkpoint cannot be
+   * stored.
    *
    * @generated from field: bytes segment_sha256 = 4;
    */
   segmentSha256: Uint8Array;
 
   /**
-   * Why, for people.
+   * Cause of the gap, for people.
    *
    * @generated from field: string reason = 5;
    */
@@ -664,37 +673,38 @@ export const GapSchema: GenMessage<Gap> = /*@__PURE__*/
  */
 export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   /**
-   * Checkpoints that are journaled and not indexed yet; with an embedder, also
-   * those that have no vector yet, as in `SearchCheckpointsResponse`.
+   * Number of journaled checkpoints that are not indexed yet; with an embedder,
+   * also of checkpoints without a vector. If more than 10,000 vectors are
+   * missing, the number is a lower bound.
    *
    * @generated from field: uint64 unindexed_checkpoints = 1;
    */
   unindexedCheckpoints: bigint;
 
   /**
-   * Time since which the oldest checkpoint has waited for its text to be
-   * indexed; absent if none waits.
+   * Time since which the oldest checkpoint waits for its text to be indexed;
+   * absent if no checkpoint waits.
    *
    * @generated from field: google.protobuf.Timestamp oldest_unindexed_time = 2;
    */
   oldestUnindexedTime?: Timestamp;
 
   /**
-   * Checkpoints that are indexed.
+   * Number of indexed checkpoints.
    *
    * @generated from field: uint64 indexed_checkpoints = 3;
    */
   indexedCheckpoints: bigint;
 
   /**
-   * Vectors in the index.
+   * Number of vectors in the index.
    *
    * @generated from field: uint64 vectors = 4;
    */
   vectors: bigint;
 
   /**
-   * The indexing's last error, for people; empty since its last success.
+   * Last error of the indexing, for people; empty since the last success.
    *
    * @generated from field: string last_error = 5;
    */
@@ -708,7 +718,7 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   memwal?: MemWalStatus;
 
   /**
-   * Indexed checkpoints of whose new text only the latest part is indexed.
+   * Number of checkpoints whose text is longer than the indexed part.
    *
    * @generated from field: uint64 truncated_checkpoints = 7;
    */
@@ -729,43 +739,44 @@ export const SearchStatusSchema: GenMessage<SearchStatus> = /*@__PURE__*/
  */
 export type MemWalStatus = Message<"tuskpoint.v1.MemWalStatus"> & {
   /**
-   * Whether the last call succeeded, a recall included.
+   * True if the last call to MemWal succeeded; recalls count.
    *
    * @generated from field: bool healthy = 1;
    */
   healthy: boolean;
 
   /**
-   * Summaries that wait to be sent.
+   * Number of summaries that wait to be sent.
    *
    * @generated from field: uint64 waiting = 2;
    */
   waiting: bigint;
 
   /**
-   * Summaries that were sent and cannot be recalled yet, as far as is known.
+   * Number of summaries that were sent and that MemWal cannot recall yet, as
+   * far as the server knows.
    *
    * @generated from field: uint64 underway = 3;
    */
   underway: bigint;
 
   /**
-   * Summaries that can be recalled.
+   * Number of summaries that MemWal can recall.
    *
    * @generated from field: uint64 delivered = 4;
    */
   delivered: bigint;
 
   /**
-   * Time since which the oldest summary has waited; absent if none waits.
+   * Time since which the oldest summary waits; absent if no summary waits.
    *
    * @generated from field: google.protobuf.Timestamp oldest_waiting_time = 5;
    */
   oldestWaitingTime?: Timestamp;
 
   /**
-   * The last error, for people; empty since the last success, and where
-   * nothing is left to deliver.
+   * Last error, for people; empty since the last success, and if no summary
+   * waits.
    *
    * @generated from field: string last_error = 6;
    */
@@ -843,16 +854,17 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
  */
 export type ListTrailRequest = Message<"tuskpoint.v1.ListTrailRequest"> & {
   /**
-   * Only batches after this one, if not empty; the last `batch_id` of the page
-   * before.
+   * If not empty, only batches after this batch: the last `batch_id` of the
+   * preceding page.
    *
    * @generated from field: string after_batch_id = 1;
    */
   afterBatchId: string;
 
   /**
-   * At most this many batches; 0 means 100, more than 1,000 means 1,000,
-   * negative is `INVALID_ARGUMENT`. A page ends early at 3 MiB.
+   * Maximum number of batches. 0 means 100; more than 1,000 means 1,000; a
+   * negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`. A page
+   * ends early at 3 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
@@ -867,38 +879,39 @@ export const ListTrailRequestSchema: GenMessage<ListTrailRequest> = /*@__PURE__*
   messageDesc(file_tuskpoint_v1_admin_service, 13);
 
 /**
- * Entries of the audit trail that were appended together.
+ * Entries of the audit trail that the server appended together.
  *
  * @generated from message tuskpoint.v1.TrailBatch
  */
 export type TrailBatch = Message<"tuskpoint.v1.TrailBatch"> & {
   /**
-   * Its ID; later batches have greater ones.
+   * ID of the batch. Later batches have greater IDs.
    *
    * @generated from field: string batch_id = 1;
    */
   batchId: string;
 
   /**
-   * A JSON object in UTF-8 with `previous`, the SHA-256 in lowercase hex of the
-   * `content` of the batch before (empty in the first), and `entries`. Each
-   * entry has `who` (the name of the credential), `method`, `thread_id` (empty
-   * if the call named none), `status`, the number of `calls` that these four
-   * describe, and the times at which the `first` and the `last` of them ended.
+   * A JSON object in UTF-8 with `previous` and `entries`. `previous` is the
+   * SHA-256, in lowercase hex, of the `content` of the preceding batch; empty
+   * in the first batch. Each entry has `who` (the name of the credential),
+   * `method`, `thread_id` (empty if the call named no thread), `status`, the
+   * number of `calls` that these four keys describe, and the times at which the
+   * `first` and the `last` of these calls ended.
    *
    * @generated from field: bytes content = 2;
    */
   content: Uint8Array;
 
   /**
-   * Time at which it was appended.
+   * Time at which the server appended the batch.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 3;
    */
   createTime?: Timestamp;
 
   /**
-   * Whether it is in the blob store.
+   * True if the batch is in the blob store.
    *
    * @generated from field: bool certified = 4;
    */
@@ -919,7 +932,7 @@ export const TrailBatchSchema: GenMessage<TrailBatch> = /*@__PURE__*/
  */
 export type ListTrailResponse = Message<"tuskpoint.v1.ListTrailResponse"> & {
   /**
-   * The batches. No batches: there are no more.
+   * The batches. An empty list means that there are no more batches.
    *
    * @generated from field: repeated tuskpoint.v1.TrailBatch batches = 1;
    */
@@ -934,14 +947,18 @@ export const ListTrailResponseSchema: GenMessage<ListTrailResponse> = /*@__PURE_
   messageDesc(file_tuskpoint_v1_admin_service, 15);
 
 /**
- * Describes the server and the state of its archive. Scopes: `admin` for
- * `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
+ * Describes the server and the state of its archive.
+ *
+ * Scopes: `admin` for `Flush`, `ListTrail` and `AcceptClock`; `read` for all
+ * other methods.
  *
  * @generated from service tuskpoint.v1.AdminService
  */
 export const AdminService: GenService<{
   /**
-   * Returns version, limits, capabilities and backends.
+   * Returns the version, limits, capabilities and backends of the server.
+   *
+   * Errors: only the common errors that `ErrorReason` lists.
    *
    * @generated from rpc tuskpoint.v1.AdminService.GetServerInfo
    */
@@ -951,8 +968,14 @@ export const AdminService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Returns the state of the archive for the caller's tenant. Only callers
-   * with scope `admin` get the sizes of all tenants together; others get 0.
+   * Returns the state of the archive for the caller's tenant. Callers with the
+   * scope `admin` also get the sizes over all tenants; other callers get 0 for
+   * these sizes.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.AdminService.GetArchiveStatus
    */
@@ -962,11 +985,24 @@ export const AdminService: GenService<{
     output: typeof GetArchiveStatusResponseSchema;
   },
   /**
-   * Certifies everything that was journaled before the call, then returns.
+   * Certifies everything that was journaled before the call, then returns. If
+   * the call fails, nothing is lost, and the server retries in the background.
    *
-   * Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
-   * answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-   * lost, and the server retries the flush in the background.
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `UNAVAILABLE` / `BLOB_UNAVAILABLE`, `KEY_PROVIDER_UNAVAILABLE`: the blob
+   *   store or the key provider cannot be used now.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: a change cannot be stored in the
+   *   blob store.
+   * * `FAILED_PRECONDITION` / `BLOB_REJECTED`: the blob store permanently
+   *   refuses the bytes.
+   * * `FAILED_PRECONDITION` / `KEY_MISSING`: the server lacks the key to stored
+   *   bytes that the flush needs.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   *   `BLOB_MALFORMED`, `KEY_WRONG`: bytes that the flush stored or needs were
+   *   changed or lost.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.AdminService.Flush
    */
@@ -976,11 +1012,15 @@ export const AdminService: GenService<{
     output: typeof FlushResponseSchema;
   },
   /**
-   * Lists the tenant's audit trail, oldest batch first, in pages.
+   * Lists the audit trail of the tenant in pages, oldest batch first.
    *
-   * The server appends a batch each second in which calls ended, and at its
-   * shutdown. Which calls it records is a setting of the server. Errors:
-   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
+   * The server appends a batch in each second in which calls ended, and at its
+   * shutdown. A setting of the server selects the recorded calls.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
    *
    * @generated from rpc tuskpoint.v1.AdminService.ListTrail
    */
@@ -990,10 +1030,15 @@ export const AdminService: GenService<{
     output: typeof ListTrailResponseSchema;
   },
   /**
-   * Lets the journal follow the server's clock, however large the step from the
-   * journal's last time is, and lets deletions continue. Call it once the clock
-   * is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
-   * it changes nothing.
+   * Lets the journal follow the server's clock, however far the clock is from
+   * the journal's last time, and lets deletions continue. A caller MUST first
+   * make sure that the clock is right; see `GetServerInfoResponse.clock_jump`.
+   * Without a step of the clock, the call changes nothing.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
    *
    * @generated from rpc tuskpoint.v1.AdminService.AcceptClock
    */
