@@ -22,32 +22,33 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// One checkpoint in the manifest of its thread: the fold of all stored records
-// about it.
+// A checkpoint in the manifest of its thread: the sum of all stored records
+// about the checkpoint.
 type ManifestEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The namespace.
 	CheckpointNs string `protobuf:"bytes,1,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
 	// The checkpoint.
 	CheckpointId string `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Its parent; empty at the root.
+	// ID of the parent; empty at the root.
 	ParentCheckpointId string `protobuf:"bytes,3,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
-	// The change that is stored, the last of the checkpoint and its writes.
+	// Position of the last stored change of the checkpoint and its writes.
 	Seq uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The segment that holds the checkpoint.
+	// Location of the segment that holds the checkpoint.
 	Segment *BlobLocation `protobuf:"bytes,5,opt,name=segment,proto3" json:"segment,omitempty"`
-	// SHA-256 (32 bytes) over the exact stored bytes of its state, by which the
-	// segment's `SegmentCheckpoint.state` is checked.
+	// SHA-256 (32 bytes) of the exact stored bytes of the state. Readers MUST
+	// check `SegmentCheckpoint.state` of the segment with this hash.
 	StateSha256 []byte `protobuf:"bytes,6,opt,name=state_sha256,json=stateSha256,proto3" json:"state_sha256,omitempty"`
-	// The segments that hold its pending writes, in the order of the log.
+	// Locations of the segments that hold pending writes of the checkpoint, in
+	// the order of the log.
 	Writes []*BlobLocation `protobuf:"bytes,7,rep,name=writes,proto3" json:"writes,omitempty"`
-	// One sentence that says what happened.
+	// One sentence about the step.
 	Summary string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
-	// The label, if it has one.
+	// Label of the checkpoint; empty if the checkpoint has no label.
 	Label string `protobuf:"bytes,9,opt,name=label,proto3" json:"label,omitempty"`
-	// Lineage beyond the parent.
+	// Origin besides the parent.
 	Lineage *Lineage `protobuf:"bytes,10,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// Time at which the checkpoint was first saved.
+	// Time of the first save of the checkpoint.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,13 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How the content of a stored segment is sealed.
+// Kinds of sealing of a stored segment.
 type Sealing int32
 
 const (
-	// Never stored.
+	// MUST NOT be stored.
 	Sealing_SEALING_UNSPECIFIED Sealing = 0
-	// Not at all: what follows the header is a zstd frame.
+	// Not sealed: a zstd frame follows the header.
 	Sealing_SEALING_NONE Sealing = 1
 )
 
@@ -70,15 +70,15 @@ func (Sealing) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_segment_proto_rawDescGZIP(), []int{0}
 }
 
-// How bytes hold a value.
+// Forms of a stored value.
 type ValueEncoding int32
 
 const (
-	// The value's own bytes.
+	// The bytes of the value.
 	ValueEncoding_VALUE_ENCODING_UNSPECIFIED ValueEncoding = 0
-	// As one zstd frame.
+	// One zstd frame.
 	ValueEncoding_VALUE_ENCODING_ZSTD ValueEncoding = 1
-	// As one zstd frame whose prefix dictionary is another value, its keyframe.
+	// One zstd frame whose prefix dictionary is another value, the keyframe.
 	ValueEncoding_VALUE_ENCODING_PATCH ValueEncoding = 2
 )
 
@@ -123,21 +123,22 @@ func (ValueEncoding) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_segment_proto_rawDescGZIP(), []int{1}
 }
 
-// The unencrypted header of a stored segment.
+// The header of a stored segment. The header is not encrypted.
 //
 // A stored segment is a skippable frame of zstd (RFC 8878, section 3.1.2, magic
-// number 0x184D2A50) that holds this message, and then the content: one zstd
-// frame that declares its content size and unpacks to a `ThreadSegment`. So
-// `zstd -d` unpacks it as it is. Its SHA-256 is taken over all of these bytes.
+// number 0x184D2A50) that holds this message, followed by the content: one zstd
+// frame that declares its content size and unpacks to a `ThreadSegment`. `zstd
+// -d` therefore unpacks a stored segment. The SHA-256 of a segment covers all
+// of these bytes.
 //
-// Where a server seals what it stores, these bytes are the content of a sealed
+// If the server seals stored bytes, these bytes are the content of a sealed
 // member (`SealedHeader`).
 type SegmentHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of this format: 2. A reader refuses versions it does not know.
+	// Version of this format: 2. A reader MUST refuse other versions.
 	FormatVersion uint32 `protobuf:"varint,1,opt,name=format_version,json=formatVersion,proto3" json:"format_version,omitempty"`
-	// Always `SEALING_NONE`: a sealed member seals the header too. A reader refuses
-	// what it does not know.
+	// Always `SEALING_NONE`: a sealed member also seals this header. A reader
+	// MUST refuse other values.
 	Sealing       Sealing `protobuf:"varint,2,opt,name=sealing,proto3,enum=tuskpoint.v1.Sealing" json:"sealing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -187,37 +188,40 @@ func (x *SegmentHeader) GetSealing() Sealing {
 	return Sealing_SEALING_UNSPECIFIED
 }
 
-// A piece of one thread's log: the rows that changed after `first_seq` - 1 and
-// up to `last_seq`, as they were when the segment was built, without removed
-// ones. A row may have a greater `seq` than `last_seq`: it changed again
-// before the segment was built. Where several segments hold the same row, the
+// A part of the log of a thread: the rows that changed in the range `first_seq`
+// to `last_seq`, in their form at the time when the segment was built, without
+// deleted rows.
+//
+// A row MAY have a `seq` above `last_seq`: the row changed again before the
+// segment was built. If several segments hold the same row, the row with the
 // greatest (`generation`, `seq`) counts.
 type ThreadSegment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The thread whose log it is. Copies refer to the same bytes from other
-	// threads.
+	// Thread whose log the segment holds. Copies of the thread refer to the same
+	// bytes.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Generation of the log; recovery begins a new one.
+	// Generation of the log. Recovery starts a new generation.
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// First number of the range that the segment holds.
+	// First position of the range.
 	FirstSeq uint64 `protobuf:"varint,4,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
-	// Last number of the range that the segment holds.
+	// Last position of the range.
 	LastSeq uint64 `protobuf:"varint,5,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Checkpoints. No two have the same namespace and ID.
+	// Checkpoints. Namespace and ID MUST be unique.
 	Checkpoints []*SegmentCheckpoint `protobuf:"bytes,6,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
-	// Pending writes, also of checkpoints that another segment holds. No two have
-	// the same checkpoint, task and `idx`.
+	// Pending writes, also of checkpoints in other segments. Checkpoint, task and
+	// `idx` MUST be unique.
 	Writes []*SegmentWrite `protobuf:"bytes,7,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Values of channels. No two have the same digest.
+	// Values of channels. Digests MUST be unique.
 	Values []*SegmentValue `protobuf:"bytes,8,rep,name=values,proto3" json:"values,omitempty"`
-	// Other segments, at most 4, that hold values which are needed here and are
-	// not among `values`. What those segments name is not needed here.
+	// Other segments, at most 4, with values that this segment needs and that are
+	// not among `values`. This segment needs nothing of the segments that those
+	// segments name.
 	Members []*SegmentMember `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
-	// In the bundle of a hand-off: the checkpoint that is handed off. Every
-	// value that is needed to continue from it is among `values`, and `members`
-	// is empty.
+	// In the bundle of a hand-off, the handed-off checkpoint. `values` MUST then
+	// have every value that is needed to continue from that checkpoint, and
+	// `members` MUST be empty.
 	Handoff       *SegmentHandoff `protobuf:"bytes,10,opt,name=handoff,proto3" json:"handoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -330,27 +334,26 @@ type SegmentCheckpoint struct {
 	CheckpointNs string `protobuf:"bytes,1,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
 	// The checkpoint.
 	CheckpointId string `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// The change that made this row as it is.
+	// Position of the change that gave this row its present form.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Its parent; empty at the root.
+	// ID of the parent; empty at the root.
 	ParentCheckpointId string `protobuf:"bytes,4,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
-	// A serialized `CheckpointState` in which every channel is `empty` or names
-	// its value by `digest`, with `size_bytes`. The SHA-256 that records name the
-	// checkpoint by (`state_sha256`) is taken over exactly these bytes.
+	// A serialized `CheckpointState` in which each channel is `empty`, or names
+	// its value by `digest`, with `size_bytes`. Records name the checkpoint by
+	// the SHA-256 of exactly these bytes (`state_sha256`).
 	State []byte `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
-	// Metadata, byte for byte.
+	// Metadata, byte for byte as saved.
 	MetadataJson []byte `protobuf:"bytes,6,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
-	// What delta channels are rebuilt from that pruned ancestors held; absent if
-	// none did.
+	// Values and writes of pruned ancestors that rebuild delta channels; absent
+	// if there are none.
 	DeltaBase *DeltaBase `protobuf:"bytes,7,opt,name=delta_base,json=deltaBase,proto3" json:"delta_base,omitempty"`
 	// The label.
 	Label string `protobuf:"bytes,8,opt,name=label,proto3" json:"label,omitempty"`
 	// The summary.
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Lineage beyond the parent.
+	// Origin besides the parent.
 	Lineage *Lineage `protobuf:"bytes,10,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// Time at which the checkpoint was first saved, in microseconds since the
-	// Unix epoch.
+	// Time of the first save, in microseconds since the Unix epoch.
 	CreateTimeUs  uint64 `protobuf:"varint,11,opt,name=create_time_us,json=createTimeUs,proto3" json:"create_time_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,29 +469,30 @@ func (x *SegmentCheckpoint) GetCreateTimeUs() uint64 {
 // A pending write in a segment.
 type SegmentWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Namespace of its checkpoint.
+	// Namespace of the checkpoint.
 	CheckpointNs string `protobuf:"bytes,1,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
-	// Its checkpoint.
+	// ID of the checkpoint.
 	CheckpointId string `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// The change that made this row as it is.
+	// Position of the change that gave this row its present form.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The task that wrote.
+	// The task that wrote the value.
 	TaskId string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Slot of the write within its task.
+	// Slot of the write in its task.
 	Idx int32 `protobuf:"zigzag32,5,opt,name=idx,proto3" json:"idx,omitempty"`
 	// Position of the task in the graph.
 	TaskPath string `protobuf:"bytes,6,opt,name=task_path,json=taskPath,proto3" json:"task_path,omitempty"`
-	// The channel written to.
+	// The channel that the task wrote to.
 	Channel string `protobuf:"bytes,7,opt,name=channel,proto3" json:"channel,omitempty"`
-	// Name of the encoding of the value, as in `Value.type`.
+	// Name of the encoding of the value (`Value.type`).
 	Type string `protobuf:"bytes,8,opt,name=type,proto3" json:"type,omitempty"`
-	// SHA-256 of the value, as in `Channel.digest`.
+	// SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+	// `Value.data`.
 	Digest []byte `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Bytes of the value, whole.
+	// Size of the whole value in bytes.
 	SizeBytes uint64 `protobuf:"varint,10,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// How `data` holds the value; never as a patch.
+	// Form of the value in `data`. MUST NOT be `VALUE_ENCODING_PATCH`.
 	Encoding ValueEncoding `protobuf:"varint,11,opt,name=encoding,proto3,enum=tuskpoint.v1.ValueEncoding" json:"encoding,omitempty"`
-	// The value, encoded.
+	// The value in that form.
 	Data          []byte `protobuf:"bytes,12,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -611,18 +615,20 @@ func (x *SegmentWrite) GetData() []byte {
 // A value of a channel in a segment.
 type SegmentValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the value, as in `Channel.digest`.
+	// SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+	// `Value.data`.
 	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Name of the encoding of the value, as in `Value.type`.
+	// Name of the encoding of the value (`Value.type`).
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// Bytes of the value, whole.
+	// Size of the whole value in bytes.
 	SizeBytes uint64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// How `data` holds the value.
+	// Form of the value in `data`.
 	Encoding ValueEncoding `protobuf:"varint,4,opt,name=encoding,proto3,enum=tuskpoint.v1.ValueEncoding" json:"encoding,omitempty"`
-	// The value, encoded.
+	// The value in that form.
 	Data []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
-	// Of a patch: digest of the keyframe, which is itself no patch and is among
-	// `values` or in one of `members`. Else empty.
+	// With `VALUE_ENCODING_PATCH`, digest of the keyframe, which MUST NOT be a
+	// patch and MUST be among `values` or in a segment of `members`. Otherwise
+	// empty.
 	Keyframe      []byte `protobuf:"bytes,6,opt,name=keyframe,proto3" json:"keyframe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -700,16 +706,18 @@ func (x *SegmentValue) GetKeyframe() []byte {
 	return nil
 }
 
-// Another segment that holds values which are needed.
+// Another segment with values that a segment needs.
 type SegmentMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The segment. An empty `blob_id` means: in the same quilt as this one.
+	// Location of the other segment. An empty `blob_id` means the quilt of the
+	// referring segment.
 	Location *BlobLocation `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
-	// Which values it holds that are needed: the first 16 bytes of each digest,
-	// ascending, one after another. It holds them among its `values`, or as those
-	// of its `writes`.
+	// The needed values: the first 16 bytes of each digest, in ascending order,
+	// without separators. The other segment holds each of these values in
+	// `values` or as the value of a write in `writes`.
 	Digests []byte `protobuf:"bytes,2,opt,name=digests,proto3" json:"digests,omitempty"`
-	// Key of the segment, 32 bytes; empty if it is not sealed.
+	// Key of the other segment, 32 bytes; empty if the other segment is not
+	// sealed.
 	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -766,7 +774,7 @@ func (x *SegmentMember) GetKey() []byte {
 	return nil
 }
 
-// The checkpoint that a bundle hands off.
+// Identity of the checkpoint that a bundle hands off.
 type SegmentHandoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The namespace.
@@ -821,11 +829,11 @@ func (x *SegmentHandoff) GetCheckpointId() string {
 	return ""
 }
 
-// What delta channels of a checkpoint are rebuilt from that no ancestor holds
-// any more.
+// Values and writes that rebuild delta channels of a checkpoint and that no
+// ancestor holds any longer.
 type DeltaBase struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One entry for each such channel.
+	// One entry for each of these channels.
 	Channels      []*DeltaChannel `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -868,19 +876,20 @@ func (x *DeltaBase) GetChannels() []*DeltaChannel {
 	return nil
 }
 
-// What one delta channel is rebuilt from.
+// Values and writes that rebuild a delta channel.
 type DeltaChannel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the channel.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The value that rebuilding begins with; absent if it begins with nothing.
+	// Value that rebuilding starts with; absent if rebuilding starts without a
+	// value.
 	Seed *DeltaSeed `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
-	// The writes after it, oldest first.
+	// Writes after that value, oldest first.
 	Writes []*DeltaWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Where rebuilding begins, if that is neither `seed` nor nothing: an
-	// ancestor in the same namespace, at which the path continues above
-	// `writes`. It is the same for all channels of a base that have one. Else
-	// empty.
+	// If rebuilding starts neither with `seed` nor without a value: an ancestor
+	// in the same namespace, from which the path continues to its own ancestors,
+	// above `writes`. All channels of a base that have this field MUST have the
+	// same ancestor. Otherwise empty.
 	AncestorCheckpointId string `protobuf:"bytes,4,opt,name=ancestor_checkpoint_id,json=ancestorCheckpointId,proto3" json:"ancestor_checkpoint_id,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -944,14 +953,15 @@ func (x *DeltaChannel) GetAncestorCheckpointId() string {
 	return ""
 }
 
-// The value that rebuilding a delta channel begins with.
+// Value that rebuilding a delta channel starts with.
 type DeltaSeed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the channel at that value; absent if it had none.
+	// Version of the channel at that value; absent if the channel had no version.
 	Version *Version `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// SHA-256 of the value, as in `Channel.digest`.
+	// SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+	// `Value.data`.
 	Digest []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Bytes of the value.
+	// Size of the value in bytes.
 	SizeBytes     uint64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1008,20 +1018,21 @@ func (x *DeltaSeed) GetSizeBytes() uint64 {
 	return 0
 }
 
-// A write that a delta channel is rebuilt from.
+// A write that rebuilds a delta channel.
 type DeltaWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position of the task in the graph.
 	TaskPath string `protobuf:"bytes,1,opt,name=task_path,json=taskPath,proto3" json:"task_path,omitempty"`
-	// The task that wrote.
+	// The task that wrote the value.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Slot of the write within its task.
+	// Slot of the write in its task.
 	Idx int32 `protobuf:"zigzag32,3,opt,name=idx,proto3" json:"idx,omitempty"`
-	// SHA-256 of the value, as in `Channel.digest`.
+	// SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+	// `Value.data`.
 	Digest []byte `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Name of the encoding of the value, as in `Value.type`.
+	// Name of the encoding of the value (`Value.type`).
 	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	// Bytes of the value.
+	// Size of the value in bytes.
 	SizeBytes     uint64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -17,8 +17,8 @@ export const file_tuskpoint_v1_manifest: GenFile = /*@__PURE__*/
   fileDesc("Cht0dXNrcG9pbnQvdjEvbWFuaWZlc3QucHJvdG8SDHR1c2twb2ludC52MSLQAgoNTWFuaWZlc3RFbnRyeRIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYAyABKAkSCwoDc2VxGAQgASgEEisKB3NlZ21lbnQYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhQKDHN0YXRlX3NoYTI1NhgGIAEoDBIqCgZ3cml0ZXMYByADKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEg8KB3N1bW1hcnkYCCABKAkSDQoFbGFiZWwYCSABKAkSJgoHbGluZWFnZRgKIAEoCzIVLnR1c2twb2ludC52MS5MaW5lYWdlEi8KC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcGIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint]);
 
 /**
- * One checkpoint in the manifest of its thread: the fold of all stored records
- * about it.
+ * A checkpoint in the manifest of its thread: the sum of all stored records
+ * about the checkpoint.
  *
  * @generated from message tuskpoint.v1.ManifestEntry
  */
@@ -38,64 +38,65 @@ export type ManifestEntry = Message<"tuskpoint.v1.ManifestEntry"> & {
   checkpointId: string;
 
   /**
-   * Its parent; empty at the root.
+   * ID of the parent; empty at the root.
    *
    * @generated from field: string parent_checkpoint_id = 3;
    */
   parentCheckpointId: string;
 
   /**
-   * The change that is stored, the last of the checkpoint and its writes.
+   * Position of the last stored change of the checkpoint and its writes.
    *
    * @generated from field: uint64 seq = 4;
    */
   seq: bigint;
 
   /**
-   * The segment that holds the checkpoint.
+   * Location of the segment that holds the checkpoint.
    *
    * @generated from field: tuskpoint.v1.BlobLocation segment = 5;
    */
   segment?: BlobLocation;
 
   /**
-   * SHA-256 (32 bytes) over the exact stored bytes of its state, by which the
-   * segment's `SegmentCheckpoint.state` is checked.
+   * SHA-256 (32 bytes) of the exact stored bytes of the state. Readers MUST
+   * check `SegmentCheckpoint.state` of the segment with this hash.
    *
    * @generated from field: bytes state_sha256 = 6;
    */
   stateSha256: Uint8Array;
 
   /**
-   * The segments that hold its pending writes, in the order of the log.
+   * Locations of the segments that hold pending writes of the checkpoint, in
+   * the order of the log.
    *
    * @generated from field: repeated tuskpoint.v1.BlobLocation writes = 7;
    */
   writes: BlobLocation[];
 
   /**
-   * One sentence that says what happened.
+   * One sentence about the step.
    *
    * @generated from field: string summary = 8;
    */
   summary: string;
 
   /**
-   * The label, if it has one.
+   * Label of the checkpoint; empty if the checkpoint has no label.
    *
    * @generated from field: string label = 9;
    */
   label: string;
 
   /**
-   * Lineage beyond the parent.
+   * Origin besides the parent.
    *
    * @generated from field: tuskpoint.v1.Lineage lineage = 10;
    */
   lineage?: Lineage;
 
   /**
-   * Time at which the checkpoint was first saved.
+   * Time of the first save of the checkpoint.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 11;
    */

@@ -13,36 +13,36 @@ export const file_tuskpoint_v1_sealed: GenFile = /*@__PURE__*/
   fileDesc("Chl0dXNrcG9pbnQvdjEvc2VhbGVkLnByb3RvEgx0dXNrcG9pbnQudjEiOwoMU2VhbGVkSGVhZGVyEhYKDmZvcm1hdF92ZXJzaW9uGAEgASgNEhMKC3dyYXBwZWRfa2V5GAIgASgMYgZwcm90bzM");
 
 /**
- * The clear header of a sealed member of the blob store.
+ * The header of a sealed member of the blob store. The header is not encrypted.
  *
  * A sealed member is a skippable frame of zstd (RFC 8878, section 3.1.2, magic
- * number 0x184D2A51) that holds this message, and then the sealed content: what
- * would be stored if the server did not seal. It is sealed with AES-256-GCM
- * (NIST SP 800-38D) under a key of its own, so the nonce is 12 zero bytes; the
- * additional data are the bytes of the whole skippable frame; the tag of 16
- * bytes comes last. The order is: compress, seal, hash. So the SHA-256 that
- * names a member is taken over the sealed bytes, and can be checked without a
- * key.
+ * number 0x184D2A51) that holds this message, followed by the sealed content.
+ * The content is the bytes that a server without sealing would store. The
+ * content is sealed with AES-256-GCM (NIST SP 800-38D) under a key that seals
+ * nothing else, so the nonce is 12 zero bytes; the additional data are the
+ * bytes of the whole skippable frame; the tag of 16 bytes comes last. A writer
+ * MUST compress, then seal, then hash: the SHA-256 that names a member covers
+ * the sealed bytes, and a reader can check the SHA-256 without a key.
  *
- * Whatever names a member by its hash has its key beside it: a catalog that of
- * its runs, a run that of the segments, a segment that of the segments which it
- * names. Only roots, which people name, have their key in their own header,
- * wrapped by the key provider of the server: catalogs, bundles of hand-offs,
- * and folded manifests.
+ * A reference to a member by its hash also has the key of the member: a catalog
+ * has the keys of its runs, a run has the keys of its segments, and a segment
+ * has the keys of the segments that it names. Only roots (catalogs, bundles of
+ * hand-offs, folded manifests), which people name, have their key in their own
+ * header, wrapped by the key provider of the server.
  *
  * @generated from message tuskpoint.v1.SealedHeader
  */
 export type SealedHeader = Message<"tuskpoint.v1.SealedHeader"> & {
   /**
-   * Version of this format: 1. A reader refuses versions it does not know.
+   * Version of this format: 1. A reader MUST refuse other versions.
    *
    * @generated from field: uint32 format_version = 1;
    */
   formatVersion: number;
 
   /**
-   * Of a root: its key, as the key provider wrapped it for the tenant. Else
-   * empty.
+   * In a root, the key of the member, as the key provider wrapped the key for
+   * the tenant. Otherwise empty.
    *
    * @generated from field: bytes wrapped_key = 2;
    */

@@ -17,29 +17,30 @@ export const file_tuskpoint_v1_segment: GenFile = /*@__PURE__*/
   fileDesc("Chp0dXNrcG9pbnQvdjEvc2VnbWVudC5wcm90bxIMdHVza3BvaW50LnYxIk8KDVNlZ21lbnRIZWFkZXISFgoOZm9ybWF0X3ZlcnNpb24YASABKA0SJgoHc2VhbGluZxgCIAEoDjIVLnR1c2twb2ludC52MS5TZWFsaW5nItsCCg1UaHJlYWRTZWdtZW50EhEKCXRocmVhZF9pZBgBIAEoCRITCgtpbmNhcm5hdGlvbhgCIAEoBBISCgpnZW5lcmF0aW9uGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBI0CgtjaGVja3BvaW50cxgGIAMoCzIfLnR1c2twb2ludC52MS5TZWdtZW50Q2hlY2twb2ludBIqCgZ3cml0ZXMYByADKAsyGi50dXNrcG9pbnQudjEuU2VnbWVudFdyaXRlEioKBnZhbHVlcxgIIAMoCzIaLnR1c2twb2ludC52MS5TZWdtZW50VmFsdWUSLAoHbWVtYmVycxgJIAMoCzIbLnR1c2twb2ludC52MS5TZWdtZW50TWVtYmVyEi0KB2hhbmRvZmYYCiABKAsyHC50dXNrcG9pbnQudjEuU2VnbWVudEhhbmRvZmYinwIKEVNlZ21lbnRDaGVja3BvaW50EhUKDWNoZWNrcG9pbnRfbnMYASABKAkSFQoNY2hlY2twb2ludF9pZBgCIAEoCRILCgNzZXEYAyABKAQSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYBCABKAkSDQoFc3RhdGUYBSABKAwSFQoNbWV0YWRhdGFfanNvbhgGIAEoDBIrCgpkZWx0YV9iYXNlGAcgASgLMhcudHVza3BvaW50LnYxLkRlbHRhQmFzZRINCgVsYWJlbBgIIAEoCRIPCgdzdW1tYXJ5GAkgASgJEiYKB2xpbmVhZ2UYCiABKAsyFS50dXNrcG9pbnQudjEuTGluZWFnZRIWCg5jcmVhdGVfdGltZV91cxgLIAEoBCL6AQoMU2VnbWVudFdyaXRlEhUKDWNoZWNrcG9pbnRfbnMYASABKAkSFQoNY2hlY2twb2ludF9pZBgCIAEoCRILCgNzZXEYAyABKAQSDwoHdGFza19pZBgEIAEoCRILCgNpZHgYBSABKBESEQoJdGFza19wYXRoGAYgASgJEg8KB2NoYW5uZWwYByABKAkSDAoEdHlwZRgIIAEoCRIOCgZkaWdlc3QYCSABKAwSEgoKc2l6ZV9ieXRlcxgKIAEoBBItCghlbmNvZGluZxgLIAEoDjIbLnR1c2twb2ludC52MS5WYWx1ZUVuY29kaW5nEgwKBGRhdGEYDCABKAwijwEKDFNlZ21lbnRWYWx1ZRIOCgZkaWdlc3QYASABKAwSDAoEdHlwZRgCIAEoCRISCgpzaXplX2J5dGVzGAMgASgEEi0KCGVuY29kaW5nGAQgASgOMhsudHVza3BvaW50LnYxLlZhbHVlRW5jb2RpbmcSDAoEZGF0YRgFIAEoDBIQCghrZXlmcmFtZRgGIAEoDCJbCg1TZWdtZW50TWVtYmVyEiwKCGxvY2F0aW9uGAEgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbhIPCgdkaWdlc3RzGAIgASgMEgsKA2tleRgDIAEoDCI+Cg5TZWdtZW50SGFuZG9mZhIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkiOQoJRGVsdGFCYXNlEiwKCGNoYW5uZWxzGAEgAygLMhoudHVza3BvaW50LnYxLkRlbHRhQ2hhbm5lbCKNAQoMRGVsdGFDaGFubmVsEgwKBG5hbWUYASABKAkSJQoEc2VlZBgCIAEoCzIXLnR1c2twb2ludC52MS5EZWx0YVNlZWQSKAoGd3JpdGVzGAMgAygLMhgudHVza3BvaW50LnYxLkRlbHRhV3JpdGUSHgoWYW5jZXN0b3JfY2hlY2twb2ludF9pZBgEIAEoCSJXCglEZWx0YVNlZWQSJgoHdmVyc2lvbhgBIAEoCzIVLnR1c2twb2ludC52MS5WZXJzaW9uEg4KBmRpZ2VzdBgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEIm8KCkRlbHRhV3JpdGUSEQoJdGFza19wYXRoGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSCwoDaWR4GAMgASgREg4KBmRpZ2VzdBgEIAEoDBIMCgR0eXBlGAUgASgJEhIKCnNpemVfYnl0ZXMYBiABKAQqNAoHU2VhbGluZxIXChNTRUFMSU5HX1VOU1BFQ0lGSUVEEAASEAoMU0VBTElOR19OT05FEAEqYgoNVmFsdWVFbmNvZGluZxIeChpWQUxVRV9FTkNPRElOR19VTlNQRUNJRklFRBAAEhcKE1ZBTFVFX0VOQ09ESU5HX1pTVEQQARIYChRWQUxVRV9FTkNPRElOR19QQVRDSBACYgZwcm90bzM", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_value]);
 
 /**
- * The unencrypted header of a stored segment.
+ * The header of a stored segment. The header is not encrypted.
  *
  * A stored segment is a skippable frame of zstd (RFC 8878, section 3.1.2, magic
- * number 0x184D2A50) that holds this message, and then the content: one zstd
- * frame that declares its content size and unpacks to a `ThreadSegment`. So
- * `zstd -d` unpacks it as it is. Its SHA-256 is taken over all of these bytes.
+ * number 0x184D2A50) that holds this message, followed by the content: one zstd
+ * frame that declares its content size and unpacks to a `ThreadSegment`. `zstd
+ * -d` therefore unpacks a stored segment. The SHA-256 of a segment covers all
+ * of these bytes.
  *
- * Where a server seals what it stores, these bytes are the content of a sealed
+ * If the server seals stored bytes, these bytes are the content of a sealed
  * member (`SealedHeader`).
  *
  * @generated from message tuskpoint.v1.SegmentHeader
  */
 export type SegmentHeader = Message<"tuskpoint.v1.SegmentHeader"> & {
   /**
-   * Version of this format: 2. A reader refuses versions it does not know.
+   * Version of this format: 2. A reader MUST refuse other versions.
    *
    * @generated from field: uint32 format_version = 1;
    */
   formatVersion: number;
 
   /**
-   * Always `SEALING_NONE`: a sealed member seals the header too. A reader refuses
-   * what it does not know.
+   * Always `SEALING_NONE`: a sealed member also seals this header. A reader
+   * MUST refuse other values.
    *
    * @generated from field: tuskpoint.v1.Sealing sealing = 2;
    */
@@ -54,18 +55,20 @@ export const SegmentHeaderSchema: GenMessage<SegmentHeader> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 0);
 
 /**
- * A piece of one thread's log: the rows that changed after `first_seq` - 1 and
- * up to `last_seq`, as they were when the segment was built, without removed
- * ones. A row may have a greater `seq` than `last_seq`: it changed again
- * before the segment was built. Where several segments hold the same row, the
+ * A part of the log of a thread: the rows that changed in the range `first_seq`
+ * to `last_seq`, in their form at the time when the segment was built, without
+ * deleted rows.
+ *
+ * A row MAY have a `seq` above `last_seq`: the row changed again before the
+ * segment was built. If several segments hold the same row, the row with the
  * greatest (`generation`, `seq`) counts.
  *
  * @generated from message tuskpoint.v1.ThreadSegment
  */
 export type ThreadSegment = Message<"tuskpoint.v1.ThreadSegment"> & {
   /**
-   * The thread whose log it is. Copies refer to the same bytes from other
-   * threads.
+   * Thread whose log the segment holds. Copies of the thread refer to the same
+   * bytes.
    *
    * @generated from field: string thread_id = 1;
    */
@@ -79,60 +82,61 @@ export type ThreadSegment = Message<"tuskpoint.v1.ThreadSegment"> & {
   incarnation: bigint;
 
   /**
-   * Generation of the log; recovery begins a new one.
+   * Generation of the log. Recovery starts a new generation.
    *
    * @generated from field: uint64 generation = 3;
    */
   generation: bigint;
 
   /**
-   * First number of the range that the segment holds.
+   * First position of the range.
    *
    * @generated from field: uint64 first_seq = 4;
    */
   firstSeq: bigint;
 
   /**
-   * Last number of the range that the segment holds.
+   * Last position of the range.
    *
    * @generated from field: uint64 last_seq = 5;
    */
   lastSeq: bigint;
 
   /**
-   * Checkpoints. No two have the same namespace and ID.
+   * Checkpoints. Namespace and ID MUST be unique.
    *
    * @generated from field: repeated tuskpoint.v1.SegmentCheckpoint checkpoints = 6;
    */
   checkpoints: SegmentCheckpoint[];
 
   /**
-   * Pending writes, also of checkpoints that another segment holds. No two have
-   * the same checkpoint, task and `idx`.
+   * Pending writes, also of checkpoints in other segments. Checkpoint, task and
+   * `idx` MUST be unique.
    *
    * @generated from field: repeated tuskpoint.v1.SegmentWrite writes = 7;
    */
   writes: SegmentWrite[];
 
   /**
-   * Values of channels. No two have the same digest.
+   * Values of channels. Digests MUST be unique.
    *
    * @generated from field: repeated tuskpoint.v1.SegmentValue values = 8;
    */
   values: SegmentValue[];
 
   /**
-   * Other segments, at most 4, that hold values which are needed here and are
-   * not among `values`. What those segments name is not needed here.
+   * Other segments, at most 4, with values that this segment needs and that are
+   * not among `values`. This segment needs nothing of the segments that those
+   * segments name.
    *
    * @generated from field: repeated tuskpoint.v1.SegmentMember members = 9;
    */
   members: SegmentMember[];
 
   /**
-   * In the bundle of a hand-off: the checkpoint that is handed off. Every
-   * value that is needed to continue from it is among `values`, and `members`
-   * is empty.
+   * In the bundle of a hand-off, the handed-off checkpoint. `values` MUST then
+   * have every value that is needed to continue from that checkpoint, and
+   * `members` MUST be empty.
    *
    * @generated from field: tuskpoint.v1.SegmentHandoff handoff = 10;
    */
@@ -167,38 +171,38 @@ export type SegmentCheckpoint = Message<"tuskpoint.v1.SegmentCheckpoint"> & {
   checkpointId: string;
 
   /**
-   * The change that made this row as it is.
+   * Position of the change that gave this row its present form.
    *
    * @generated from field: uint64 seq = 3;
    */
   seq: bigint;
 
   /**
-   * Its parent; empty at the root.
+   * ID of the parent; empty at the root.
    *
    * @generated from field: string parent_checkpoint_id = 4;
    */
   parentCheckpointId: string;
 
   /**
-   * A serialized `CheckpointState` in which every channel is `empty` or names
-   * its value by `digest`, with `size_bytes`. The SHA-256 that records name the
-   * checkpoint by (`state_sha256`) is taken over exactly these bytes.
+   * A serialized `CheckpointState` in which each channel is `empty`, or names
+   * its value by `digest`, with `size_bytes`. Records name the checkpoint by
+   * the SHA-256 of exactly these bytes (`state_sha256`).
    *
    * @generated from field: bytes state = 5;
    */
   state: Uint8Array;
 
   /**
-   * Metadata, byte for byte.
+   * Metadata, byte for byte as saved.
    *
    * @generated from field: bytes metadata_json = 6;
    */
   metadataJson: Uint8Array;
 
   /**
-   * What delta channels are rebuilt from that pruned ancestors held; absent if
-   * none did.
+   * Values and writes of pruned ancestors that rebuild delta channels; absent
+   * if there are none.
    *
    * @generated from field: tuskpoint.v1.DeltaBase delta_base = 7;
    */
@@ -219,15 +223,14 @@ export type SegmentCheckpoint = Message<"tuskpoint.v1.SegmentCheckpoint"> & {
   summary: string;
 
   /**
-   * Lineage beyond the parent.
+   * Origin besides the parent.
    *
    * @generated from field: tuskpoint.v1.Lineage lineage = 10;
    */
   lineage?: Lineage;
 
   /**
-   * Time at which the checkpoint was first saved, in microseconds since the
-   * Unix epoch.
+   * Time of the first save, in microseconds since the Unix epoch.
    *
    * @generated from field: uint64 create_time_us = 11;
    */
@@ -248,35 +251,35 @@ export const SegmentCheckpointSchema: GenMessage<SegmentCheckpoint> = /*@__PURE_
  */
 export type SegmentWrite = Message<"tuskpoint.v1.SegmentWrite"> & {
   /**
-   * Namespace of its checkpoint.
+   * Namespace of the checkpoint.
    *
    * @generated from field: string checkpoint_ns = 1;
    */
   checkpointNs: string;
 
   /**
-   * Its checkpoint.
+   * ID of the checkpoint.
    *
    * @generated from field: string checkpoint_id = 2;
    */
   checkpointId: string;
 
   /**
-   * The change that made this row as it is.
+   * Position of the change that gave this row its present form.
    *
    * @generated from field: uint64 seq = 3;
    */
   seq: bigint;
 
   /**
-   * The task that wrote.
+   * The task that wrote the value.
    *
    * @generated from field: string task_id = 4;
    */
   taskId: string;
 
   /**
-   * Slot of the write within its task.
+   * Slot of the write in its task.
    *
    * @generated from field: sint32 idx = 5;
    */
@@ -290,42 +293,43 @@ export type SegmentWrite = Message<"tuskpoint.v1.SegmentWrite"> & {
   taskPath: string;
 
   /**
-   * The channel written to.
+   * The channel that the task wrote to.
    *
    * @generated from field: string channel = 7;
    */
   channel: string;
 
   /**
-   * Name of the encoding of the value, as in `Value.type`.
+   * Name of the encoding of the value (`Value.type`).
    *
    * @generated from field: string type = 8;
    */
   type: string;
 
   /**
-   * SHA-256 of the value, as in `Channel.digest`.
+   * SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+   * `Value.data`.
    *
    * @generated from field: bytes digest = 9;
    */
   digest: Uint8Array;
 
   /**
-   * Bytes of the value, whole.
+   * Size of the whole value in bytes.
    *
    * @generated from field: uint64 size_bytes = 10;
    */
   sizeBytes: bigint;
 
   /**
-   * How `data` holds the value; never as a patch.
+   * Form of the value in `data`. MUST NOT be `VALUE_ENCODING_PATCH`.
    *
    * @generated from field: tuskpoint.v1.ValueEncoding encoding = 11;
    */
   encoding: ValueEncoding;
 
   /**
-   * The value, encoded.
+   * The value in that form.
    *
    * @generated from field: bytes data = 12;
    */
@@ -346,43 +350,45 @@ export const SegmentWriteSchema: GenMessage<SegmentWrite> = /*@__PURE__*/
  */
 export type SegmentValue = Message<"tuskpoint.v1.SegmentValue"> & {
   /**
-   * SHA-256 of the value, as in `Channel.digest`.
+   * SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+   * `Value.data`.
    *
    * @generated from field: bytes digest = 1;
    */
   digest: Uint8Array;
 
   /**
-   * Name of the encoding of the value, as in `Value.type`.
+   * Name of the encoding of the value (`Value.type`).
    *
    * @generated from field: string type = 2;
    */
   type: string;
 
   /**
-   * Bytes of the value, whole.
+   * Size of the whole value in bytes.
    *
    * @generated from field: uint64 size_bytes = 3;
    */
   sizeBytes: bigint;
 
   /**
-   * How `data` holds the value.
+   * Form of the value in `data`.
    *
    * @generated from field: tuskpoint.v1.ValueEncoding encoding = 4;
    */
   encoding: ValueEncoding;
 
   /**
-   * The value, encoded.
+   * The value in that form.
    *
    * @generated from field: bytes data = 5;
    */
   data: Uint8Array;
 
   /**
-   * Of a patch: digest of the keyframe, which is itself no patch and is among
-   * `values` or in one of `members`. Else empty.
+   * With `VALUE_ENCODING_PATCH`, digest of the keyframe, which MUST NOT be a
+   * patch and MUST be among `values` or in a segment of `members`. Otherwise
+   * empty.
    *
    * @generated from field: bytes keyframe = 6;
    */
@@ -397,29 +403,31 @@ export const SegmentValueSchema: GenMessage<SegmentValue> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 4);
 
 /**
- * Another segment that holds values which are needed.
+ * Another segment with values that a segment needs.
  *
  * @generated from message tuskpoint.v1.SegmentMember
  */
 export type SegmentMember = Message<"tuskpoint.v1.SegmentMember"> & {
   /**
-   * The segment. An empty `blob_id` means: in the same quilt as this one.
+   * Location of the other segment. An empty `blob_id` means the quilt of the
+   * referring segment.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 1;
    */
   location?: BlobLocation;
 
   /**
-   * Which values it holds that are needed: the first 16 bytes of each digest,
-   * ascending, one after another. It holds them among its `values`, or as those
-   * of its `writes`.
+   * The needed values: the first 16 bytes of each digest, in ascending order,
+   * without separators. The other segment holds each of these values in
+   * `values` or as the value of a write in `writes`.
    *
    * @generated from field: bytes digests = 2;
    */
   digests: Uint8Array;
 
   /**
-   * Key of the segment, 32 bytes; empty if it is not sealed.
+   * Key of the other segment, 32 bytes; empty if the other segment is not
+   * sealed.
    *
    * @generated from field: bytes key = 3;
    */
@@ -434,7 +442,7 @@ export const SegmentMemberSchema: GenMessage<SegmentMember> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 5);
 
 /**
- * The checkpoint that a bundle hands off.
+ * Identity of the checkpoint that a bundle hands off.
  *
  * @generated from message tuskpoint.v1.SegmentHandoff
  */
@@ -462,14 +470,14 @@ export const SegmentHandoffSchema: GenMessage<SegmentHandoff> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 6);
 
 /**
- * What delta channels of a checkpoint are rebuilt from that no ancestor holds
- * any more.
+ * Values and writes that rebuild delta channels of a checkpoint and that no
+ * ancestor holds any longer.
  *
  * @generated from message tuskpoint.v1.DeltaBase
  */
 export type DeltaBase = Message<"tuskpoint.v1.DeltaBase"> & {
   /**
-   * One entry for each such channel.
+   * One entry for each of these channels.
    *
    * @generated from field: repeated tuskpoint.v1.DeltaChannel channels = 1;
    */
@@ -484,7 +492,7 @@ export const DeltaBaseSchema: GenMessage<DeltaBase> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 7);
 
 /**
- * What one delta channel is rebuilt from.
+ * Values and writes that rebuild a delta channel.
  *
  * @generated from message tuskpoint.v1.DeltaChannel
  */
@@ -497,24 +505,25 @@ export type DeltaChannel = Message<"tuskpoint.v1.DeltaChannel"> & {
   name: string;
 
   /**
-   * The value that rebuilding begins with; absent if it begins with nothing.
+   * Value that rebuilding starts with; absent if rebuilding starts without a
+   * value.
    *
    * @generated from field: tuskpoint.v1.DeltaSeed seed = 2;
    */
   seed?: DeltaSeed;
 
   /**
-   * The writes after it, oldest first.
+   * Writes after that value, oldest first.
    *
    * @generated from field: repeated tuskpoint.v1.DeltaWrite writes = 3;
    */
   writes: DeltaWrite[];
 
   /**
-   * Where rebuilding begins, if that is neither `seed` nor nothing: an
-   * ancestor in the same namespace, at which the path continues above
-   * `writes`. It is the same for all channels of a base that have one. Else
-   * empty.
+   * If rebuilding starts neither with `seed` nor without a value: an ancestor
+   * in the same namespace, from which the path continues to its own ancestors,
+   * above `writes`. All channels of a base that have this field MUST have the
+   * same ancestor. Otherwise empty.
    *
    * @generated from field: string ancestor_checkpoint_id = 4;
    */
@@ -529,27 +538,28 @@ export const DeltaChannelSchema: GenMessage<DeltaChannel> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 8);
 
 /**
- * The value that rebuilding a delta channel begins with.
+ * Value that rebuilding a delta channel starts with.
  *
  * @generated from message tuskpoint.v1.DeltaSeed
  */
 export type DeltaSeed = Message<"tuskpoint.v1.DeltaSeed"> & {
   /**
-   * Version of the channel at that value; absent if it had none.
+   * Version of the channel at that value; absent if the channel had no version.
    *
    * @generated from field: tuskpoint.v1.Version version = 1;
    */
   version?: Version;
 
   /**
-   * SHA-256 of the value, as in `Channel.digest`.
+   * SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+   * `Value.data`.
    *
    * @generated from field: bytes digest = 2;
    */
   digest: Uint8Array;
 
   /**
-   * Bytes of the value.
+   * Size of the value in bytes.
    *
    * @generated from field: uint64 size_bytes = 3;
    */
@@ -564,7 +574,7 @@ export const DeltaSeedSchema: GenMessage<DeltaSeed> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 9);
 
 /**
- * A write that a delta channel is rebuilt from.
+ * A write that rebuilds a delta channel.
  *
  * @generated from message tuskpoint.v1.DeltaWrite
  */
@@ -577,35 +587,36 @@ export type DeltaWrite = Message<"tuskpoint.v1.DeltaWrite"> & {
   taskPath: string;
 
   /**
-   * The task that wrote.
+   * The task that wrote the value.
    *
    * @generated from field: string task_id = 2;
    */
   taskId: string;
 
   /**
-   * Slot of the write within its task.
+   * Slot of the write in its task.
    *
    * @generated from field: sint32 idx = 3;
    */
   idx: number;
 
   /**
-   * SHA-256 of the value, as in `Channel.digest`.
+   * SHA-256 (32 bytes) of `Value.type` in UTF-8, one zero byte, and
+   * `Value.data`.
    *
    * @generated from field: bytes digest = 4;
    */
   digest: Uint8Array;
 
   /**
-   * Name of the encoding of the value, as in `Value.type`.
+   * Name of the encoding of the value (`Value.type`).
    *
    * @generated from field: string type = 5;
    */
   type: string;
 
   /**
-   * Bytes of the value.
+   * Size of the value in bytes.
    *
    * @generated from field: uint64 size_bytes = 6;
    */
@@ -620,20 +631,20 @@ export const DeltaWriteSchema: GenMessage<DeltaWrite> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_segment, 10);
 
 /**
- * How the content of a stored segment is sealed.
+ * Kinds of sealing of a stored segment.
  *
  * @generated from enum tuskpoint.v1.Sealing
  */
 export enum Sealing {
   /**
-   * Never stored.
+   * MUST NOT be stored.
    *
    * @generated from enum value: SEALING_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Not at all: what follows the header is a zstd frame.
+   * Not sealed: a zstd frame follows the header.
    *
    * @generated from enum value: SEALING_NONE = 1;
    */
@@ -647,27 +658,27 @@ export const SealingSchema: GenEnum<Sealing> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_segment, 0);
 
 /**
- * How bytes hold a value.
+ * Forms of a stored value.
  *
  * @generated from enum tuskpoint.v1.ValueEncoding
  */
 export enum ValueEncoding {
   /**
-   * The value's own bytes.
+   * The bytes of the value.
    *
    * @generated from enum value: VALUE_ENCODING_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * As one zstd frame.
+   * One zstd frame.
    *
    * @generated from enum value: VALUE_ENCODING_ZSTD = 1;
    */
   ZSTD = 1,
 
   /**
-   * As one zstd frame whose prefix dictionary is another value, its keyframe.
+   * One zstd frame whose prefix dictionary is another value, the keyframe.
    *
    * @generated from enum value: VALUE_ENCODING_PATCH = 2;
    */
