@@ -159,7 +159,7 @@ class Server:
         self.leader = Leader(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
-        self.archive._spool = self.archive._parts.runner._spool = spool
+        self.archive.spool = self.archive._parts.runner._spool = spool
         self.archive._parts = replace(self.archive._parts, pointer=pointer)
         self.rows = CheckpointRows(self.database)
         self.removal = RemovalRows(self.database)

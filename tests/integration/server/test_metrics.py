@@ -27,7 +27,9 @@ ENDINGS = {
     "counter": ["_total"],
     "up_down_counter": [""],
     "histogram": ["_bucket", "_sum", "_count"],
+    "observable_counter": ["_total"],
     "observable_gauge": [""],
+    "observable_up_down_counter": [""],
 }
 OF_PROMETHEUS = {"up"}
 LABELS_OF_PROMETHEUS = {"instance", "job", "le"}
@@ -103,6 +105,7 @@ EXPRESSIONS = [
 def test_names_are_those_that_prometheus_reads(served: Served) -> None:
     read = set(re.findall(r"^([a-z_]+)\{", served.text, re.MULTILINE))
     assert {"rpc_server_call_duration_seconds_count", "tuskpoint_server_memory_bytes"} <= read
+    assert {"tuskpoint_journal_size_bytes", "process_memory_usage_bytes"} <= read
     assert read - {"target_info"} <= served.names
     assert 'rpc_method="tuskpoint.v1.CheckpointService/SaveCheckpoint"' in served.text
 

@@ -15,7 +15,14 @@ from opentelemetry.sdk.metrics import Meter
 
 from tuskpoint_server.commands import serve
 
-KINDS = ("counter", "up_down_counter", "histogram", "observable_gauge")
+KINDS = (
+    "counter",
+    "up_down_counter",
+    "histogram",
+    "observable_counter",
+    "observable_gauge",
+    "observable_up_down_counter",
+)
 
 
 def noted(kind: str, create: Callable[..., Any], file: Path) -> Callable[..., Any]:

@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 SOURCES = ROOT / "server" / "src"
 _NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
-_CREATED = re.compile(r'\.(?:create_\w+|gauge)\(\s*"(tuskpoint\.[a-z_.]+)"')
-_ON_THE_PAGE = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
+_METRIC = r"(?:tuskpoint|process)\.[a-z_.]+"
+_CREATED = re.compile(rf'\.(?:create_\w+|gauge)\(\s*"({_METRIC})"')
+_ON_THE_PAGE = re.compile(rf"`({_METRIC})`(?: · `(\.[a-z_]+)`)?")
 
 
 def settings() -> tuple[list[str], str]:

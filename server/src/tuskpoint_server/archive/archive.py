@@ -107,7 +107,7 @@ class Archive:
     ) -> None:
         self._database = database
         self._blobs = blobs
-        self._spool = Spool(spool)
+        self.spool = Spool(spool)
         store = origin(blobs)
         epochs = EpochClock(blobs.epoch_s, settings.epochs)
         self._parts = ArchiveParts(
@@ -118,7 +118,7 @@ class Archive:
             clock_us=clock_us,
             blobs=store,
             runner=PackRunner(
-                database, lease, store, self._spool, lambda blob: epochs.stored(blob, clock_us())
+                database, lease, store, self.spool, lambda blob: epochs.stored(blob, clock_us())
             ),
             pointer=Pointer(settings.pointer),
             keys=keys,
@@ -286,7 +286,7 @@ class Archive:
     async def _unfinished(self) -> list[plan.StoredPack]:
         """Return the packs on their way; the files of all others are removed."""
         packs = await self._database.query(plan.unfinished_packs)
-        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in packs})
+        await asyncio.to_thread(self.spool.keep_only, {pack.spool for pack in packs})
         return packs
 
     def backlog(self, tenant: str) -> FlushBacklog:
@@ -405,6 +405,11 @@ class Archive:
             raise Refusal(Reason.BLOB_UNAVAILABLE, backend="cache", problem=problem) from error
 
     @property
+    def cache_bytes(self) -> int:
+        """Bytes in the local cache of blobs."""
+        return self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
+
+    @property
     def backend(self) -> str:
         """Kind of blob store, such as "directory"."""
         return self._parts.blobs.backend
@@ -432,7 +437,7 @@ class Archive:
                 catalog=known.location if known else None,
                 catalog_seq=known.catalog.number if known else 0,
                 spool_bytes=spool_bytes,
-                cache_bytes=cache_bytes,
+                cache_bytes=self.cache_bytes,
                 certified_checkpoints=certified_count,
                 earliest_expire_us=lifetimes.earliest_expiry(connection, tenant),
                 evicted_bytes=status.evicted_bytes(connection, tenant),
@@ -453,8 +458,7 @@ class Archive:
             if trouble is None and row.trouble_us is not None:
                 trouble = FlushTrouble(row.trouble, row.trouble_us)
             failing = row.failing
-        spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
-        cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
+        spool_bytes = await asyncio.to_thread(self.spool.size_bytes)
         return await self._database.query(read)
 
     def _trouble(self, tenant: str) -> tuple[FlushTrouble | None, int]:

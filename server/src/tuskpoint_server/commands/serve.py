@@ -63,6 +63,7 @@ from ..features.removal.removal import Removal
 from ..features.removal.removal_rows import RemovalRows
 from ..features.removal.retention import Retention
 from ..features.removal.retention_rows import RetentionRows
+from ..features.resource_metrics import ResourceMetrics
 from ..features.searching import Search
 from ..features.trail.trail import FLUSH_SECONDS, Trail
 from ..features.trail.trail_rows import TrailRows
@@ -84,6 +85,7 @@ RULES_SECONDS = 300.0
 """Time between the end of one application of the retention rules and the next; the contract
 promises twice as much."""
 HEALTH_SECONDS = 0.5  # time between two looks at the journal
+SIZE_SECONDS = 15.0  # time between two looks at the size of the journal, for the metrics
 PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
 CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
 BIND_SECONDS = 5.0  # time between two looks for rows that servers of an older version wrote
@@ -250,6 +252,11 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(_cancel, count_task)
         report_task = asyncio.create_task(_report_journal(server, journal))
         stack.push_async_callback(_cancel, report_task)
+        if config.metrics_listen or config.telemetry != "none":
+            measure = ResourceMetrics(journal, archive, config.data_dir).measure_journal
+            await measure()
+            size_task = asyncio.create_task(_sweep_every(SIZE_SECONDS, "journal size", measure))
+            stack.push_async_callback(_cancel, size_task)
         follow = partial(_follow_clock, clock, journal, server)
         clock_task = asyncio.create_task(_sweep_every(CLOCK_SECONDS, "the clock", follow))
         stack.push_async_callback(_cancel, clock_task)
