@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.console import Console
+from rich.text import Text
 
 from tuskpoint import CheckpointRecord, Lineage
 from tuskpoint.cli.printing import shapes
-from tuskpoint.cli.printing.output import Output, head
+from tuskpoint.cli.printing.fitting import Line, Part, Tree, table_lines, tree_lines
+from tuskpoint.cli.printing.output import head
 from tuskpoint.cli.printing.trees import thread_tree
 from tuskpoint.cli.printing.words import (
+    Times,
     ago,
     counted,
     moment,
@@ -88,6 +91,40 @@ def test_a_moment_is_printed_with_its_distance() -> None:
     assert moment(None) == "never"
     for days, said in ((0, "(just now)"), (3, "(3 d ago)"), (-55, "(in 55 d)")):
         assert moment(NOW - timedelta(days=days), NOW).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("distances", "said"),
+    [
+        ([10, 3700], ["just now", "1 h ago"]),
+        ([10, 50], ["just now, 11:59:50", "just now, 11:59:10"]),
+        (
+            [10, 9.75, 3700],
+            ["just now, 11:59:50", "just now, 11:59:50", "1 h ago, 10:58:20"],
+        ),
+        ([10, 10], ["just now, 11:59:50", "just now, 11:59:50"]),
+        ([86_400, 90_000], ["1 d ago, 2026-02-28 12:00:00", "1 d ago, 2026-02-28 11:00:00"]),
+        ([40 * 86_400, 40 * 86_400 + 1], ["2026-01-20 12:00:00", "2026-01-20 11:59:59"]),
+        ([None, None, 10], ["", "", "just now"]),
+    ],
+)
+def test_equal_distances_are_told_apart_by_the_time(
+    distances: list[float | None], said: list[str], utc: None
+) -> None:
+    moments = [
+        None if seconds is None else NOW - timedelta(seconds=seconds) for seconds in distances
+    ]
+    times = Times(moments, NOW)
+    assert [times.text(moment) for moment in moments] == said
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -177,18 +214,10 @@ def checkpoint(name: str, parent: str, namespace: str = "") -> CheckpointRecord:
 
 
 def drawn(latest_first: list[CheckpointRecord]) -> list[str]:
-    out = Output(is_json=False)
     tree = thread_tree(
-        out,
-        "t",
-        "",
-        latest_first,
-        label=lambda checkpoint: out.styled(checkpoint.checkpoint_id, ""),
+        "t", "", latest_first, label=lambda checkpoint: Line().add(checkpoint.checkpoint_id)
     )
-    console = Console(file=io.StringIO(), width=60, color_system=None, legacy_windows=False)
-    console.print(tree)
-    assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.plain for line in tree_lines(tree, 60)]
 
 
 def test_branches_are_drawn_where_they_left_the_line() -> None:
@@ -220,7 +249,7 @@ def test_other_roots_and_namespaces_are_drawn_apart() -> None:
     assert drawn(tree) == [
         "t  3 checkpoints",
         "├── 2",
-        "├── beginning anew, 1 checkpoint",
+        "├── another start, 1 checkpoint",
         "│   └── 1",
         "└── namespace inner",
         "    └── b",
@@ -234,3 +263,67 @@ def test_a_line_of_thousands_and_one_that_is_its_own_parent_are_drawn() -> None:
     assert {text[:4] for text in shown[1:]} == {"├── ", "└── "}
     assert drawn([checkpoint("1", "1")]) == ["t  1 checkpoint", "└── 1"]
     assert len(drawn([checkpoint("2", "1"), checkpoint("1", "2")])) == 3
+
+
+COLUMNS = (
+    Part("THREAD"),
+    Part("STATE", rank=2),
+    Part("LABEL", rank=3),
+    Part("SUMMARY", rank=1, is_text=True),
+)
+ROWS = (("thread-with-a-name", "idle", "", "what happened in it"), ("t", "failed", "", "no"))
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            60,
+            [
+                "THREAD              STATE   SUMMARY",
+                "thread-with-a-name  idle    what happened in it",
+                "t                   failed  no",
+            ],
+        ),
+        (
+            40,
+            [
+                "THREAD              STATE   SUMMARY",
+                "thread-with-a-name  idle    what happen…",
+                "t                   failed  no",
+            ],
+        ),
+        (
+            32,
+            [
+                "THREAD              SUMMARY",
+                "thread-with-a-name  what happen…",
+                "t                   no",
+            ],
+        ),
+        (25, ["THREAD", "thread-with-a-name", "t"]),
+        (5, ["THREAD", "thread-with-a-name", "t"]),
+    ],
+)
+def test_a_table_leaves_columns_out_before_it_cuts_a_name(width: int, lines: list[str]) -> None:
+    table = table_lines(COLUMNS, ROWS, width)
+    assert [line.plain.rstrip() for line in table] == lines
+
+
+def test_texts_share_the_room() -> None:
+    columns = (Part("A", is_text=True), Part("B", is_text=True), Part("C", is_text=True))
+    _, line = table_lines(columns, [("a" * 50, "b" * 12, "c" * 50)], 60)
+    assert line.plain == f"{'a' * 21}…  {'b' * 12}  {'c' * 21}…"
+
+
+def test_a_table_keeps_the_styles_of_its_cells() -> None:
+    _, line = table_lines((Part("A"), Part("B")), [(Text("x", "red"), "y")], 60)
+    assert (line.plain, line.spans[0].style) == ("x  y", "red")
+
+
+def test_a_tree_without_unicode() -> None:
+    tree = Tree(Line().add("a"))
+    tree.add(Line().add("b")).add(Line().add("c"))
+    tree.add(Line().add("d"))
+    lines = [line.plain for line in tree_lines(tree, 60, is_unicode=False)]
+    assert lines == ["a", "+-- b", "|   `-- c", "`-- d"]

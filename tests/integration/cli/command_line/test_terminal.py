@@ -56,10 +56,32 @@ def test_tables_and_trees_keep_to_the_width(target: str, columns: int) -> None:
     assert ("step 40 of forty" in cut) is (columns >= 50)
 
 
-def test_a_file_gets_all_of_a_line(target: str) -> None:
+def test_lists_keep_to_100_columns_where_no_width_is_known(target: str) -> None:
     with Client(target) as client:
-        client.save("wordy", {}, summary="word " * 100 + "end")
-    assert "word end\n" in run(target, "list", "wordy", env={"COLUMNS": ""}).out
+        client.save("wordy", {}, summary="word " * 100 + "end", agent_id="agent " * 20)
+    for arguments in (["list", "wordy"], ["history", "wordy"], ["threads"]):
+        lines = run(target, *arguments, env={"COLUMNS": ""}).out.splitlines()
+        assert max(map(len, lines)) == 100
+    assert "word end\n" in run(target, "list", "wordy", columns=1000).out
+    assert "word end\n" in run(target, "show", "wordy", env={"COLUMNS": ""}).out
+    assert run(target, "delete", "wordy", "--yes").code == 0
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_ids_in_lists_can_be_pasted_at_any_width(target: str, columns: int) -> None:
+    thread_id = f"customer-0af7651916cd43dd8448eb211c80319c-of-{columns}"
+    with Client(target) as client:
+        saved = client.save(thread_id, {}, agent_id="a" * 80, label="l" * 80, summary="s" * 200)
+        client.fork(thread_id, saved, f"{thread_id}-fork")
+        for arguments in (["threads"], ["history"], ["history", "--by", "date"]):
+            out = run(target, *arguments, columns=columns).out
+            assert re.search(rf"(?m)(^| ){thread_id}( |$)", out), out
+        for arguments in (["list", thread_id], ["history", f"{thread_id}-fork"]):
+            out = run(target, *arguments, columns=columns).out
+            assert f"{saved[:18]} " in out
+            assert set(re.findall(r"forked from (\S+)", out)) <= {f"{thread_id}:{saved[:18]}"}
+        for name in (thread_id, f"{thread_id}-fork"):
+            client.delete(name)
 
 
 # --- at a terminal ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.integration.cli.command_line.kit import Outcome, run
 
-WHEN = r"(just now|\d+ min ago)"
+WHEN = r"(just now|\d+ min ago)(, \d\d:\d\d:\d\d)?"
 
 
 @dataclass(frozen=True)

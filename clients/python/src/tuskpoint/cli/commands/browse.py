@@ -18,18 +18,17 @@ import typer
 from ...errors import TuskPointError
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
+from ..printing.fitting import Line, Part
 from ..printing.shapes import Shape
-from ..printing.trees import checkpoint_line, thread_tree
-from ..printing.words import ago, plain
+from ..printing.trees import checkpoint_line, thread_tree, times_of
+from ..printing.words import Times, plain
 from ..program import LOOK, command
 from ..session import Session
 from .checkpoints import is_asked_again, show_entry, show_state
 from .history import print_changes
-from .threads import state_text
+from .threads import THREAD_COLUMNS, state_text
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..._messages.records import CheckpointRecord
     from ..._messages.reports import ThreadRecord
 
@@ -120,15 +119,17 @@ class _Browser:
                 threads = self._client.threads()
 
     def _thread_page(self, page: list[ThreadRecord]) -> None:
+        times = Times(thread.updated for thread in page)
         self._out.table(
-            ("#", "thread", "agent", "STATE", "CHANGED"),
+            (Part("#"), *THREAD_COLUMNS),
             (
                 (
                     str(number),
-                    self._out.folded(plain(thread.thread_id)),
-                    self._out.folded(plain(thread.agent_id)),
+                    plain(thread.thread_id),
+                    plain(thread.agent_id),
                     state_text(self._out, thread.state),
-                    ago(thread.updated),
+                    "",
+                    times.text(thread.updated),
                 )
                 for number, thread in enumerate(page, 1)
             ),
@@ -172,13 +173,13 @@ class _Browser:
     def _tree(self, thread_id: str, entries: list[CheckpointRecord]) -> list[CheckpointRecord]:
         """Print a thread; return its checkpoints as they are numbered there."""
         numbered: list[CheckpointRecord] = []
+        times = times_of(entries)
 
-        def label(checkpoint: CheckpointRecord) -> Text:
+        def label(checkpoint: CheckpointRecord) -> Line:
             numbered.append(checkpoint)
-            line = self._out.styled(f"{len(numbered)}  ", "bold")
-            return line.append_text(checkpoint_line(self._out, checkpoint))
+            return checkpoint_line(Line().add(str(len(numbered)), "bold"), checkpoint, times)
 
-        self._out.tree(thread_tree(self._out, thread_id, "", entries, label))
+        self._out.tree(thread_tree(thread_id, "", entries, label))
         return numbered
 
     def _checkpoint(self, checkpoint: CheckpointRecord, latest_id: str) -> None:

@@ -24,8 +24,9 @@ from ..arguments import (
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
+from ..printing.fitting import Part
 from ..printing.output import Output, head
-from ..printing.words import ago, compact, moment, plain, short_id, size, value_lines
+from ..printing.words import Times, compact, moment, plain, short_id, size, value_lines
 from ..program import CHANGE, LOOK, command
 from ..session import STDIN, Session, json_object
 
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
     from ..._messages.records import CheckpointRecord, SourceName, ViewName
     from ...client import Client
 
+_COLUMNS = (
+    Part("CHECKPOINT"),
+    Part("SAVED", rank=3),
+    Part("STORED", rank=5),
+    Part("NAMESPACE", rank=2),
+    Part("LABEL", rank=4),
+    Part("SUMMARY", rank=1, is_text=True),
+)
 _ERROR = "__error__"
 _INDENT = "  "
 _VALUE_WIDTH = 100  # of a value on one line, also where lines have no end
@@ -76,23 +85,21 @@ def list_checkpoints(
 
 
 def _print_table(out: Output, checkpoints: list[CheckpointRecord]) -> None:
-    """Print checkpoints as a table; columns in which there is nothing are left out."""
-    is_wide = not out.is_narrow
-    has_ns = any(checkpoint.checkpoint_ns for checkpoint in checkpoints)
-    has_label = any(checkpoint.label for checkpoint in checkpoints)
-    headings = ["CHECKPOINT", "SAVED"] + ["STORED"] * is_wide
-    headings += ["namespace"] * has_ns + ["label"] * has_label + ["summary"]
-    rows = []
-    for checkpoint in checkpoints:
-        row: list[str | Text] = [
-            out.styled(short_id(checkpoint.checkpoint_id), "cyan"),
-            ago(checkpoint.created),
-        ]
-        row += [durability_text(out, checkpoint.durability)] * is_wide
-        row += [out.folded(plain(checkpoint.checkpoint_ns))] * has_ns
-        row += [out.styled(plain(checkpoint.label), "magenta")] * has_label
-        rows.append([*row, plain(checkpoint.summary)])
-    out.table(headings, rows)
+    times = Times(checkpoint.created for checkpoint in checkpoints)
+    out.table(
+        _COLUMNS,
+        (
+            (
+                out.styled(short_id(checkpoint.checkpoint_id), "cyan"),
+                times.text(checkpoint.created),
+                durability_text(out, checkpoint.durability),
+                plain(checkpoint.checkpoint_ns),
+                out.styled(plain(checkpoint.label), "magenta"),
+                plain(checkpoint.summary),
+            )
+            for checkpoint in checkpoints
+        ),
+    )
 
 
 def durability_text(out: Output, durability: str) -> Text:

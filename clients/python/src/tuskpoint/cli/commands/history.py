@@ -118,11 +118,11 @@ def history(
         cli.out.note("no checkpoints")
         return
     if arranged is TreeOrder.AGENT:
-        tree = agent_tree(cli.out, page)
+        tree = agent_tree(page)
     elif arranged is TreeOrder.DATE:
-        tree = date_tree(cli.out, page)
+        tree = date_tree(page)
     else:
-        tree = thread_tree(cli.out, str(thread_id), page[0].agent_id, page)
+        tree = thread_tree(str(thread_id), page[0].agent_id, page)
     cli.out.tree(tree)
     if is_more:
         cli.out.note(f"these are the latest {most}: --limit N shows more")

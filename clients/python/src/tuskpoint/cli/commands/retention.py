@@ -16,6 +16,7 @@ from ..arguments import Limit, Metadata, Yes, table_limit
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
+from ..printing.fitting import Part
 from ..printing.output import head
 from ..printing.progress import progress
 from ..printing.words import counted, plain, size, span
@@ -62,7 +63,7 @@ def policy(
     if page:
         rows = [
             [
-                cli.out.folded(plain(effect.thread_id)),
+                plain(effect.thread_id),
                 "whole thread" if effect.thread_deleted else "",
                 f"{effect.checkpoints:,}",
                 size(effect.journal_bytes),
@@ -70,7 +71,14 @@ def policy(
             ]
             for effect in page
         ]
-        cli.out.table(["thread", "DELETED", "CHECKPOINTS", "JOURNAL", "BLOB STORE"], rows)
+        columns = (
+            Part("THREAD"),
+            Part("DELETED", rank=1),
+            Part("CHECKPOINTS", rank=2),
+            Part("JOURNAL", rank=3),
+            Part("BLOB STORE", rank=4),
+        )
+        cli.out.table(columns, rows)
     if is_more or preview.threads > len(preview.effects):
         cli.out.note(f"{preview.threads:,} threads are concerned: --limit N shows more")
     total = preview.total

@@ -9,6 +9,7 @@ import typer
 
 from ..arguments import Metadata
 from ..printing import shapes
+from ..printing.fitting import Part
 from ..printing.words import counted, plain, short_id
 from ..program import LOOK, command
 from ..session import Session, json_object
@@ -60,10 +61,15 @@ def search(
         return
     if results:
         cli.out.table(
-            ("thread", "CHECKPOINT", "DISTANCE", "found"),
+            (
+                Part("THREAD"),
+                Part("CHECKPOINT"),
+                Part("DISTANCE", rank=2),
+                Part("FOUND", rank=1, is_text=True),
+            ),
             (
                 (
-                    cli.out.folded(plain(result.thread_id)),
+                    plain(result.thread_id),
                     cli.out.styled(short_id(result.checkpoint_id), "cyan"),
                     f"{result.distance:.3f}",
                     plain(result.summary or result.content),

@@ -12,8 +12,9 @@ from ..arguments import Certified, Limit, Threads, Yes, durability, table_limit
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
+from ..printing.fitting import Part
 from ..printing.output import Output, head
-from ..printing.words import ago, counted, moment, now, plain, short_id, span
+from ..printing.words import Times, counted, moment, now, plain, short_id, span
 from ..program import CHANGE, LOOK, command
 from ..session import Session
 from ..times import time_of
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
     from ..._messages.reports import StateName, ThreadRecord
 
+THREAD_COLUMNS = (
+    Part("THREAD"),
+    Part("AGENT", rank=3, is_text=True),
+    Part("STATE", rank=1),
+    Part("LATEST", rank=4),
+    Part("CHANGED", rank=2),
+)
 _STYLES = {"interrupted": "yellow", "failed": "red", "idle": "dim"}
 
 
@@ -93,18 +101,20 @@ def threads(
 
 
 def _print_table(out: Output, records: list[ThreadRecord]) -> None:
-    is_wide = not out.is_narrow
-    headings = ["thread", "agent", "STATE"] + ["LATEST"] * is_wide + ["CHANGED"]
-    rows = []
-    for record in records:
-        row: list[str | Text] = [
-            out.folded(plain(record.thread_id)),
-            out.folded(plain(record.agent_id)),
-            state_text(out, record.state),
-        ]
-        row += [short_id(record.head_checkpoint_id)] * is_wide
-        rows.append([*row, ago(record.updated)])
-    out.table(headings, rows)
+    times = Times(record.updated for record in records)
+    out.table(
+        THREAD_COLUMNS,
+        (
+            (
+                plain(record.thread_id),
+                plain(record.agent_id),
+                state_text(out, record.state),
+                short_id(record.head_checkpoint_id),
+                times.text(record.updated),
+            )
+            for record in records
+        ),
+    )
 
 
 def _describe(cli: Session, thread_ids: list[str]) -> None:

@@ -12,18 +12,18 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar
 
 from . import shapes
+from .fitting import Part, Tree, table_lines, tree_lines
 from .words import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-    from rich.tree import Tree
 
-_NO_TERMINAL_WIDTH = 10_000  # nothing is cut for a file or a pipe that gives no width
-_NARROW = 72
+_LIST_WIDTH = 100  # of tables and trees where the width is not known
+_NO_TERMINAL_WIDTH = 10_000  # nothing else is cut for a file or a pipe that gives no width
 _JSON_INDENT = 2
 
 ItemT = TypeVar("ItemT")
@@ -64,13 +64,9 @@ class Output:
 
     @property
     def width(self) -> int:
-        """How many characters a line on the screen has."""
-        return self.screen.width
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether a table has to do without what can be done without."""
-        return self.width < _NARROW
+        """How many characters a line of a list has."""
+        width = self.screen.width
+        return _LIST_WIDTH if width == _NO_TERMINAL_WIDTH else width
 
     def object(self, shape: Any) -> None:
         """Print the one result of a command as JSON."""
@@ -99,27 +95,15 @@ class Output:
         if not self.is_json:
             self.stderr.print(self.dim(plain(text)), soft_wrap=True)
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-        """Print a table; columns whose heading is in lower case give way to the width.
+    def table(self, columns: Sequence[Part], rows: Iterable[Sequence[str | Text]]) -> None:
+        """Print a table that keeps to the width.
 
         Args:
-            headings: The headings; all are printed in upper case.
+            columns: The columns; those without any text are left out.
             rows: The cells, already safe to print.
         """
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for heading in headings:
-            table.add_column(heading.upper(), no_wrap=heading.isupper(), overflow="ellipsis")
-        for row in rows:
-            table.add_row(
-                *(
-                    Text(cell, no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else cell
-                    for cell in row
-                )
-            )
-        self.screen.print(table)
+        for line in table_lines(columns, rows, self.width):
+            self.put(line)
 
     def fields(self, pairs: Iterable[tuple[str, str | Text]]) -> None:
         """Print names and values below one another; what is empty is left out."""
@@ -131,20 +115,15 @@ class Output:
             self.put(line)
 
     def tree(self, tree: Tree) -> None:
-        """Print a tree; its lines are cut to the width."""
-        self.screen.print(tree, no_wrap=True, overflow="ellipsis")
+        """Print a tree that keeps to the width."""
+        for line in tree_lines(tree, self.width, is_unicode=_is_unicode(self.screen.file)):
+            self.put(line)
 
     def styled(self, text: str, style: str) -> Text:
         """Return a text in a style, which what is appended to it does not have."""
         from rich.text import Text
 
         return Text(no_wrap=True, overflow="ellipsis").append(text, style)
-
-    def folded(self, text: str) -> Text:
-        """Return a name that wraps at the end of its column."""
-        from rich.text import Text
-
-        return Text(text, no_wrap=False, overflow="fold")
 
     def dim(self, text: str) -> Text:
         """Return a text of less weight."""
@@ -189,5 +168,5 @@ def _width_of_pipe() -> int:
     return int(columns) if columns.isdecimal() and int(columns) else _NO_TERMINAL_WIDTH
 
 
-def _is_unicode(stream: TextIO) -> bool:
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
+def _is_unicode(stream: IO[str]) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"

@@ -6,38 +6,36 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..recent import newest
-from .output import Output
-from .words import ago, counted, plain, short_id
+from .fitting import Line, Tree
+from .words import Times, counted, plain, short_id
 
 if TYPE_CHECKING:
-    from rich.text import Text
-    from rich.tree import Tree
-
     from ..._messages.records import CheckpointRecord
 
-Label = Callable[["CheckpointRecord"], "Text"]
+Label = Callable[["CheckpointRecord"], Line]
 
 _NOBODY = "no agent named"
 
 
-def checkpoint_line(out: Output, checkpoint: CheckpointRecord, *, is_latest: bool = False) -> Text:
-    """Return a checkpoint on one line: ID, time, label, what happened."""
-    line = out.styled(short_id(checkpoint.checkpoint_id), "cyan")
-    line.append(f"  {ago(checkpoint.created)}", "dim")
-    if is_latest:
-        line.append("  latest", "bold green")
-    if checkpoint.label:
-        line.append(f"  [{plain(checkpoint.label)}]", "magenta")
-    origin = _origin(checkpoint)
-    if origin:
-        line.append(f"  {origin}", "yellow")
+def times_of(checkpoints: Iterable[CheckpointRecord]) -> Times:
+    """Return how the times of checkpoints are spelled in one tree."""
+    return Times(checkpoint.created for checkpoint in checkpoints)
+
+
+def checkpoint_line(
+    line: Line, checkpoint: CheckpointRecord, times: Times, *, is_latest: bool = False
+) -> Line:
+    """Add a checkpoint to a line: ID, time, label, what happened. Return the line."""
+    line.add(short_id(checkpoint.checkpoint_id), "cyan")
+    line.add(times.text(checkpoint.created), "dim", rank=4)
+    line.add("latest" if is_latest else "", "bold green", rank=1)
+    line.add(f"[{plain(checkpoint.label)}]" if checkpoint.label else "", "magenta", rank=3)
+    line.add(_origin(checkpoint), "yellow", rank=2)
     # The service's own summary of a rollback begins with where it went, which is printed already.
     summary = checkpoint.summary.removeprefix(
         f"Rolled back to {checkpoint.lineage.rolled_back_from}: "
     )
-    if summary:
-        line.append(f"  {plain(summary)}")
-    return line
+    return line.add(plain(summary), rank=1, is_text=True)
 
 
 def _origin(checkpoint: CheckpointRecord) -> str:
@@ -66,36 +64,36 @@ def by_agent(
     return agents
 
 
-def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
+def agent_tree(checkpoints: Sequence[CheckpointRecord]) -> Tree:
     """Return agents, below them their threads, below them their checkpoints."""
-    tree = _root(out, "agents")
+    tree = Tree(Line().add("agents", "dim"))
+    times = times_of(checkpoints)
     for agent, threads in by_agent(checkpoints).items():
-        branch = tree.add(_agent_text(out, agent))
+        name = Line().add(plain(agent) or _NOBODY, "bold green" if agent else "dim")
+        branch = tree.add(name)
         for thread_id, of_thread in threads.items():
-            twig = branch.add(out.styled(plain(thread_id), "bold"))
+            twig = branch.add(Line().add(plain(thread_id), "bold"))
             for checkpoint in of_thread:
-                twig.add(checkpoint_line(out, checkpoint))
+                twig.add(checkpoint_line(Line(), checkpoint, times))
     return tree
 
 
-def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
+def date_tree(checkpoints: Sequence[CheckpointRecord]) -> Tree:
     """Return days of this machine's time zone, below them the checkpoints of all threads."""
-    tree = _root(out, "days")
+    tree = Tree(Line().add("days", "dim"))
+    times = times_of(checkpoints)
     days: dict[str, Tree] = {}
     for checkpoint in newest(checkpoints, None):
         day = "" if checkpoint.created is None else f"{checkpoint.created.astimezone():%Y-%m-%d}"
         if day not in days:
-            days[day] = tree.add(out.styled(day, "bold"))
-        line = checkpoint_line(out, checkpoint)
-        who = plain(checkpoint.thread_id) + (
-            f" ({plain(checkpoint.agent_id)})" if checkpoint.agent_id else ""
-        )
-        days[day].add(out.styled(f"{who}  ", "bold").append_text(line))
+            days[day] = tree.add(Line().add(day, "bold"))
+        line = Line().add(plain(checkpoint.thread_id), "bold")
+        agent = f"({plain(checkpoint.agent_id)})" if checkpoint.agent_id else ""
+        days[day].add(checkpoint_line(line.add(agent, "bold", rank=5), checkpoint, times))
     return tree
 
 
 def thread_tree(
-    out: Output,
     thread_id: str,
     agent: str,
     latest_first: Sequence[CheckpointRecord],
@@ -104,31 +102,33 @@ def thread_tree(
     """Return a thread: its latest line of checkpoints, and the branches where they leave it.
 
     Args:
-        out: The output.
         thread_id: The thread.
         agent: Who drives it; may be empty.
         latest_first: Its checkpoints.
         label: Makes the line of a checkpoint. Default: `checkpoint_line`.
     """
-    title = out.styled(plain(thread_id), "bold")
-    if agent:
-        title.append(f"  {plain(agent)}")
-    title.append(f"  {counted(len(latest_first), 'checkpoint')}", "dim")
-    tree = _tree(out, title)
+    if label is None:
+        times = times_of(latest_first)
+
+        def label(checkpoint: CheckpointRecord) -> Line:
+            is_latest = checkpoint is ends[checkpoint.checkpoint_ns]
+            return checkpoint_line(Line(), checkpoint, times, is_latest=is_latest)
+
+    title = Line().add(plain(thread_id), "bold").add(plain(agent), rank=1, is_text=True)
+    tree = Tree(title.add(counted(len(latest_first), "checkpoint"), "dim"))
     by_namespace: dict[str, list[CheckpointRecord]] = {}
     for checkpoint in sorted(latest_first, key=lambda checkpoint: checkpoint.checkpoint_ns):
         by_namespace.setdefault(checkpoint.checkpoint_ns, []).append(checkpoint)
+    ends = {namespace: checkpoints[0] for namespace, checkpoints in by_namespace.items()}
     for namespace, checkpoints in by_namespace.items():
         place = tree
         if namespace:
-            place = tree.add(out.styled(f"namespace {plain(namespace)}", "bold"))
-        _add_lines(out, place, checkpoints, label)
+            place = tree.add(Line().add(f"namespace {plain(namespace)}", "bold"))
+        _add_lines(place, checkpoints, label)
     return tree
 
 
-def _add_lines(
-    out: Output, place: Tree, latest_first: Sequence[CheckpointRecord], label: Label | None
-) -> None:
+def _add_lines(place: Tree, latest_first: Sequence[CheckpointRecord], label: Label) -> None:
     """Add the line that leads to the latest, then, where they leave it, those that do not.
 
     Each line is walked from its end to where it meets one that was walked before, so that a
@@ -143,16 +143,11 @@ def _add_lines(
         left_at = nodes.get(line[-1].parent_checkpoint_id)
         where = place
         if left_at is not None:
-            where = left_at.add(out.dim(f"branch of {counted(len(line), 'checkpoint')}"))
+            where = left_at.add(_remark(f"branch of {counted(len(line), 'checkpoint')}"))
         elif nodes:
-            where = place.add(out.dim(f"beginning anew, {counted(len(line), 'checkpoint')}"))
+            where = place.add(_remark(f"another start, {counted(len(line), 'checkpoint')}"))
         for checkpoint in line:
-            text = (
-                checkpoint_line(out, checkpoint, is_latest=checkpoint is latest_first[0])
-                if label is None
-                else label(checkpoint)
-            )
-            nodes[checkpoint.checkpoint_id] = where.add(text)
+            nodes[checkpoint.checkpoint_id] = where.add(label(checkpoint))
 
 
 def _line_from(
@@ -172,15 +167,5 @@ def _line_from(
     return list(line.values())
 
 
-def _agent_text(out: Output, agent: str) -> Text:
-    return out.styled(plain(agent), "bold green") if agent else out.dim(_NOBODY)
-
-
-def _root(out: Output, title: str) -> Tree:
-    return _tree(out, out.dim(title))
-
-
-def _tree(out: Output, title: Text) -> Tree:
-    from rich.tree import Tree
-
-    return Tree(title, guide_style="dim")
+def _remark(text: str) -> Line:
+    return Line().add(text, "dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,35 @@ def ago(moment: datetime | None, at: datetime | None = None) -> str:
     if abs(seconds) >= 30 * _DAY:
         return moment.astimezone().strftime("%Y-%m-%d")
     return _away(seconds)
+
+
+class Times:
+    """How the times of one list are spelled: how long ago each was.
+
+    If two lines would say the same, the time itself follows.
+
+    Args:
+        moments: The times of all lines.
+        at: Seen from when. Default: from now.
+    """
+
+    def __init__(self, moments: Iterable[datetime | None], at: datetime | None = None) -> None:
+        self._at = at or now()
+        known = [moment for moment in moments if moment is not None]
+        self._has_time = len({ago(moment, self._at) for moment in known}) < len(known)
+
+    def text(self, moment: datetime | None) -> str:
+        """Return one of the times; empty for no time."""
+        relative = ago(moment, self._at)
+        if moment is None or not self._has_time:
+            return relative
+        local = moment.astimezone()
+        time = f"{local:%H:%M:%S}"
+        day = f"{local:%Y-%m-%d}"
+        if relative == day:
+            return f"{day} {time}"
+        is_today = local.date() == self._at.astimezone().date()
+        return f"{relative}, {time}" if is_today else f"{relative}, {day} {time}"
 
 
 def _away(seconds: float) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ...arguments import Limit, table_limit
 from ...completion import complete_thread
 from ...printing import shapes
-from ...printing.words import moment, plain
+from ...printing.fitting import Part
+from ...printing.words import plain
 from ...program import OPERATE, command
 from ...session import Session
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 @command("trail", panel=OPERATE)
@@ -48,17 +46,26 @@ def trail(
         for entry in last_entries:
             cli.out.line(shapes.record(entry))
     elif last_entries:
-        rows: list[list[str | Text]] = [
-            [
-                moment(entry.last),
-                plain(entry.who),
-                entry.method,
-                cli.out.folded(plain(entry.thread_id)),
-                entry.status,
-                f"{entry.calls:,}",
-            ]
-            for entry in last_entries
-        ]
-        cli.out.table(["TIME", "WHO", "CALL", "thread", "STATUS", "CALLS"], rows)
+        cli.out.table(
+            (
+                Part("TIME"),
+                Part("WHO", rank=1),
+                Part("CALL", rank=2),
+                Part("THREAD"),
+                Part("STATUS", rank=3),
+                Part("CALLS", rank=4),
+            ),
+            (
+                (
+                    f"{entry.last.astimezone():%Y-%m-%d %H:%M:%S}",
+                    plain(entry.who),
+                    entry.method,
+                    plain(entry.thread_id),
+                    entry.status,
+                    f"{entry.calls:,}",
+                )
+                for entry in last_entries
+            ),
+        )
     else:
         cli.out.note("the trail is empty")

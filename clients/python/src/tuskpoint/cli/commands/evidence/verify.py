@@ -9,6 +9,7 @@ import typer
 from ...arguments import Thread
 from ...exits import CommandError, Exit
 from ...printing import shapes
+from ...printing.fitting import Part
 from ...printing.progress import progress
 from ...printing.words import counted, plain, short_id, size
 from ...program import OPERATE, command
@@ -62,7 +63,13 @@ def verify(
 def _print(cli: Session, verdicts: list[CheckpointVerdict], outcome: Verification) -> None:
     if verdicts:
         cli.out.table(
-            ("VERDICT", "CHECKPOINT", "SIZE", "SHA-256", "detail"),
+            (
+                Part("VERDICT"),
+                Part("CHECKPOINT"),
+                Part("SIZE", rank=2),
+                Part("SHA-256", rank=3),
+                Part("DETAIL", rank=1, is_text=True),
+            ),
             (
                 (
                     cli.out.styled(verdict.verdict, _STYLES[verdict.verdict]),
@@ -86,7 +93,7 @@ def _print(cli: Session, verdicts: list[CheckpointVerdict], outcome: Verificatio
         for name, count in counts.items()
         if count or name == "pass"
     ]
-    cli.out.table(("VERDICT", "CHECKPOINTS", "meaning"), rows)
+    cli.out.table((Part("VERDICT"), Part("CHECKPOINTS"), Part("MEANING", is_text=True)), rows)
     for detail in outcome.journal_details:
         cli.out.say(cli.out.styled(f"journal: {plain(detail)}", _STYLES["fail"]))
 

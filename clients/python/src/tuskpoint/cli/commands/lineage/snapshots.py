@@ -10,8 +10,9 @@ import typer
 from ... import finding
 from ...arguments import Certified, Limit, Snapshot, Threads, Yes, durability, table_limit
 from ...printing import shapes
+from ...printing.fitting import Part
 from ...printing.output import head
-from ...printing.words import ago, compact, counted, moment, plain
+from ...printing.words import Times, compact, counted, moment, plain
 from ...program import CHANGE, PROGRAM, command
 from ...session import Session, json_object
 
@@ -78,12 +79,20 @@ def list_snapshots(
     if not page:
         cli.out.note("no snapshots")
         return
+    times = Times(snapshot.created for snapshot in page)
     cli.out.table(
-        ("SNAPSHOT", "CAPTURED", "THREADS", "session", "host", "directory"),
+        (
+            Part("SNAPSHOT"),
+            Part("CAPTURED", rank=1),
+            Part("THREADS", rank=3),
+            Part("SESSION", rank=2),
+            Part("HOST", rank=4),
+            Part("DIRECTORY", rank=5, is_text=True),
+        ),
         (
             (
                 cli.out.styled(plain(snapshot.snapshot_id), "cyan"),
-                ago(snapshot.created),
+                times.text(snapshot.created),
                 f"{len(snapshot.members):,}",
                 plain(snapshot.session_id),
                 plain(snapshot.hostname),
@@ -115,11 +124,8 @@ def show(cli: Session, snapshot: Snapshot) -> None:
     )
     cli.out.say("")
     cli.out.table(
-        ("thread", "CHECKPOINT"),
-        (
-            (cli.out.folded(plain(member.thread_id)), member.checkpoint_id)
-            for member in record.members
-        ),
+        (Part("THREAD"), Part("CHECKPOINT")),
+        ((plain(member.thread_id), member.checkpoint_id) for member in record.members),
     )
 
 
