@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,29 @@ async def test_another_damage_of_a_thread_is_told(
     await damage(home, "t1", binding=None)
     await failed(home)
     assert "thread 't1' of tenant" in caplog.text
+
+
+async def test_a_damaged_thread_is_looked_at_less_and_less_often(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    async with house(tmp_path, store, flush_interval_s=0.001) as home:
+        await grow(home, "t1")
+        await damage(home, "t1")
+        for _ in range(21):
+            await failed(home)
+        flusher = home.archive._flusher(TENANT)
+        async with flusher.turn:  # the flush has ended
+            assert flusher.backlog.due_at() is None, "nothing waits that a flush could store"
+            assert flusher._look_at is not None
+            assert flusher._look_at - flusher.now > 500
+        stored = asyncio.Event()
+
+        async def note(_members: Sequence[BlobMember]) -> None:
+            stored.set()
+
+        store.on_put = note
+        await grow(home, "t2")
+        await stored.wait()  # nobody asked for a flush
 
 
 async def failed(home: House) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from ...blobs.api import StoreLostError
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
-from ...core.pacing import Backoff, pause
+from ...core.pacing import Backoff, doubled_pause, pause
 from ...journal.database.database import KEEPING, POLL_S, Connection
 from ...journal.lease import LeaseLostError
 from ..read.read import DAMAGE
@@ -118,8 +118,11 @@ class TenantFlusher:
         return self._loop.time()
 
     async def count_backlog(self) -> None:
-        """Count the backlog in the journal."""
-        counted = await self._parts.database.query(partial(status.backlog, tenant=self.tenant))
+        """Count the backlog in the journal; only what a flush can store makes one due."""
+        damaged = self.flush.damaged.numbers
+        counted = await self._parts.database.query(
+            partial(status.backlog, tenant=self.tenant, damaged=damaged)
+        )
         self.backlog.size_bytes = counted.size_bytes
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
@@ -332,10 +335,10 @@ class TenantFlusher:
         problem = self.flush.damaged.text or gaps_text(state.gaps)
         problem = flushed.pointer_problem or problem
         self.trouble = FlushTrouble(problem, self._parts.clock_us()) if problem else None
-        if flushed.pointer_problem:
-            self._look_at = self.now + self._parts.settings.longest_retry_s
-        elif state.gaps:
-            self._look_at = self.now + max(1.0, self._first_retry_s(state.gaps))
+        pauses = [self._parts.settings.longest_retry_s] if flushed.pointer_problem else []
+        pauses += [max(1.0, self._first_retry_s(state.gaps))] if state.gaps else []
+        pauses += [self._pause_of_damaged_s()] if self.flush.damaged else []
+        self._look_at = self.now + min(pauses) if pauses else None
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
@@ -349,6 +352,11 @@ class TenantFlusher:
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
+
+    def _pause_of_damaged_s(self) -> float:
+        """Return the seconds to the next look at damaged threads, more with each in vain."""
+        interval_s, looks = self._parts.settings.flush_interval_s, self.flush.damaged.looks
+        return doubled_pause(interval_s, gaps.RETRY_US / 1e6, looks)
 
     def _first_retry_s(self, unstored: Iterable[Gap]) -> float:
         """Return the seconds to the first retry of a gap; those of damaged threads wait anew."""

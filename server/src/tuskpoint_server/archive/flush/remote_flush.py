@@ -97,7 +97,12 @@ class RemoteFlush:
                     _log.exception("what other servers save and ask for was not read")
 
     async def _count(self) -> None:
-        backlogs = await self._database.query(status.backlogs)
+        damaged = [
+            number
+            for flusher in self._flushers.values()
+            for number in flusher.flush.damaged.numbers
+        ]
+        backlogs = await self._database.query(partial(status.backlogs, damaged=damaged))
         for tenant in backlogs.keys() | self._flushers.keys():
             self._flusher(tenant).counted(
                 backlogs.get(tenant, status.CertificationBacklog(0, 0, None))

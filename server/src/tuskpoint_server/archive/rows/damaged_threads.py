@@ -139,6 +139,8 @@ class DamagedThreads:
         self._clock_us = clock_us
         self._known: dict[int, DamagedThread] = {}
         self._told_us: dict[int, int] = {}
+        self.looks = 0
+        """Looks in a row that found the same threads damaged."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -158,6 +160,7 @@ class DamagedThreads:
         """Forget them: another server may have looked since."""
         self._known.clear()
         self._told_us.clear()
+        self.looks = 0
 
     def look(self, damaged: Mapping[int, DamagedThread]) -> None:
         """Note which threads are damaged, and say in the log what is new."""
@@ -172,4 +175,5 @@ class DamagedThreads:
                 arguments = (thread.thread_id, self._tenant, thread.problem)
                 _log.error("thread %r of tenant %s is not stored: %s", *arguments)
                 self._told_us[number] = now_us
+        self.looks = self.looks + 1 if self._known.keys() == damaged.keys() else 1
         self._known = dict(damaged)

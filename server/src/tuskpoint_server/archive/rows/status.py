@@ -85,6 +85,11 @@ _BACKLOGS = Statement(
     .where(threads.c.dirty_since_us.is_not(None))
     .group_by(threads.c.tenant)
 )
+_WAITING_AMONG = Statement(
+    sa.select(threads.c.tenant).where(
+        threads.c.number.in_(LISTED), threads.c.dirty_since_us.is_not(None)
+    )
+)
 _WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
 _MARKS = Statement(
     sa.select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
@@ -110,16 +115,30 @@ _CATALOG = _newest_catalog(
 _CATALOG_PLACE = _newest_catalog(catalogs.c.generation, catalogs.c.number, catalogs.c.certified_us)
 
 
-def backlog(connection: sa.Connection, tenant: str) -> CertificationBacklog:
-    """Return the backlog; takes time in proportion to the threads that wait."""
-    return CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+def backlog(
+    connection: sa.Connection, tenant: str, damaged: Iterable[int] = ()
+) -> CertificationBacklog:
+    """Return the backlog; takes time in proportion to the threads that wait.
+
+    Threads that are `damaged`, by number, are not counted: a flush stores nothing of them. Their
+    bytes are.
+    """
+    found = CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+    among = sum(1 for _ in _WAITING_AMONG.run_listed(connection, damaged))
+    return found._replace(threads=found.threads - among)
 
 
-def backlogs(connection: sa.Connection) -> dict[str, CertificationBacklog]:
+def backlogs(
+    connection: sa.Connection, damaged: Iterable[int] = ()
+) -> dict[str, CertificationBacklog]:
     """Return the backlogs of all tenants that have one, as `backlog`."""
-    return {
+    found = {
         tenant: CertificationBacklog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()
     }
+    for (tenant,) in _WAITING_AMONG.run_listed(connection, damaged):
+        if tenant in found:  # a thread may have become dirty after they were counted
+            found[tenant] = found[tenant]._replace(threads=found[tenant].threads - 1)
+    return found
 
 
 def waiting_threads(
