@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import insert, update
 
 from tests.contract.removal.rows import certify_all, chain, history, ids, logged, rows
@@ -355,3 +356,27 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
     assert await history(journal, "12") == (None, expected)
     await keep_latest(removal)
     assert await history(journal, "12") == (None, expected)
+
+
+# --- what was changed behind the server's back ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed", [{"mac": bytes(16)}, {"task_path": "another"}], ids=["mac", "content"]
+)
+async def test_the_damage_of_a_write_goes_with_the_write(
+    journal: Journal, removal: RemovalRows, changed: dict[str, object]
+) -> None:
+    """That all rows of the thread are as they should be is checked when the journal closes."""
+    written_twice = (write("x", b"1"), write("x", b"2", idx=1))
+    await save(journal, draft("a", "", {"x": b"1"}, writes=written_twice), draft("b", "a"))
+
+    def change(batch: UnitOfWork) -> None:
+        batch.connection.execute(
+            update(writes).where(writes.c.checkpoint_id == "a").values(**changed)
+        )
+        batch.logs.clear()
+
+    await journal.database.transact(change)
+    assert await keep_latest(removal) == 1
+    assert await journal.load(TENANT, key("b"), View.FULL) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from tests.contract.removal.rows import FOREVER, certify_all, rows
 from tests.kit.drafts import TENANT, by_digest, data_of, draft, key, refused, write, written
@@ -12,7 +13,8 @@ from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import View
 from tuskpoint_server.features.removal import sweep as sweeping
 from tuskpoint_server.features.removal.removal_rows import RemovalRows, SweepCounts
-from tuskpoint_server.journal.sql.schema import changes, requests
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import changes, requests, writes
 from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
 
@@ -67,6 +69,22 @@ async def test_early_writes_expire(
     assert [[row[-1] for row in rows] for rows in writes] == [[b"in time"], [], [b"later"]]
     clock.advance(3600)
     assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 0
+
+
+async def test_damage_of_early_writes_expires_with_them(
+    journal: Journal, removal: RemovalRows, clock: Clock
+) -> None:
+    """That all rows of the thread are as they should be is checked when the journal closes."""
+    await save(journal, draft("a"))
+    await journal.save_writes(TENANT, key("b"), [write("x", b"1"), write("x", b"2", idx=1)])
+
+    def change(batch: UnitOfWork) -> None:
+        batch.connection.execute(update(writes).values(mac=bytes(16)))
+        batch.logs.clear()
+
+    await journal.database.transact(change)
+    clock.advance(61)
+    assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 2
 
 
 async def test_answers_expire(

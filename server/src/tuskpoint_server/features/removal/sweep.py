@@ -10,14 +10,18 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
+    null,
     or_,
     select,
     tuple_,
 )
 from sqlalchemy import delete as delete_from
 
+from ...core.model import ThreadName
 from ...journal.database.database import Database
+from ...journal.database.pending_writes import StoredWrite
 from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal.deletion import forget_rows
 from ...journal.sql.schema import (
     changes,
     requests,
@@ -35,7 +39,12 @@ THREADS_AT_ONCE = 2000  # that one read transaction looks at
 _MICROSECONDS = 1_000_000
 
 _EARLY = Statement(
-    select(writes.c.number, threads.c.tenant, threads.c.thread_id)
+    select(
+        *(threads.c.tenant, threads.c.thread_id, writes.c.number),
+        *(writes.c.checkpoint_ns, writes.c.checkpoint_id),
+        *(writes.c[name] for name in StoredWrite._fields[:-1]),
+        null(),
+    )
     .join(threads, threads.c.number == writes.c.thread)
     .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
     .limit(bindparam("max_rows"))
@@ -148,12 +157,25 @@ def _drop_changes(batch: UnitOfWork, rows: Sequence[SqlRow]) -> int:
 def _drop_early(batch: UnitOfWork, before_us: int) -> int:
     parameters = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
     rows = _EARLY.run(batch.connection, **parameters).fetchall()
-    batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
-    for number, tenant, thread_id in rows:
-        log = batch.find_any(tenant, thread_id)
-        mac_rows = _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
+    by_thread: dict[ThreadName, list[SqlRow]] = {}
+    for tenant, thread_id, *row in rows:
+        by_thread.setdefault((tenant, thread_id), []).append(tuple(row))
+    batch.lock(by_thread)
+    for name, early_rows in by_thread.items():
+        log = batch.find_any(*name)
+        stored = [
+            mac
+            for number, *_ in early_rows
+            for (mac,) in _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
+        ]
         if log is not None and log.damage is None:
-            batch.forget_rows(log, (mac for (mac,) in mac_rows))
+            own = [
+                StoredWrite(*columns).mac(
+                    batch.binder, log.row.number, (checkpoint_ns, checkpoint_id)
+                )
+                for _, checkpoint_ns, checkpoint_id, *columns in early_rows
+            ]
+            forget_rows(batch, log, stored, own)
             log.forget_checkpoints()  # known ones may have had them
     return len(rows)
 

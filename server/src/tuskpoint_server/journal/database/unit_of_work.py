@@ -467,12 +467,6 @@ class UnitOfWork:
         RENUMBER_WRITE.run_rows(self.connection, WRITE_NUMBERS, rows)
         return renumbered
 
-    def forget_rows(self, log: ThreadCacheEntry, macs: Iterable[bytes | None]) -> None:
-        """Note that rows of checkpoints or writes of a thread were removed, by their MACs."""
-        for mac in macs:
-            log.row.move(self.binder, None, mac)
-        self.store(log)
-
     def write_out(self) -> None:
         """Write what the changes so far have done; nothing is left to be written after."""
         nonce = new_nonce()

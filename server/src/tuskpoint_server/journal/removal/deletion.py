@@ -8,17 +8,19 @@ threads lives (`garbage_collection`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from sqlalchemy import delete as delete_from
 from sqlalchemy import (
     exists,
     func,
+    null,
     select,
 )
 
 from ...core.threads import EventKind, ThreadState
-from ..database.binding import EMPTY_SUM
+from ..database.binding import EMPTY_SUM, add_hashes
+from ..database.pending_writes import StoredWrite
 from ..database.thread_rows import Place, ThreadCacheEntry
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import (
@@ -38,6 +40,7 @@ from ..sql.statements import (
     parameters_of,
     same_checkpoint,
 )
+from ..values.integrity import has_its_rows, hash_rows
 from .delta_bases import Nodes, needed_bases, read_nodes, store_bases
 
 SUBGRAPH_CALL = ":"  # between a node's name and its task's ID in a LangGraph namespace
@@ -61,6 +64,11 @@ _DROP_THREAD = (
 _DROP_BOUND = tuple(
     Statement(delete_from(table).where(of_checkpoint(table)).returning(table.c.mac))
     for table in (checkpoints, writes)
+)
+_READ_WRITES = Statement(
+    select(*(writes.c[name] for name in StoredWrite._fields[:-1]), null()).where(
+        of_checkpoint(writes)
+    )
 )
 # A vector does not fit a checkpoint that is saved under the same ID again.
 _DROP_VECTORS = Statement(delete_from(vectors).where(of_checkpoint(vectors)))
@@ -168,9 +176,50 @@ def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) ->
     # Search uses the difference to the parent: children of removed ones are indexed again.
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
     keys = [parameters_of(log.row.number, *place) for place in places]
-    for statement in _DROP_BOUND:
-        answers = [statement.run(batch.connection, **key) for key in keys]
-        batch.forget_rows(log, (mac for answer in answers for (mac,) in answer.fetchall()))
+    own: list[bytes] = []
+    if not has_its_rows(batch.connection, log.row):  # a damaged checkpoint would not be removed
+        own = [mac for place in places for mac in _own_macs(batch, log, place)]
+    checkpoint_macs, write_macs = (
+        [mac for answer in answers for (mac,) in answer.fetchall()]
+        for answers in [
+            [statement.run(batch.connection, **key) for key in keys] for statement in _DROP_BOUND
+        ]
+    )
+    forget_rows(batch, log, checkpoint_macs)
+    forget_rows(batch, log, write_macs, own)
     _DROP_VECTORS.run_many(batch.connection, keys)
     log.forget_checkpoints()
     record(batch, log, seq, places)
+
+
+def _own_macs(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> Iterator[bytes]:
+    """Yield the MACs that the columns of a checkpoint's writes give."""
+    key = parameters_of(log.row.number, *place)
+    for columns in _READ_WRITES.run(batch.connection, **key).fetchall():
+        yield StoredWrite(*columns).mac(batch.binder, log.row.number, place)
+
+
+def forget_rows(
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    stored: Iterable[bytes | None],
+    own: Collection[bytes] = (),
+) -> None:
+    """Take rows of checkpoints or writes that were removed out of the hash of their thread.
+
+    Args:
+        batch: The batch that removed them.
+        log: Their thread.
+        stored: Their MACs, as they were stored.
+        own: The MACs that their columns give, of rows that somebody may have changed behind the
+            server's back. If the rows that are left show that the hash has these, the damage is
+            gone with its rows.
+    """
+    row, before = log.row, log.row.bound_rows
+    for mac in stored:
+        row.move(batch.binder, None, mac)
+    if own and before is not None:
+        rest = add_hashes(before, -batch.binder.total(own))
+        if rest != row.bound_rows and rest == hash_rows(batch.connection, row.number):
+            row.bound_rows = rest
+    batch.store(log)
