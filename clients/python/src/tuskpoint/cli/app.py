@@ -13,6 +13,7 @@ GROUPS = (
     "threads",
     "retention",
     "checkpoints",
+    "answers",
     "history",
     "search",
     "browse",

@@ -68,6 +68,10 @@ Metadata = Annotated[
 Certified = Annotated[
     bool, typer.Option("--certified", help="Wait until it is on the blob store and was read back.")
 ]
+AllChannels = Annotated[
+    bool,
+    typer.Option("--all", help="Show the framework's own channels too, such as `branch:to:...`."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NewThread = Annotated[
     str,

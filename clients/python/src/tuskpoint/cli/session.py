@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .exits import CommandError, Exit
 from .printing.output import Output
-from .printing.words import plain
+from .printing.words import plain, shell_word
 
 if TYPE_CHECKING:
     from ..aio import AsyncClient
@@ -67,6 +67,14 @@ class Settings:
         if overrides.get("tls") is False:
             values["tls"] = False
         return replace(self, **values)
+
+    def connection(self) -> list[str]:
+        """Return the options that choose the server, as they were given on the command line."""
+        words: list[str] = []
+        for name in ("target", "token_file", "ca_file", "cert_file", "key_file"):
+            value = getattr(self, name)
+            words += [] if value is None else [f"--{name.replace('_', '-')}", value]
+        return words + ([] if self.tls is None else ["--tls" if self.tls else "--no-tls"])
 
 
 class Session:
@@ -182,6 +190,17 @@ class Session:
             raise CommandError(
                 Exit.USAGE, f"{what} is not UTF-8: byte {error.start + 1} cannot be read"
             ) from error
+
+    def command_line(self, words: Sequence[str], positional: Sequence[str] = ()) -> str:
+        """Return a line for a shell, which runs a command with the connection of this session.
+
+        Args:
+            words: The command, and its options.
+            positional: Its arguments. One that begins with a dash is not taken as an option.
+        """
+        dashes = ["--"] if any(word.startswith("-") for word in positional) else []
+        every = ["tuskpoint", *self.settings.connection(), *words, *dashes, *positional]
+        return " ".join(map(shell_word, every))
 
     def confirm(self, question: str, *, is_agreed: bool) -> None:
         """Ask a question; the command continues only if the answer is yes.

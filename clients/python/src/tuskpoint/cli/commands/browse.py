@@ -18,13 +18,14 @@ import typer
 from ...errors import TuskPointError
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
+from ..printing.checkpoints import show_entry, show_state
 from ..printing.fitting import Line, Part
 from ..printing.shapes import Shape
 from ..printing.trees import checkpoint_line, thread_tree, times_of
 from ..printing.words import Times, plain
 from ..program import LOOK, command
 from ..session import Session
-from .checkpoints import is_asked_again, show_entry, show_state
+from .answers import is_asked_again
 from .history import print_changes
 from .threads import THREAD_COLUMNS, state_text
 

@@ -1,8 +1,7 @@
-"""`list`, `show`, `save`, `label`, `answer`."""
+"""`list`, `show`, `save`, `label`."""
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from ...errors import UnreadableValue
 from .. import finding
 from ..arguments import (
+    AllChannels,
     Certified,
     CheckpointOrLatest,
     Limit,
@@ -24,17 +24,16 @@ from ..arguments import (
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
+from ..printing.checkpoints import durability_text, note_hidden, show_entry, show_state
 from ..printing.fitting import Part
 from ..printing.output import Output, head
-from ..printing.words import Times, compact, moment, plain, short_id, size, value_lines
+from ..printing.words import Times, plain, short_id
 from ..program import CHANGE, LOOK, command
 from ..session import STDIN, Session, json_object
+from .answers import is_asked_again, show_next_step
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..._messages.records import CheckpointRecord, SourceName, ViewName
-    from ...client import Client
 
 _COLUMNS = (
     Part("CHECKPOINT"),
@@ -44,9 +43,6 @@ _COLUMNS = (
     Part("LABEL", rank=4),
     Part("SUMMARY", rank=1, is_text=True),
 )
-_ERROR = "__error__"
-_INDENT = "  "
-_VALUE_WIDTH = 100  # of a value on one line, also where lines have no end
 
 
 @command("list", panel=LOOK)
@@ -102,11 +98,6 @@ def _print_table(out: Output, checkpoints: list[CheckpointRecord]) -> None:
     )
 
 
-def durability_text(out: Output, durability: str) -> Text:
-    """Return how safe a checkpoint is, in its colour."""
-    return out.styled(durability, "green" if durability == "certified" else "dim")
-
-
 @command("show", panel=LOOK)
 def show(
     cli: Session,
@@ -126,8 +117,9 @@ def show(
     blob: Annotated[
         bool, typer.Option("--blob", help="Read it from the blob store, not from the journal.")
     ] = False,
+    all_channels: AllChannels = False,
 ) -> None:
-    """Show a checkpoint: its state, in the JSON view, and what it waits for."""
+    """Show a checkpoint: its state, in the JSON view, what it waits for, and how to answer."""
     source: SourceName = "blob" if blob else "any"
     view: ViewName = "full" if state else "json"
     if checkpoint is None:
@@ -142,7 +134,10 @@ def show(
         cli.out.object(shapes.checkpoint(record))
     else:
         show_entry(cli.out, record)
-        show_state(cli.out, record, is_asked_again=is_asked_again(cli.client, record))
+        is_again = is_asked_again(cli.client, record)
+        hidden = show_state(cli.out, record, is_asked_again=is_again, with_framework=all_channels)
+        show_next_step(cli, record, is_asked_again=is_again)
+        note_hidden(cli.out, hidden)
 
 
 def _plain_state(checkpoint: CheckpointRecord) -> dict[str, Any]:
@@ -155,88 +150,6 @@ def _plain_state(checkpoint: CheckpointRecord) -> dict[str, Any]:
             f"channel '{plain(name)}' is of type '{plain(kind)}', which is not JSON",
             "without --state it is shown in the JSON view",
         ) from error
-
-
-def show_entry(out: Output, checkpoint: CheckpointRecord) -> None:
-    """Print a checkpoint without its state."""
-    stored = durability_text(out, checkpoint.durability)
-    if checkpoint.location is not None:
-        place, bytes_ = checkpoint.location, size(checkpoint.location.size)
-        stored.append(f": {bytes_} in blob {place.blob_id}, SHA-256 {place.sha256}")
-    out.fields(
-        [
-            ("checkpoint", out.styled(checkpoint.checkpoint_id, "cyan")),
-            ("thread", plain(checkpoint.thread_id)),
-            ("namespace", plain(checkpoint.checkpoint_ns)),
-            ("agent", plain(checkpoint.agent_id)),
-            ("follows", checkpoint.parent_checkpoint_id),
-            ("forked from", plain(checkpoint.lineage.forked_from)),
-            ("rolled back from", plain(checkpoint.lineage.rolled_back_from)),
-            ("adopted from", plain(checkpoint.lineage.adopted_from)),
-            ("saved", moment(checkpoint.created)),
-            ("summary", plain(checkpoint.summary)),
-            ("label", out.styled(plain(checkpoint.label), "magenta")),
-            ("stored", stored),
-            ("metadata", plain(compact(dict(checkpoint.metadata))) if checkpoint.metadata else ""),
-        ]
-    )
-
-
-def is_asked_again(client: Client, checkpoint: CheckpointRecord) -> bool:
-    """Return whether a thread waits at a checkpoint that has an answer: to an earlier question."""
-    from ..._messages.checkpoints.interrupts import RESUME
-
-    if checkpoint.checkpoint_ns or all(write.channel != RESUME for write in checkpoint.writes):
-        return False
-    thread = client.thread(checkpoint.thread_id)
-    return thread.state == "interrupted" and thread.head_checkpoint_id == checkpoint.checkpoint_id
-
-
-def show_state(out: Output, checkpoint: CheckpointRecord, *, is_asked_again: bool = False) -> None:
-    """Print the state of a checkpoint that was read in the JSON view, and its pending writes."""
-    out.say("")
-    out.say(out.styled("state", "bold"))
-    for name, value in checkpoint.state.items():
-        _show_value(out, plain(name), value)
-    if not checkpoint.state:
-        out.say(out.dim(f"{_INDENT}empty"))
-    _show_writes(out, checkpoint, is_asked_again=is_asked_again)
-
-
-def _show_writes(out: Output, checkpoint: CheckpointRecord, *, is_asked_again: bool) -> None:
-    from ..._messages.checkpoints.interrupts import INTERRUPT, answered_interrupts, open_interrupts
-
-    waiting = open_interrupts(checkpoint)
-    answered = answered_interrupts(checkpoint, waiting, is_asked_again=is_asked_again)
-    for title, style, questions in (
-        (
-            "waits for an answer to",
-            "bold yellow",
-            [interrupt for interrupt in waiting if interrupt not in answered],
-        ),
-        ("answered, for the next run of its graph", "bold", answered),
-    ):
-        if questions:
-            out.say(out.styled(title, style))
-            for question in questions:
-                _show_value(out, plain(question.interrupt_id), question.value)
-    for title, is_error in (("failed with", True), ("pending writes", False)):
-        writes = [
-            write
-            for write in checkpoint.writes
-            if write.channel != INTERRUPT and (write.channel == _ERROR) is is_error
-        ]
-        if writes:
-            out.say(out.styled(title, "bold red" if is_error else "bold"))
-            for write in writes:
-                _show_value(out, "" if is_error else plain(write.channel), write.value)
-
-
-def _show_value(out: Output, name: str, value: Any) -> None:
-    lead = f"{_INDENT}{name}: " if name else _INDENT
-    lines = value_lines(value, min(out.width, _VALUE_WIDTH) - len(lead))
-    out.say(out.styled(lead, "blue").append(lines[0]))
-    out.lines(_INDENT + line for line in lines[1:])
 
 
 @command("save", panel=CHANGE)
@@ -337,60 +250,3 @@ def label(
                 "label": label,
             }
         )
-
-
-@command("answer", panel=CHANGE)
-def answer(
-    cli: Session,
-    thread_id: Thread,
-    value: Annotated[
-        str,
-        typer.Argument(metavar="ANSWER", help="JSON, or else plain text; - reads stdin."),
-    ],
-    checkpoint: CheckpointOrLatest = None,
-    interrupt: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="The interrupt to answer, if there are several; `show` lists them."
-        ),
-    ] = None,
-    text: Annotated[
-        bool, typer.Option("--text", help="Send the answer as text even if it is valid JSON.")
-    ] = False,
-) -> None:
-    """Answer the question that a thread waits for; its graph continues at its next run."""
-    raw = cli.read(STDIN, "the answer").rstrip("\n") if value == STDIN else value
-    content = _answer(raw, is_text=text)
-    checkpoint_id = finding.checkpoint_id(cli.client, thread_id, checkpoint)
-    questions = cli.client.interrupts(thread_id, checkpoint_id=checkpoint_id)
-    if not questions:
-        raise CommandError(
-            Exit.REFUSED,
-            f"checkpoint {checkpoint_id} of thread '{plain(thread_id)}' waits for no answer",
-            "`tuskpoint threads --state interrupted` lists the threads that wait",
-        )
-    if interrupt is None and len(questions) > 1:
-        ids = plain(", ".join(question.interrupt_id for question in questions))
-        raise CommandError(
-            Exit.REFUSED,
-            f"checkpoint {checkpoint_id} waits for {len(questions)} answers: {ids}",
-            "name one of them with --interrupt; `tuskpoint show` has the questions",
-        )
-    answered_id = cli.client.answer(
-        thread_id, content, checkpoint_id=checkpoint_id, interrupt_id=interrupt
-    )
-    cli.out.say(f"answered checkpoint {answered_id} of thread {plain(thread_id)}")
-    if cli.out.is_json:
-        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered_id, "answer": content})
-
-
-def _answer(raw: str, *, is_text: bool) -> Any:
-    if is_text:
-        return raw
-    try:
-        content = json.loads(raw)
-    except ValueError:
-        return raw
-    if content is None:
-        raise CommandError(Exit.USAGE, "null is not an answer", "--text sends it as text")
-    return content

@@ -14,6 +14,7 @@ import typer
 
 from .. import finding
 from ..arguments import (
+    AllChannels,
     Checkpoint,
     CheckpointOrLatest,
     Limit,
@@ -25,6 +26,7 @@ from ..arguments import (
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
+from ..printing.checkpoints import is_of_framework, note_hidden, show_state
 from ..printing.output import Output, head
 from ..printing.progress import progress
 from ..printing.trees import agent_tree, by_agent, date_tree, thread_tree
@@ -32,7 +34,6 @@ from ..printing.words import plain, short_id
 from ..program import LOOK, command
 from ..recent import newest, saved_last
 from ..session import Session
-from .checkpoints import show_state
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -162,6 +163,7 @@ def replay(
         ),
     ] = "",
     view: ViewOption = ShownView.JSON,
+    all_channels: AllChannels = False,
 ) -> None:
     """Replay a thread from its oldest checkpoint to its latest, with the state of each."""
     client, namespace = cli.client, checkpoint_ns or ""
@@ -179,7 +181,7 @@ def replay(
         closing(replayed) as checkpoints,
     ):
         for checkpoint in checkpoints:
-            _print_step(cli, checkpoint, view)
+            _print_step(cli, checkpoint, view, with_framework=all_channels)
             bar.advance()
 
 
@@ -187,7 +189,9 @@ def _bound(cli: Session, thread_id: str, name: str, checkpoint_ns: str) -> str:
     return finding.checkpoint_id(cli.client, thread_id, name, checkpoint_ns) if name else ""
 
 
-def _print_step(cli: Session, checkpoint: CheckpointRecord, view: ShownView) -> None:
+def _print_step(
+    cli: Session, checkpoint: CheckpointRecord, view: ShownView, *, with_framework: bool
+) -> None:
     has_state = view is ShownView.JSON
     if cli.out.is_json:
         cli.out.line(shapes.checkpoint(checkpoint) if has_state else shapes.entry(checkpoint))
@@ -196,7 +200,7 @@ def _print_step(cli: Session, checkpoint: CheckpointRecord, view: ShownView) -> 
     place = f" {plain(checkpoint.checkpoint_ns)}" if checkpoint.checkpoint_ns else ""
     cli.out.say(line.append(f"{place}  {plain(checkpoint.summary)}".rstrip()))
     if has_state:
-        show_state(cli.out, checkpoint)
+        show_state(cli.out, checkpoint, with_framework=with_framework)
         cli.out.say("")
 
 
@@ -214,6 +218,7 @@ def watch(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Stop after N events.")
     ] = None,
+    all_channels: AllChannels = False,
 ) -> None:
     """Print the events of a thread, earlier and new ones, until Ctrl-C."""
     kinds: list[EventName] | None = [choice.value for choice in kind] if kind else None
@@ -223,7 +228,7 @@ def watch(
             if cli.out.is_json:
                 cli.out.line(shapes.event(event, with_state=view is ShownView.JSON))
             else:
-                _print_event(cli, event, view)
+                _print_event(cli, event, view, with_framework=all_channels)
 
 
 def _cursor(text: str) -> bytes:
@@ -235,7 +240,9 @@ def _cursor(text: str) -> bytes:
         ) from error
 
 
-def _print_event(cli: Session, event: ThreadEvent, view: ShownView) -> None:
+def _print_event(
+    cli: Session, event: ThreadEvent, view: ShownView, *, with_framework: bool
+) -> None:
     line = cli.out.dim(f"{event.time.astimezone():%Y-%m-%d %H:%M:%S}  ")
     line.append(f"{event.kind:<19}", "bold").append("  ")
     checkpoint = event.checkpoint
@@ -247,7 +254,7 @@ def _print_event(cli: Session, event: ThreadEvent, view: ShownView) -> None:
         line.append(f"{event.deleted_checkpoints:,}")
     cli.out.say(line)
     if checkpoint is not None and view is ShownView.JSON and event.kind == Kind.CHECKPOINT_SAVED:
-        show_state(cli.out, checkpoint)
+        show_state(cli.out, checkpoint, with_framework=with_framework)
 
 
 @command("diff", panel=LOOK)
@@ -267,6 +274,7 @@ def diff(
             "--limit", "-n", min=1, max=10_000, metavar="N", help="Show at most N changes."
         ),
     ] = 1_000,
+    all_channels: AllChannels = False,
 ) -> None:
     """Show what differs between the states of two checkpoints, in the JSON view."""
     client = cli.client
@@ -281,21 +289,33 @@ def diff(
     if cli.out.is_json:
         cli.out.object(shapes.difference(comparison))
         return
-    print_changes(cli.out, comparison.changes)
+    note_hidden(cli.out, print_changes(cli.out, comparison.changes, with_framework=all_channels))
     if comparison.truncated:
         cli.out.note("there are more changes: --limit shows more")
 
 
-def print_changes(out: Output, changes: tuple[Change, ...]) -> None:
-    """Print the differences of two states, a line each."""
-    if not changes:
-        out.note("no difference")
-    for change in changes:
+def print_changes(out: Output, changes: tuple[Change, ...], *, with_framework: bool = False) -> int:
+    """Print the differences of two states, a line each.
+
+    Args:
+        out: The output.
+        changes: The differences.
+        with_framework: Whether those of the framework's own channels are printed too.
+
+    Returns:
+        How many channels of the framework differ and are not printed.
+    """
+    shown = [change for change in changes if with_framework or not is_of_framework(change.channel)]
+    hidden = {change.channel for change in changes} - {change.channel for change in shown}
+    if not shown:
+        out.note("no difference" + (" in what the agent wrote" if hidden else ""))
+    for change in shown:
         sign, style = _SIGNS[change.kind]
         line: Text = out.styled(f"{sign} {plain(change.channel)}{plain(change.path)}", style)
         line.append(": ")
         line.append(" -> ".join(_sides(change)))
         out.screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+    return len(hidden)
 
 
 def _sides(change: Change) -> Iterator[str]:

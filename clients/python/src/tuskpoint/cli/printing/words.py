@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -130,6 +131,22 @@ def _visible(character: str) -> str:
     if character.isspace():
         return " "
     return character.encode("unicode_escape").decode()
+
+
+def shell_word(text: str) -> str:
+    """Return a text as one word of a shell's line, in which a terminal obeys nothing."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_in_shell, text))}'"
+
+
+def _in_shell(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 def short_id(checkpoint_id: str) -> str:
