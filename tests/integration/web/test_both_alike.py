@@ -20,6 +20,7 @@ from tests.integration.access.tenant_kit import METHODS, Tenant, furnish
 from tests.integration.access.tenant_probes import NOBODYS, OWN, Names, Request, probes
 from tests.integration.access.tls_kit import write_tokens
 from tests.integration.web.web_kit import (
+    PLAIN,
     WIRES,
     GrpcCaller,
     HttpCaller,
@@ -36,7 +37,8 @@ from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
 GRPC = "grpc"
-WAYS = (GRPC, *map(str, WIRES))
+HTTP_WAYS = (*WIRES, PLAIN)
+WAYS = (GRPC, *map(str, HTTP_WAYS))
 Calls = GrpcCaller | HttpCaller
 
 # What differs between tenants that have and ask the same: times, hashes of what has times, the size
@@ -117,14 +119,14 @@ async def test_answers_and_refusals_are_the_same(tmp_path: Path) -> None:
     async with running(tmp_path, grants) as (server, channel, http, tokens):
         target = f"127.0.0.1:{server.port}"
         tenants = [Tenant(channel, target, tokens[GRPC])]
-        for wire in WIRES:
+        for wire in HTTP_WAYS:
             token = tokens[str(wire)]
             tenants.append(HttpTenant(channel, target, token, HttpCaller(http, wire, token)))
         try:
             over_grpc, *over_http = await asyncio.gather(*map(all_heard, tenants))
         finally:
             await asyncio.gather(*(tenant.client.aclose() for tenant in tenants))
-    for way, heard in zip(WIRES, over_http, strict=True):
+    for way, heard in zip(HTTP_WAYS, over_http, strict=True):
         assert heard.keys() == over_grpc.keys()
         for what, answer in heard.items():
             assert answer == over_grpc[what], f"{what} over {way}"
@@ -177,7 +179,7 @@ async def test_every_method_refuses_alike(tmp_path: Path) -> None:
 
         async def compare(token: str | None, path: str, request: Request | bytes) -> ReportedError:
             expected = await outcome(GrpcCaller(channel, token), path, request)
-            for wire in WIRES:
+            for wire in HTTP_WAYS:
                 actual = await outcome(HttpCaller(http, wire, token), path, request)
                 if request is nothing and wire.codec == "json" and token is not None:
                     assert isinstance(actual, ReportedError)

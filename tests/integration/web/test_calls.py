@@ -58,7 +58,8 @@ async def begun(
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(
         f"POST /tests.Shapes/{shape} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
-        f"content-type: {wire.kind(streams=streams)}\r\ntransfer-encoding: chunked\r\n{headers}\r\n"
+        f"content-type: {wire.kind(streams=streams)}\r\nconnect-protocol-version: 1\r\n"
+        f"transfer-encoding: chunked\r\n{headers}\r\n"
         f"{len(body):x}\r\n".encode()
         + body
         + (b"\r\n0\r\n\r\n" if ends else b"\r\n")
@@ -247,7 +248,7 @@ async def test_a_defect_of_the_listener_itself_is_hidden(
     def fail(*_: object) -> None:
         raise ValueError("the agent's state")
 
-    monkeypatch.setattr("tuskpoint_server.api.web.connect.refuse_unfit", fail)
+    monkeypatch.setattr("tuskpoint_server.api.web.connect.read_form", fail)
     async with (
         serving(Behavior("ok"), pipeline_of()) as port,
         begun(port, "UnaryUnary", JSON) as (reader, _),
@@ -265,7 +266,7 @@ async def test_an_answer_that_is_no_json_is_hidden(caplog: pytest.LogCaptureFixt
         async def UnaryUnary(self, request: Any, call: Call) -> Any:
             return Text(value="the agent's state")
 
-    async def fail(*_: object) -> bytes:
+    async def fail(*_: object, **__: object) -> bytes:
         raise ValueError("the agent's state")
 
     with pytest.MonkeyPatch.context() as patched:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.web.web_kit import from_json, http_client
-from tests.kit.messages import reported
+from tests.integration.web.web_kit import http_client
+from tuskpoint_server.api.messages.json_values import MAX_LEVELS
 from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.core.limits import LIMITS, MIB
 
 with_server = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,13 +48,17 @@ async def test_the_commands_run(both: Server) -> None:
         answer, end = decoder.raw_decode(left)
         answers.append(answer)
         left = left[end:].strip()
-    saved, loaded, listed, replayed, end, by_buf = answers
+    saved, loaded, listed, replayed, *verified, by_buf = answers
     ref = saved["ref"]
     assert ref["threadId"] == "report"
     assert [thread["threadId"] for thread in listed["threads"]] == ["report"]
-    for checkpoint in (loaded["checkpoint"], replayed["checkpoint"], by_buf["checkpoint"]):
+    for checkpoint in (loaded["checkpoint"], replayed[0]["checkpoint"]):
         assert checkpoint["ref"] == ref
-    assert end == {}
+        (channel,) = checkpoint["state"]["channels"]
+        assert channel["value"] == {"type": "json", "json": ["read", "write"]}
+        assert checkpoint["metadata"] == {"source": "curl"}
+    assert verified
+    assert by_buf["checkpoint"]["ref"] == ref
 
 
 @with_server
@@ -65,10 +70,14 @@ async def test_the_error_is_as_shown(both: Server) -> None:
             content=b'{"threadId": "none"}',
             headers={"content-type": "application/json"},
         )
-    content = answer.json()
-    assert reported(from_json(content)).reason == "THREAD_NOT_FOUND"
-    content["details"][0]["value"] = "…"
-    assert content == shown
+    assert answer.status_code == 404
+    assert answer.json() == shown
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    assert LIMITS.max_message == 8 * MIB
+    assert "at most 8 MiB of JSON" in PAGE
+    assert f"| {MAX_LEVELS} arrays and objects inside one another |" in PAGE
 
 
 def test_the_example_is_that_of_the_package() -> None:

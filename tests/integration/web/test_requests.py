@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.web.web_kit import enveloped, from_json
+from tests.integration.web.web_kit import CONNECT, enveloped, from_json
 from tests.kit.messages import FIRST, ReportedError, reported
 from tuskpoint_server.core.limits import LIMITS
 
@@ -30,7 +30,8 @@ async def post(http: httpx.AsyncClient, path: str, body: bytes | str | dict[str,
 
 async def refusal(http: httpx.AsyncClient, path: str, body: bytes | str) -> ReportedError:
     """Make a call with JSON that must be refused; return its error."""
-    answer = await http.post(path, content=body, headers={"content-type": "application/json"})
+    headers = {"content-type": "application/json", **CONNECT}
+    answer = await http.post(path, content=body, headers=headers)
     assert answer.status_code != 200, answer.text
     return reported(from_json(answer.json()))
 
@@ -142,7 +143,7 @@ STREAM = "application/connect+json, application/connect+proto, application/grpc-
         ("application/x-www-form-urlencoded", f"{THREADS}/GetThread", UNARY),
         ("multipart/form-data", f"{THREADS}/GetThread", UNARY),
         ("application/connect+json", f"{THREADS}/GetThread", UNARY),
-        ("application/json", f"{THREADS}/VerifyThread", STREAM),
+        ("text/json", f"{THREADS}/VerifyThread", f"application/json, {STREAM}"),
         ("application/json", f"{CHECKPOINTS}/Exchange", STREAM),
         ("application/grpc-web-text", f"{THREADS}/GetThread", UNARY),
         ("application/", f"{THREADS}/GetThread", UNARY),

@@ -65,6 +65,8 @@ class Wire:
         return f"{self.protocol}-{self.codec}"
 
     def kind(self, *, streams: bool) -> str:
+        if self.protocol == "plain":
+            return "application/json"
         if self.protocol == "grpc-web":
             return f"application/grpc-web+{self.codec}"
         return f"application/connect+{self.codec}" if streams else f"application/{self.codec}"
@@ -84,6 +86,12 @@ JSON = Wire("connect", "json")
 PROTO = Wire("connect", "proto")
 WEB = Wire("grpc-web", "proto")
 WIRES = (JSON, PROTO, WEB)
+PLAIN = Wire("plain", "json")
+"""JSON without the Connect protocol: lists are lines, and errors have the plain form."""
+
+LINES = "application/x-ndjson"
+CONNECT = {"connect-protocol-version": "1"}
+"""The header with which clients of the Connect protocol get its form of errors."""
 
 
 def enveloped(data: bytes, flags: int = 0) -> bytes:
@@ -109,6 +117,27 @@ def from_json(error: Mapping[str, Any]) -> grpc.aio.AioRpcError:
         assert detail["debug"] == json_format.MessageToDict(shown)
     raw = status.SerializeToString() if status.details else b""
     return refused_with(code, status.message, raw)
+
+
+def from_plain(error: Mapping[str, Any]) -> grpc.aio.AioRpcError:
+    """Read an error in the plain form; its details follow from its code and its members."""
+    code = _STATUS[error["code"]]
+    status = status_pb2.Status(code=code.value[0], message=error["message"])
+    metadata = error.get("metadata", {})
+    info = error_details_pb2.ErrorInfo(
+        reason=error["reason"], domain="tuskpoint.dev", metadata=metadata
+    )
+    status.details.add().Pack(info)
+    if error["reason"] == "INVALID_FIELD":
+        bad = error_details_pb2.BadRequest()
+        for violation in (metadata, *error.get("further", ())):
+            bad.field_violations.add(field=violation["field"], description=violation["problem"])
+        status.details.add().Pack(bad)
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        status.details.add().Pack(error_details_pb2.PreconditionFailure())
+    if "retryAfter" in error:
+        status.details.add().Pack(error_details_pb2.RetryInfo())
+    return refused_with(code, status.message, status.SerializeToString())
 
 
 def from_trailers(trailers: Mapping[str, str]) -> grpc.aio.AioRpcError | None:
@@ -185,6 +214,7 @@ class HttpCaller:
     def __init__(self, http: httpx.AsyncClient, wire: Wire, token: str | None = None) -> None:
         self.http = http
         self.wire = wire
+        self._token = token
         self.headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
     async def call(self, path: str, requests: Sequence[Message | bytes]) -> list[Message]:
@@ -192,6 +222,10 @@ class HttpCaller:
         method = contract()[path]
         answer_class = message_factory.GetMessageClass(method.output_type)
         is_stream = method.client_streaming or method.server_streaming
+        if self.wire is PLAIN and method.client_streaming:
+            return await HttpCaller(self.http, JSON, self._token).call(path, requests)
+        if self.wire is PLAIN:
+            return [message async for message in self._plain(path, requests[0], answer_class)]
         if self.wire.protocol == "connect" and not is_stream:
             return [self.wire.decoded(answer_class, await self._unary(path, requests[0]))]
         answers = []
@@ -201,11 +235,28 @@ class HttpCaller:
                 break  # it has no end
         return answers
 
+    async def _plain(
+        self, path: str, request: Message | bytes, answer_class: type[Message]
+    ) -> AsyncIterator[Message]:
+        headers = {"content-type": "application/json", "accept": LINES, **self.headers}
+        sent = self.http.stream("POST", path, content=self.wire.encoded(request), headers=headers)
+        async with sent as answer:
+            if answer.status_code != 200:
+                error = from_plain(json.loads(await answer.aread()))
+                assert answer.status_code == HTTP_STATUS[error.code()]
+                raise error
+            async for line in answer.aiter_lines():
+                if line.startswith('{"error": '):
+                    raise from_plain(json.loads(line)["error"])
+                yield self.wire.decoded(answer_class, line.encode())
+                if path.endswith("/WatchThread"):
+                    break  # it has no end
+
     async def _unary(self, path: str, request: Message | bytes) -> bytes:
         kind = self.wire.kind(streams=False)
         content = self.wire.encoded(request)
         answer = await self.http.post(
-            path, content=content, headers={"content-type": kind, **self.headers}
+            path, content=content, headers={"content-type": kind, **CONNECT, **self.headers}
         )
         if answer.status_code != 200:
             assert answer.headers["content-type"] == "application/json", answer.text

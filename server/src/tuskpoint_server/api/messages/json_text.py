@@ -1,7 +1,9 @@
 """Messages as JSON, by the mapping of Protocol Buffers.
 
 https://protobuf.dev/programming-guides/json/ has it: names in lowerCamelCase (those of the
-contract are understood too), bytes in base64, 64-bit numbers and durations as strings.
+contract are understood too), bytes in base64, 64-bit numbers and durations as strings. Requests
+may have JSON where the contract has bytes that are JSON; so have answers, for callers that ask for
+that (`json_values`).
 
 The conversion is Python code, a hundred times slower than that of the binary format: 8 MiB of many
 small things take seconds. So large texts are converted in a thread, one at a time, which bounds
@@ -14,12 +16,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from ...core.errors import invalid_field
 from ...core.limits import KIB
+from .json_values import compact, encode_fields, parse_json, show_fields
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResultT = TypeVar("ResultT")
@@ -37,9 +40,15 @@ async def from_json(request_class: type[MessageT], text: JsonText) -> MessageT:
     return await _convert(len(text), partial(_parse, request_class, text))
 
 
-async def to_json(answer_class: type[Message], answer: bytes) -> bytes:
-    """Return a message, given in the binary format, as JSON on one line."""
-    return await _convert(len(answer), partial(_print, answer_class, answer))
+async def to_json(
+    answer_class: type[Message], answer: bytes, *, shows_values: bool = False
+) -> bytes:
+    """Return a message, given in the binary format, as JSON on one line.
+
+    With `shows_values`, bytes that are JSON are JSON in it, and not base64.
+    """
+    conversion = _print_values if shows_values else _print
+    return await _convert(len(answer), partial(conversion, answer_class, answer))
 
 
 async def _convert(size: int, conversion: Callable[[], ResultT]) -> ResultT:
@@ -49,12 +58,12 @@ async def _convert(size: int, conversion: Callable[[], ResultT]) -> ResultT:
 
 
 def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
-    from google.protobuf import json_format  # a server that speaks gRPC alone does without
-
     request = request_class()
     try:
-        json_format.Parse(text, request)
-    except (json_format.ParseError, ValueError, RecursionError) as error:
+        tree = parse_json(text)
+        encode_fields(request_class.DESCRIPTOR, tree)
+        _fill(request, tree)
+    except (ValueError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         problem = problem.encode(errors="backslashreplace").decode()  # it may quote what is no text
         name = request_class.DESCRIPTOR.full_name
@@ -62,8 +71,27 @@ def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
     return request
 
 
+def _fill(request: Message, tree: Any) -> None:
+    from google.protobuf import json_format  # a server that speaks gRPC alone does without
+
+    try:
+        json_format.ParseDict(tree, request)
+    except RecursionError:
+        raise
+    except Exception as error:  # of any type, which `json_format.Parse` also expects
+        raise ValueError(str(error)) from error
+
+
 def _print(answer_class: type[Message], answer: bytes) -> bytes:
     from google.protobuf import json_format
 
     message = answer_class.FromString(answer)
     return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+
+
+def _print_values(answer_class: type[Message], answer: bytes) -> bytes:
+    from google.protobuf import json_format
+
+    tree = json_format.MessageToDict(answer_class.FromString(answer))
+    show_fields(answer_class.DESCRIPTOR, tree)
+    return compact(tree).encode()

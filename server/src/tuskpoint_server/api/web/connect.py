@@ -16,17 +16,13 @@ from contextlib import aclosing, contextmanager
 from typing import Any, NoReturn
 
 import grpc
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.errors import ConnectError
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import any_pb2, json_format, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
-from protobuf import message_from_json_value
-from protobuf.wkt import Any as PackedDetail
-from protobuf.wkt import Struct
+from google.rpc import status_pb2  # type: ignore[import-untyped]
 from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Scope, Send
 
@@ -34,21 +30,17 @@ from ...core.errors import Reason, Refusal
 from ...core.limits import KIB, LIMITS
 from ...features.call_memory import CallMemory, Holder
 from ..messages.json_text import JsonText, to_json
-from ..middleware.errors import incident, to_status
+from ..middleware.errors import incident
 from ..middleware.pipeline import CallPipeline, Handle, method_handlers
-from .requests import GRPC_WEB, STREAMS, UNARY, refuse_unfit
+from .errors import refusal_error, status_error
+from .plain import ARRAY, LINES, EnvelopedRequest, ListRefusedError, PlainErrors, PlainList
+from .requests import GRPC_WEB, PLAIN, STREAMS, UNARY, AnswerForm, MethodForms, read_form
 
 HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
 BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
 
 Request = RequestContext[bytes, bytes]
 Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
-
-_CODES = {
-    status.value[0]: Code("canceled" if status.name == "CANCELLED" else status.name.lower())
-    for status in grpc.StatusCode
-    if status is not grpc.StatusCode.OK
-}
 
 
 class _BytesCodec:
@@ -71,29 +63,12 @@ class _BytesCodec:
         return self._kind(data)
 
 
-class ConnectApplication(ConnectASGIApplication[None]):
-    """The contract as an ASGI application."""
+class _Endpoints(ConnectASGIApplication[None]):
+    """The endpoints of the contract, as connectrpc serves them."""
 
     path = "/"
 
-    def __init__(
-        self, contract: Sequence[tuple[ServiceDescriptor, object]], pipeline: CallPipeline
-    ) -> None:
-        endpoints = {
-            f"/{service.full_name}/{method.name}": _endpoint(method, handle)
-            for service, servicer in contract
-            for method, handle in method_handlers(service, servicer, pipeline)
-        }
-        self._pipeline = pipeline
-        self._bounded = {
-            path
-            for path, endpoint in endpoints.items()
-            if endpoint.method.stream_type is not StreamType.BIDI_STREAM
-        }
-        self._kinds = {
-            path: (UNARY if endpoint.method.stream_type is StreamType.UNARY else STREAMS) + GRPC_WEB
-            for path, endpoint in endpoints.items()
-        }
+    def __init__(self, endpoints: Mapping[str, Any]) -> None:
         super().__init__(
             service=None,
             endpoints=lambda _: endpoints,
@@ -104,19 +79,71 @@ class ConnectApplication(ConnectASGIApplication[None]):
             codecs=(_BytesCodec("proto", bytes), _BytesCodec("json", JsonText)),
         )
 
+
+class ConnectApplication:
+    """The contract as an ASGI application."""
+
+    def __init__(
+        self, contract: Sequence[tuple[ServiceDescriptor, object]], pipeline: CallPipeline
+    ) -> None:
+        self._pipeline = pipeline
+        self._methods: dict[str, MethodForms] = {}
+        self._bounded: set[str] = set()
+        handlers = []
+        for service, servicer in contract:
+            for method, handle in method_handlers(service, servicer, pipeline):
+                path = f"/{service.full_name}/{method.name}"
+                behavior = getattr(servicer, method.name, None)
+                is_endless = getattr(behavior, "endless", False)
+                self._methods[path] = _forms(method, is_endless=is_endless)
+                if not method.client_streaming:
+                    self._bounded.add(path)
+                handlers.append((path, method, handle))
+        self._endpoints = {
+            shows_values: _Endpoints(
+                {
+                    path: _endpoint(method, handle, shows_values=shows_values)
+                    for path, method, handle in handlers
+                }
+            )
+            for shows_values in (False, True)
+        }
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = refuse_unfit(scope, self._kinds)
-        if answer is not None:
-            await answer(scope, receive, send)
-        elif not self._pipeline.admits(_Request(scope)):
+        form = read_form(scope, self._methods)
+        if not isinstance(form, AnswerForm):
+            await form(scope, receive, send)
+        elif form.list_type:
+            with PlainList(send, form.list_type, self._pipeline.memory) as plain:
+                try:
+                    await self._call(form, scope, receive, plain.send)
+                except ListRefusedError as refused:
+                    await plain.refuse(refused.refusal)
+        elif form.has_plain_errors:
+            await self._call(form, scope, receive, PlainErrors(send).send)
+        else:
+            await self._call(form, scope, receive, send)
+
+    async def _call(self, form: AnswerForm, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoints = self._endpoints[form.shows_values]
+        if not self._pipeline.admits(_Request(scope)):
             # The pipeline refuses the call and tells why. Nothing of its body is read for that.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
-            await super().__call__(scope, _BodyReceiver(empty).receive, send)
-        else:
-            with RequestBody(
-                receive, self._pipeline.memory, bounded=scope["path"] in self._bounded
-            ) as body:
-                await super().__call__(scope, body.receive, send)
+            await endpoints(scope, _BodyReceiver(empty).receive, send)
+            return
+        is_bounded = scope["path"] in self._bounded
+        with RequestBody(receive, self._pipeline.memory, bounded=is_bounded) as body:
+            read = EnvelopedRequest(body.receive).receive if form.list_type else body.receive
+            await endpoints(scope, read, send)
+
+
+def _forms(method: MethodDescriptor, *, is_endless: bool) -> MethodForms:
+    if method.client_streaming:
+        return MethodForms(STREAMS + GRPC_WEB)
+    if method.server_streaming:
+        lists = (LINES,) if is_endless else (ARRAY, LINES)
+        return MethodForms((PLAIN, *STREAMS, *GRPC_WEB), lists)
+    return MethodForms(UNARY + GRPC_WEB)
 
 
 class _BodyReceiver:
@@ -180,14 +207,14 @@ class RequestBody(Holder):
             async with asyncio.timeout_at(self._since + limit_s):
                 part = await self._receive()
         except TimeoutError:
-            raise _error(to_status(Refusal(Reason.DEADLINE_EXCEEDED))) from None
+            raise refusal_error(Refusal(Reason.DEADLINE_EXCEEDED)) from None
         self._size += len(part.get("body", b""))
         self._bounded = part.get("more_body", False)
         if self._size > HELD_BYTES:
             self.keep(self._size)
             if self.memory.is_full:
                 full = Refusal(Reason.MEMORY_FULL, maximum=self.memory.max_bytes)
-                raise _error(to_status(full))
+                raise refusal_error(full)
         return part
 
 
@@ -234,7 +261,7 @@ class HttpContext:
 
     async def abort_with_status(self, status: grpc.Status, /) -> NoReturn:
         packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
-        raise _error(status_pb2.Status.FromString(packed))
+        raise status_error(status_pb2.Status.FromString(packed))
 
     async def answers(self, handle: Handle, raw: bytes | None) -> AsyncGenerator[bytes]:
         """Answer a call, and yield what it writes; closing this cancels the call."""
@@ -256,26 +283,7 @@ class HttpContext:
                 task.exception()  # nobody is there any more to whom it could be reported
 
 
-class _Detail(ErrorDetail):
-    """A detail of an error that JSON also shows in words, as `debug`."""
-
-    def __init__(self, packed: any_pb2.Any) -> None:
-        super().__init__(PackedDetail(type_url=packed.type_url, value=packed.value))
-        message = getattr(error_details_pb2, packed.TypeName().rpartition(".")[2])()
-        packed.Unpack(message)
-        self._shown = message_from_json_value(Struct, json_format.MessageToDict(message))
-
-    def value(self, *_: object) -> Any:
-        return self._shown
-
-
-def _error(refusal: Any) -> ConnectError:
-    """Return the error of connectrpc for a `google.rpc.Status`."""
-    details = [_Detail(detail) for detail in refusal.details]
-    return ConnectError(_CODES[refusal.code], refusal.message, details)
-
-
-def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
+def _endpoint(method: MethodDescriptor, handle: Handle, *, shows_values: bool) -> Any:
     """Return the endpoint of a method: the library calls it with the bytes of a request.
 
     The library does not export the class of what it returns.
@@ -291,11 +299,13 @@ def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
         except ConnectError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
-            raise _error(to_status(incident(error, name))) from None
+            raise refusal_error(incident(error, name)) from None
 
     async def encoded(answer: bytes, request: Request) -> bytes:
         is_json = request.request_headers["content-type"].endswith("json")
-        return await to_json(answer_class, answer) if is_json else answer
+        if not is_json:
+            return answer
+        return await to_json(answer_class, answer, shows_values=shows_values)
 
     async def unary(raw: bytes, request: Request) -> bytes:
         with masking():

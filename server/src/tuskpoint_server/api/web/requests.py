@@ -1,17 +1,24 @@
-"""Which requests are calls of the contract, and what the others are answered."""
+"""Which requests are calls of the contract, in which form, and what the others are answered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qs
 
 from connectrpc.code import Code
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
-UNARY = ("application/json", "application/proto")
+PLAIN = "application/json"
+UNARY = (PLAIN, "application/proto")
 STREAMS = ("application/connect+json", "application/connect+proto")
 GRPC_WEB = ("application/grpc-web", "application/grpc-web+proto", "application/grpc-web+json")
 """Content types: of a call with one request and one answer, of a stream, and of either."""
+
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 
 
 def refusal(status: int, code: Code, message: str, headers: Mapping[str, str] = {}) -> Response:
@@ -19,28 +26,111 @@ def refusal(status: int, code: Code, message: str, headers: Mapping[str, str] = 
     return JSONResponse({"code": code.value, "message": message}, status, headers)
 
 
-def refuse_unfit(scope: Scope, kinds: Mapping[str, tuple[str, ...]]) -> Response | None:
-    """Return the answer to a request that is no call, and `None` for one that is.
+@dataclass(frozen=True, slots=True)
+class MethodForms:
+    """The forms in which a method can be called.
 
-    Its headers are made what connectrpc understands: content types without parameters, and texts
+    Attributes:
+        kinds: The content types of its requests.
+        lists: The content types of its answers as a list, the first one for callers who take any;
+            empty unless it streams answers to one request.
+    """
+
+    kinds: tuple[str, ...]
+    lists: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The form in which a call wants its answer.
+
+    Attributes:
+        shows_values: JSON shows bytes that are JSON as JSON, and not in base64.
+        list_type: The content type of the answers as a list; empty for the answer of connectrpc.
+        has_plain_errors: Errors have the plain form, and not that of the Connect protocol.
+    """
+
+    shows_values: bool
+    list_type: str = ""
+    has_plain_errors: bool = False
+
+
+def read_form(scope: Scope, methods: Mapping[str, MethodForms]) -> AnswerForm | Response:
+    """Return the form in which a call wants its answer, or the answer to what is no call.
+
+    The headers are made what connectrpc understands: content types without parameters, and texts
     that are UTF-8.
 
     Args:
         scope: The request; its headers may change.
-        kinds: The content types of each method, by its path.
+        methods: The forms of each method, by its path.
     """
     path, method = scope["path"], scope["method"]
-    accepted = kinds.get(path)
-    if accepted is None:
+    forms = methods.get(path)
+    if forms is None:
         return refusal(404, Code.UNIMPLEMENTED, f"there is no method {path}")
     if method != "POST":
         problem = f"a call is a POST, and this is a {method}"
         return refusal(405, Code.INVALID_ARGUMENT, problem, {"allow": "POST"})
     scope["headers"] = [(name, _clean(name, value)) for name, value in scope["headers"]]
-    content_types = [value.decode() for name, value in scope["headers"] if name == b"content-type"]
+    headers = Headers(scope=scope)
+    content_types = headers.getlist("content-type")
     kind = content_types[0] if len(content_types) == 1 else ""
-    if kind in accepted:
-        return None
+    if kind not in forms.kinds:
+        return _refuse_content_type(kind, forms.kinds)
+    values = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    shown = values.get("values", ["data"])
+    if shown not in (["data"], ["json"]):
+        return refusal(400, Code.INVALID_ARGUMENT, "the parameter values is data or json")
+    if shown == ["json"] and not kind.endswith("json"):
+        problem = f"values=json is for answers in JSON, and this call asks for {kind}"
+        return refusal(400, Code.INVALID_ARGUMENT, problem)
+    is_plain = kind == PLAIN and "connect-protocol-version" not in headers
+    form = AnswerForm(shown == ["json"], has_plain_errors=is_plain)
+    return _with_list_type(form, scope, headers, forms) if kind == PLAIN and forms.lists else form
+
+
+def _with_list_type(
+    form: AnswerForm, scope: Scope, headers: Headers, forms: MethodForms
+) -> AnswerForm | Response:
+    """Return the form of a call of a stream as a list, which connectrpc gets as a stream."""
+    if headers.get("content-encoding", "identity") != "identity":
+        return refusal(501, Code.UNIMPLEMENTED, "this server takes no compressed requests")
+    list_type = accepted_type(",".join(headers.getlist("accept")) or "*/*", forms.lists)
+    if not list_type:
+        problem = f"this call answers with {' or '.join(forms.lists)}; accept one of them"
+        if len(forms.lists) == 1:
+            problem = f"the answers have no end: accept {forms.lists[0]}"
+        return refusal(406, Code.INVALID_ARGUMENT, problem)
+    scope["headers"] = [
+        (name, STREAMS[0].encode() if name == b"content-type" else value)
+        for name, value in scope["headers"]
+    ]
+    return replace(form, list_type=list_type)
+
+
+def accepted_type(accept: str, offered: Sequence[str]) -> str:
+    """Return the first of these content types that a header `Accept` likes best; or empty."""
+    ranges = []
+    for part in accept.split(","):
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        weight = _weight(parameters)
+        if weight > 0:
+            ranges.append((weight, name))
+    for _, name in sorted(ranges, key=lambda pair: -pair[0]):
+        for kind in offered:
+            if name in (kind, "application/*", "*/*"):
+                return kind
+    return ""
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    """Return the weight of a media range; 0 if it is malformed."""
+    text = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+    return float(text) if _WEIGHT.fullmatch(text) else 0
+
+
+def _refuse_content_type(kind: str, accepted: Sequence[str]) -> Response:
     if kind == "application/grpc" or kind.startswith("application/grpc+"):
         problem = "this address speaks HTTP/1.1; the server speaks gRPC at the address of --listen"
     else:
