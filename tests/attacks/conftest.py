@@ -1,5 +1,21 @@
 """Attacks on servers that run: the fixtures are those of the other tests with real servers."""
 
-from tests.integration.conftest import admin, checkpoints, config, grpc_channel, server, threads
+from tests.integration.conftest import (
+    admin,
+    checkpoints,
+    config,
+    grpc_channel,
+    listed_answers,
+    server,
+    threads,
+)
 
-__all__ = ["admin", "checkpoints", "config", "grpc_channel", "server", "threads"]
+__all__ = [
+    "admin",
+    "checkpoints",
+    "config",
+    "grpc_channel",
+    "listed_answers",
+    "server",
+    "threads",
+]

@@ -20,6 +20,7 @@ from bench.running.postgres import LeftOutError
 from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.databases import in_postgres, journal_of, place, postgres
 from tests.kit.servers.forking import Forked
+from tests.kit.servers.listed_errors import check_answers
 from tests.kit.servers.processes import own_environment
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
 END_SECONDS = 40
+
+listed_answers = pytest.fixture(check_answers, autouse=True)
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ const (
 //     is larger than `ServerLimits` allows.
 //   - `UNAUTHENTICATED` / `CREDENTIAL_INVALID`: the server requires a credential,
 //     and the call has no valid credential.
+//   - `UNAVAILABLE` / `CREDENTIAL_INVALID`: the server does not have the key of a
+//     token's issuer yet.
 //   - `PERMISSION_DENIED` / `SCOPE_MISSING`: the credential lacks a scope that
 //     the method needs. The server looks nothing up before this check.
 //   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached a quota of
@@ -241,8 +243,9 @@ const (
 	// expired or revoked. A running call ends with this reason once its
 	// credential expires or is revoked; journaled changes stay.
 	//
-	// Status: `UNAUTHENTICATED`. Example: {"reason": "CREDENTIAL_INVALID",
-	// "metadata": {}}
+	// Status: `UNAUTHENTICATED`. `UNAVAILABLE`, with `RetryInfo`, if the server
+	// does not have the key of a token's issuer yet. Example: {"reason":
+	// "CREDENTIAL_INVALID", "metadata": {}}
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
 	// The credential lacks a scope that the method needs. The server looks
 	// nothing up before this check, so the answer does not depend on the

@@ -174,21 +174,19 @@ type ThreadServiceClient interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	CopyThread(ctx context.Context, in *CopyThreadRequest, opts ...grpc.CallOption) (*CopyThreadResponse, error)
@@ -205,21 +203,19 @@ type ThreadServiceClient interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	PruneThreads(ctx context.Context, in *PruneThreadsRequest, opts ...grpc.CallOption) (*PruneThreadsResponse, error)
@@ -232,21 +228,19 @@ type ThreadServiceClient interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	DeleteRuns(ctx context.Context, in *DeleteRunsRequest, opts ...grpc.CallOption) (*DeleteRunsResponse, error)
@@ -734,21 +728,19 @@ type ThreadServiceServer interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	CopyThread(context.Context, *CopyThreadRequest) (*CopyThreadResponse, error)
@@ -765,21 +757,19 @@ type ThreadServiceServer interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	PruneThreads(context.Context, *PruneThreadsRequest) (*PruneThreadsResponse, error)
@@ -792,21 +782,19 @@ type ThreadServiceServer interface {
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	//     `BLOB_MALFORMED`: stored bytes that the call needs were changed or lost,
 	//     and no copy of the bytes is intact.
+	//   - `DATA_LOSS` / `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`,
+	//     and a key that the flush needs was changed. The change is journaled.
 	//   - `FAILED_PRECONDITION` / `KEY_MISSING`: stored bytes that the call needs
-	//     are sealed, and the reference to these bytes has no key.
+	//     are sealed, and the server has no key for them.
+	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the blob store refuses the bytes. The change
+	//     is journaled.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
-	//     call needs and cannot be used now.
-	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `BLOB_UNAVAILABLE`,
-	//     `KEY_PROVIDER_UNAVAILABLE`: the request asks for `DURABILITY_CERTIFIED`,
-	//     and the flush failed. The change is journaled; the server retries the
-	//     flush.
-	//   - `FAILED_PRECONDITION` / `BLOB_REJECTED`, `KEY_MISSING`: the request asks
-	//     for `DURABILITY_CERTIFIED`, and the blob store refuses the bytes, or the
-	//     server lacks the key to bytes that the flush needs. The change is
-	//     journaled.
-	//   - `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
-	//     `KEY_WRONG`: the request asks for `DURABILITY_CERTIFIED`, and bytes that
-	//     the flush stored or needs were changed or lost. The change is journaled.
+	//     call needs, or the request asks for `DURABILITY_CERTIFIED`, and the blob
+	//     store cannot be used now.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`, `KEY_PROVIDER_UNAVAILABLE`: the
+	//     request asks for `DURABILITY_CERTIFIED`, and the flush failed. The change
+	//     is journaled; the server retries the flush.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error)

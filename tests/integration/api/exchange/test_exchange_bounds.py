@@ -35,7 +35,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.checkpoints import exchange, servicer
 from tuskpoint_server.api.middleware.telemetry import Telemetry
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.errors import checkpoint_not_found
 from tuskpoint_server.features.checkpoints.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ async def test_frames_are_measured_as_the_calls_that_they_are(
 
     async def nothing(*arguments: object) -> None:
         loading.append(trace.get_current_span().get_span_context().span_id)
-        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id="t")
+        raise checkpoint_not_found("t", "", "1")
 
     monkeypatch.setattr(Checkpoints, "load", nothing)
     spans, reader, tracers = InMemorySpanExporter(), InMemoryMetricReader(), TracerProvider()

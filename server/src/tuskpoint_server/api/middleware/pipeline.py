@@ -232,8 +232,11 @@ class CallPipeline:
             self.telemetry.end(measured, call.code, call.denied)
             if self.trail is not None and self.records(call):
                 self.trail.note(call.grant, call.method, call.named, call.code)
-        status = rpc_status.to_status(to_status(refusal))
-        return await call.context.abort_with_status(status)
+        return await self._refuse(call, refusal)
+
+    async def _refuse(self, call: Call, refusal: Refusal) -> NoReturn:
+        """End a call with the status of a refusal; raises."""
+        await call.context.abort_with_status(rpc_status.to_status(to_status(refusal)))
 
     def admits(self, context: CallerMetadata) -> bool:
         """Return whether the credential of a call is accepted; asked before its body is read."""

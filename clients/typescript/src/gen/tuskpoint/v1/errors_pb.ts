@@ -151,6 +151,8 @@ export const WarningSchema: GenMessage<Warning> = /*@__PURE__*/
  *   is larger than `ServerLimits` allows.
  * * `UNAUTHENTICATED` / `CREDENTIAL_INVALID`: the server requires a credential,
  *   and the call has no valid credential.
+ * * `UNAVAILABLE` / `CREDENTIAL_INVALID`: the server does not have the key of a
+ *   token's issuer yet.
  * * `PERMISSION_DENIED` / `SCOPE_MISSING`: the credential lacks a scope that
  *   the method needs. The server looks nothing up before this check.
  * * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached a quota of
@@ -498,8 +500,9 @@ export enum ErrorReason {
    * expired or revoked. A running call ends with this reason once its
    * credential expires or is revoked; journaled changes stay.
    *
-   * Status: `UNAUTHENTICATED`. Example: {"reason": "CREDENTIAL_INVALID",
-   * "metadata": {}}
+   * Status: `UNAUTHENTICATED`. `UNAVAILABLE`, with `RetryInfo`, if the server
+   * does not have the key of a token's issuer yet. Example: {"reason":
+   * "CREDENTIAL_INVALID", "metadata": {}}
    *
    * @generated from enum value: ERROR_REASON_CREDENTIAL_INVALID = 29;
    */
