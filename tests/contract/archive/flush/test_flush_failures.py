@@ -16,7 +16,7 @@ from tests.kit.drafts import (
     TENANT,
     refused,
 )
-from tuskpoint_server.archive.flush import certify
+from tuskpoint_server.archive.flush import certify, packs
 from tuskpoint_server.archive.flush.certify import VoidPackError
 from tuskpoint_server.archive.flush.waiting import FlushOutcome
 from tuskpoint_server.archive.rows.plan import PlannedThread
@@ -180,3 +180,25 @@ async def test_a_watermark_moves_only_from_where_the_flush_found_it(home: House)
     with pytest.raises(VoidPackError):
         await home.journal.database.transact(lambda batch: certify.move(batch, TENANT, [stale]))
     assert await home.watermark() == (3, 3)
+
+
+async def test_nothing_is_certified_in_a_store_that_lost_its_blobs_during_a_long_put(
+    home: House, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "_LONG_PUT_S", 0.0)
+    await grow(home, 1)
+    await home.flush()
+    before = await home.archive.catalog(TENANT)
+    assert before is not None
+    lost = dict(store.packs)
+
+    async def lose(_members: Sequence[BlobMember]) -> None:
+        store.packs.clear()
+
+    store.on_put = lose
+    await grow(home, 1, start=1)
+    refusal = await refused(home.flush(), Reason.BLOB_UNAVAILABLE)
+    assert f"it lacks catalog {before.location.blob_id}" in str(refusal)
+    assert await home.archive.catalog(TENANT) == before
+    store.packs |= lost
+    assert await home.flush() == 1

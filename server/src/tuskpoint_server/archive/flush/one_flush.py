@@ -398,8 +398,7 @@ class Flush:
             "archive.flush", attributes=attributes, links=self._calls
         ):
             try:
-                await self._require_newest()
-                catalog = await self._parts.runner.finish(pack)
+                catalog = await self._parts.runner.finish(pack, self._require_newest)
             except Refusal as refusal:
                 if refusal.reason is not Reason.BLOB_REJECTED:
                     raise

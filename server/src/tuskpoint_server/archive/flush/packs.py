@@ -16,7 +16,7 @@ import logging
 import os
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,8 @@ from ..rows.lifetimes import Expiry, record_blobs
 from ..rows.plan import Plan, StoredPack, drop_pack, record_spooled
 from ..telemetry import tracer
 from .certify import VoidPackError, certify
+
+_LONG_PUT_S = 60.0  # after which the store may not be what it was before the put
 
 _log = logging.getLogger(__name__)
 
@@ -279,12 +281,24 @@ class PackRunner:
             lambda batch: record_blobs(batch, tenant, receipt.blobs, self._expiry)
         )
 
-    async def finish(self, pack: Pack) -> BlobLocation | None:
-        """Store a pack and certify it; return its catalog's location, `None` if it was void."""
+    async def finish(
+        self, pack: Pack, require_store: Callable[[], Awaitable[None]]
+    ) -> BlobLocation | None:
+        """Store a pack and certify it; return its catalog's location, `None` if it was void.
+
+        `require_store` raises if nothing may be certified in the store as it is. It is called
+        before the put, and again after a long one: the store may have lost its blobs meanwhile.
+        """
+        await require_store()
         if pack.resumed and not await self._has_others(pack):
             await self.abandon(pack)
             return None
-        return await self._certify(pack, await self.store(pack.tenant, pack.members))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        locations = await self.store(pack.tenant, pack.members)
+        if loop.time() - began > _LONG_PUT_S:
+            await require_store()
+        return await self._certify(pack, locations)
 
     async def discard_spooled(self, pack: Pack) -> None:
         """Remove the spool file of a certified pack."""
