@@ -1,4 +1,4 @@
-"""What the files of the deployments say: the Dockerfile and deploy/compose.yaml."""
+"""What the files of the deployments say: the Dockerfile and both Compose files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose.yaml"
+SINGLE = ROOT / "compose.yaml"
+"""The Compose file of one server."""
 DOCKERFILE = ROOT / "Dockerfile"
 STOP_SECONDS = 75
 """Time that every deployment gives a server to stop: the drain grace, one put, and what is left."""

@@ -34,10 +34,12 @@ _URL_HOST = re.compile(r"(?P<before>//|@)(?P<host>[a-z0-9-]+)(?::\d+)?(?=/|\?|$)
 
 
 class Server:
-    """A server of compose.yaml as a plain process."""
+    """A server of a Compose file as a plain process."""
 
-    def __init__(self, name: str, places: Mapping[str, str], directory: Path) -> None:
-        box, service = image(), SERVICES[name]
+    def __init__(
+        self, name: str, service: Mapping[str, Any], places: Mapping[str, str], directory: Path
+    ) -> None:
+        box = image()
         [volume] = service["volumes"]
         assert volume.partition(":")[2] == box.volume == box.environment["TUSKPOINT_DATA_DIR"]
         assert "command" not in service
@@ -54,6 +56,9 @@ class Server:
             ),
             "AWS_REGION": REGION,
         }
+        if "TUSKPOINT_HTTP_LISTEN" in self.environment:
+            self.http_port = unused_port()
+            self.environment["TUSKPOINT_HTTP_LISTEN"] = f"127.0.0.1:{self.http_port}"
         self.log = directory / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -97,7 +102,7 @@ def test_the_servers_start_share_the_journal_and_stop(tmp_path: Path) -> None:
             "s3": bucket.endpoint.removeprefix("http://"),
             "telemetry": f"127.0.0.1:{collector.port}",
         }
-        servers = [Server(name, places, tmp_path) for name in SERVERS]
+        servers = [Server(name, SERVICES[name], places, tmp_path) for name in SERVERS]
         for server in servers:
             stack.callback(server.end)
         for server in servers:

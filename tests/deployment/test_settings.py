@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.deployment.files import DOCKERFILE, ROOT, STOP_SECONDS
+from tests.deployment.files import DOCKERFILE, ROOT, SINGLE, STOP_SECONDS
 from tuskpoint_server.config.settings import ENV_PREFIX, Config
 
 _VARIABLE = re.compile(rf"\b{ENV_PREFIX}([A-Z0-9_]+)\b")
@@ -13,7 +13,7 @@ _VARIABLE = re.compile(rf"\b{ENV_PREFIX}([A-Z0-9_]+)\b")
 def test_every_variable_is_a_setting() -> None:
     named = {
         (path.name, name)
-        for path in (DOCKERFILE, *(ROOT / "deploy").rglob("*"))
+        for path in (DOCKERFILE, SINGLE, *(ROOT / "deploy").rglob("*"))
         if path.is_file()
         for name in _VARIABLE.findall(path.read_text("utf-8"))
     }
