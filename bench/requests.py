@@ -33,7 +33,7 @@ STEADY = ("documents", "plan", "question", "settings")
 def chain(
     thread_id: str, length: int, value_bytes: int = 1024, *, inherits: bool = True
 ) -> list[SaveCheckpointRequest]:
-    """Return the first saves of one thread; the arguments are those of `saves`."""
+    """Return the first saves of one thread; the arguments are as in `saves`."""
     return list(itertools.islice(saves(thread_id, value_bytes, inherits=inherits), length))
 
 

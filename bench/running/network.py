@@ -27,7 +27,7 @@ Through = Callable[[str], str]
 def delayed_loopback(seconds: float) -> Iterator[None]:
     """Give the calling thread, and all processes that it starts, a loopback with a delay.
 
-    It is that of a new network namespace, with netem as its queue: each packet takes so many
+    A new network namespace, with netem as the queue, delays each packet by the
     seconds, so a round trip takes twice as long.
 
     Raises:

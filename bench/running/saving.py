@@ -1,6 +1,6 @@
 """`python -m bench.running.saving`: a process that saves at a given pace, as several agents would.
 
-Its threads save in turn on one stream, so many saves are on their way at once. It prints one
+The threads save in turn on one stream, and many saves are on their way at once. It prints one
 line of JSON: the saves that were acknowledged, and the seconds from the first until all were.
 It sends the token in `TUSKPOINT_TOKEN`, if there is one.
 """

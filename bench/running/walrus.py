@@ -81,7 +81,7 @@ class Walrus:
 
 
 def encoded_bytes(size: int) -> int:
-    """Return what Walrus charges for a blob of so many bytes.
+    """Return what Walrus charges for a blob, by its size in bytes.
 
     From the encoding's configuration, `crates/walrus-core/src/encoding/config.rs` of
     MystenLabs/walrus: a matrix of 334 x 667 symbols of an even size; each of 1000 shards

@@ -107,7 +107,7 @@ async def _flood(server: Server, token: str, name: str, paces: list[float]) -> A
 
 
 async def _times(server: Server, token: str, name: str, count: int) -> list[float]:
-    """Return the seconds that each of so many saves took."""
+    """Return the seconds that each of `count` saves took."""
     times, chain = [], saves(f"quiet-{name}-{time.monotonic()}")
     async with grpc.aio.insecure_channel(server.target) as channel:
         stub = CheckpointServiceStub(channel)

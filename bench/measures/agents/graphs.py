@@ -146,7 +146,7 @@ def _node(name: str, *, waits: bool) -> Callable[[State], Any]:
 
 
 async def _run(graph: Any, name: str, scenario: Scenario) -> float:
-    """Return the seconds that so many runs take at once."""
+    """Return the seconds that the runs of a scenario take at once."""
     method, count, durability = scenario
     runs: list[Any] = [
         ({"search": {}}, {"configurable": {"thread_id": f"{name}-{n}"}}) for n in range(count)

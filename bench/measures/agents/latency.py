@@ -40,7 +40,7 @@ async def measure(setting: Setting) -> Table:
     fewest = {load: min(len(steps[contender.label, load]) for contender in here) for load in _LOADS}
     notes = [
         f"{rounds} rounds of {seconds} s, async, the checkpointers in turn, each with its agents "
-        "in a process of their own; steps, checkpoints and configurations are those of `steps`. "
+        "in a process of their own; steps, checkpoints and configurations are as in `steps`. "
         "Of each call there are at least "
         f"{' and '.join(f'{count:,} ({load})' for load, count in fewest.items())} times; a p99.9 "
         "of fewer than 1,000 is the slowest call."

@@ -70,7 +70,8 @@ async def measure(setting: Setting) -> Table:
     ]
     notes = [
         f"Medians of {rounds} rounds of {seconds} s, async, in turn; steps and configurations are "
-        f"those of `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1e3:g} ms {how}. "
+        f"as in `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1e3:g} ms "
+        f"{how.rstrip('.')}. "
         "SQLite has no network, and stands here for comparison."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [left_out])])

@@ -33,7 +33,7 @@ _FLUSH_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What happened while so many threads saved.
+    """What happened while threads saved.
 
     Attributes:
         threads: Number of threads.

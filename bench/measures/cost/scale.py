@@ -188,7 +188,7 @@ def paper(step: Callable[[str], float]) -> Table:
         f"Each agent does a step every {_PAUSE_SECONDS} s, all day. Computed from what a step "
         f"takes above, for processors that are {_BUSY:.0%} busy and databases of "
         f"{_DATABASE_CORES} cores. Of one journal the {first} is full first, at {most:,.0f} "
-        "steps/s. Bytes are those of new steps; what is certified leaves the journal, and "
+        "steps/s. Bytes are for new steps; certified content leaves the journal, and "
         "retention removes both."
     )
     return Table("Agents on paper", _PAPER, rows, [note])

@@ -69,7 +69,7 @@ def _blob_bytes(data_dir: Path) -> int:
 
 
 async def _append(saver: Saver, steps: int, flushed: str = "") -> None:
-    """Append so many messages, with a flush of the server at `flushed` after each."""
+    """Append a message for each step; flush the server at `flushed`, if given, after each."""
     agent = Agent(saver, "growing", steps_per_thread=0, message_bytes=MESSAGE_BYTES, text_bytes=0)
     for _ in range(steps):
         await agent.save()

@@ -55,7 +55,7 @@ _HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint is")
 
 
 async def fill(saver: Saver, count: int) -> str:
-    """Save a thread of so many checkpoints; return its name."""
+    """Save a thread with a number of checkpoints; return its name."""
     # The measures share one PostgreSQL.
     agent = Agent(saver, f"history-{secrets.token_hex(4)}", steps_per_thread=0, window=_MESSAGES)
     for _ in range(count):

@@ -38,7 +38,7 @@ async def measure(setting: Setting) -> Table:
     notes = [
         f"Median of {_searches(setting)} searches by one caller, 5 results each, over gRPC. "
         f"Summaries of 12 words out of {_WORDS:,}, {_THREADS} threads, vectors of {_DIMENSION} "
-        "components. A vector search scores every vector; those of this size are held in memory."
+        "components. A vector search scores every vector; vectors of this size are held in memory."
     ]
     return Table(TITLE, ("search", *(f"ms at {size:,}" for size in sizes)), rows, notes)
 
