@@ -14,7 +14,7 @@ from tests.crash.checks.recovery import check_all, check_recovered
 from tests.crash.faults.kills import die_at, kill_under_load
 from tests.crash.writers.ledger import Record
 from tests.crash.writers.processes import WriterProcess
-from tests.kit.blobs.s3_server import ENVIRONMENT, Answer, Asked, S3Server, refused
+from tests.kit.blobs.s3_server import ENVIRONMENT, Answer, S3Request, S3Server, refused
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 
 KILLS = 1
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
     moments, faults = random.Random(SEED), random.Random(SEED)
 
-    def fault(request: Asked, do: Callable[[], Answer]) -> Answer:
+    def fault(request: S3Request, do: Callable[[], Answer]) -> Answer:
         """Refuse, or store and not say so, or say it by half."""
         chance = faults.random()
         if chance < 0.1:

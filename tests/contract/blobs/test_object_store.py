@@ -17,8 +17,8 @@ from tests.kit.blobs.object_stores import name_of
 from tests.kit.blobs.s3_server import (
     ENVIRONMENT,
     Answer,
-    Asked,
     Fault,
+    S3Request,
     S3Server,
     Stored,
     after,
@@ -161,7 +161,7 @@ async def test_every_blob_is_listed_and_nothing_else(server: S3Server, blobs: Ob
 # --- what goes wrong ---------------------------------------------------------------------
 
 
-def cut(request: Asked, do: Callable[[], Answer]) -> Answer:
+def cut(request: S3Request, do: Callable[[], Answer]) -> Answer:
     answer = do()
     return Answer(answer.status, answer.body, answer.headers, cut=len(answer.body) // 2)
 
@@ -324,7 +324,7 @@ def test_a_place_that_does_not_answer_may_be_back() -> None:
 def test_a_place_that_hangs_holds_nobody_up(server: S3Server) -> None:
     answering = threading.Event()
 
-    def hang(_request: Asked, do: Callable[[], Answer]) -> Answer:
+    def hang(_request: S3Request, do: Callable[[], Answer]) -> Answer:
         answering.wait()
         return do()
 
@@ -361,7 +361,7 @@ async def test_nothing_is_put_beside_another_layout(server: S3Server) -> None:
 
 
 def test_another_server_begins_the_bucket_between_two_looks(server: S3Server) -> None:
-    def begin(request: Asked, do: Callable[[], Answer]) -> Answer:
+    def begin(request: S3Request, do: Callable[[], Answer]) -> Answer:
         answer = do()
         server.objects["bucket"]["layout"] = Stored(LAYOUT, 0)
         server.objects["bucket"][name_of(blob_id_of(b"content"))] = Stored(b"content", 0)

@@ -12,9 +12,9 @@ import pytest
 
 from tests.kit.blobs.stores import many, member
 from tests.kit.blobs.walrus_peer import (
-    Asked,
     Fault,
     Reply,
+    WalrusRequest,
     after,
     as_json,
     changed,
@@ -280,7 +280,7 @@ async def test_store_without_publishers_only_reads(kit: PeerKit) -> None:
     assert "no publisher is configured" in refusal.message
 
 
-def claims(request: Asked) -> dict[str, object]:
+def claims(request: WalrusRequest) -> dict[str, object]:
     scheme, _, token = request.headers["authorization"].partition(" ")
     assert scheme == "Bearer"
     return jwt.decode(token, SECRET, algorithms=["HS384"], options={"verify_exp": False})
@@ -334,7 +334,7 @@ async def test_a_refused_token_is_reported_with_the_settings_to_check(
 ) -> None:
     peer = await kit.peer()
 
-    def echo(request: Asked, _: object) -> Reply:
+    def echo(request: WalrusRequest, _: object) -> Reply:
         message = f"you sent {request.headers['authorization']} from http://u:p4ss@host/"
         body = json.loads(reply.body) if reply.body.startswith(b"{") else None
         if body is None:

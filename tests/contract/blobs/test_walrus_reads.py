@@ -11,9 +11,9 @@ import pytest
 
 from tests.kit.blobs.stores import many, member
 from tests.kit.blobs.walrus_peer import (
-    Asked,
     Fault,
     Reply,
+    WalrusRequest,
     changed,
     instead,
     problem,
@@ -266,7 +266,7 @@ async def test_quilt_that_cannot_be_read_is_not_waited_for(kit: PeerKit) -> None
     store = kit.store(peer)
     locations = (await store.put(many(10))).locations
 
-    def no_raw_reads(request: Asked, answer: Callable[[Asked], Reply]) -> Reply:
+    def no_raw_reads(request: WalrusRequest, answer: Callable[[WalrusRequest], Reply]) -> Reply:
         return answer(request) if "by-quilt-id" in request.path else Reply(502)
 
     peer.always = no_raw_reads

@@ -45,7 +45,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Asked:
+class S3Request:
     """A request as it arrived."""
 
     method: str
@@ -73,7 +73,7 @@ class Answer:
     cut: int | None = None
 
 
-Fault = Callable[[Asked, Callable[[], Answer]], Answer]
+Fault = Callable[[S3Request, Callable[[], Answer]], Answer]
 """Answers in place of the server, or lets it answer first."""
 
 
@@ -90,7 +90,7 @@ def instead(answer: Answer) -> Fault:
 def after(answer: Answer) -> Fault:
     """Do it, and answer so."""
 
-    def fault(_request: Asked, do: Callable[[], Answer]) -> Answer:
+    def fault(_request: S3Request, do: Callable[[], Answer]) -> Answer:
         do()
         return answer
 
@@ -117,7 +117,7 @@ class S3Server:
         self.always: Fault | None = None
         self.conditional = "kept"
         self.tokens = False
-        self.asked: list[Asked] = []
+        self.asked: list[S3Request] = []
         self._lock = threading.RLock()
         server = self
 
@@ -174,7 +174,7 @@ class S3Server:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         body = handler.rfile.read(int(headers.get("content-length", 0)))
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        request = Asked(handler.command, unquote(parts.path), query, headers, body)
+        request = S3Request(handler.command, unquote(parts.path), query, headers, body)
         with self._lock:
             self.asked.append(request)
             fault = self.script.popleft() if self.script else self.always
@@ -199,7 +199,7 @@ class S3Server:
         if sent.cut is not None:
             handler.close_connection = True
 
-    def _answer(self, request: Asked) -> Answer:
+    def _answer(self, request: S3Request) -> Answer:
         objects = self.objects.get(request.bucket)
         if objects is None:
             return refused(404, "NoSuchBucket", "The specified bucket does not exist")
@@ -217,7 +217,7 @@ class S3Server:
             return refused(404, "NoSuchKey", "The specified key does not exist.")
         return _content(stored, request.headers.get("range", ""))
 
-    def _put(self, request: Asked, objects: dict[str, Stored], data: bytes) -> Answer:
+    def _put(self, request: S3Request, objects: dict[str, Stored], data: bytes) -> Answer:
         absent = ("x-goog-if-generation-match", "0") if self.tokens else ("if-none-match", "*")
         if request.headers.get(absent[0]) == absent[1]:
             if self.conditional == "refused":
@@ -227,7 +227,7 @@ class S3Server:
         objects[request.key] = Stored(data, time.time())
         return Answer(headers={"ETag": _etag(data)})
 
-    def _in_parts(self, request: Asked, objects: dict[str, Stored]) -> Answer:
+    def _in_parts(self, request: S3Request, objects: dict[str, Stored]) -> Answer:
         if "uploads" in request.query:
             name = f"upload-{len(self.uploads)}"
             self.uploads[name] = {}
@@ -266,7 +266,7 @@ def _content(stored: Stored, wanted: str) -> Answer:
     return Answer(206, stored.data[begin:end], headers)
 
 
-def _listing(request: Asked, objects: dict[str, Stored]) -> Answer:
+def _listing(request: S3Request, objects: dict[str, Stored]) -> Answer:
     prefix, delimiter = request.query.get("prefix", ""), request.query.get("delimiter", "")
     beyond = request.query.get("continuation-token", request.query.get("start-after", ""))
     entries: dict[str, str] = {}
@@ -293,7 +293,7 @@ def _listing(request: Asked, objects: dict[str, Stored]) -> Answer:
     return _xml("ListBucketResult", "".join([*rows, *(entries[name] for name in page)]))
 
 
-def _denied(request: Asked, path: str) -> Answer | None:
+def _denied(request: S3Request, path: str) -> Answer | None:
     """Return the refusal of a request that nobody with the key signed; `None`: it is signed."""
     match = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?"

@@ -22,7 +22,7 @@ _ROWS, _COLUMNS = 334, 667
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WalrusRequest:
     """A request as it arrived."""
 
     method: str
@@ -46,7 +46,7 @@ class Reply:
     drop_after: int | None = None
 
 
-Fault = Callable[[Asked, Callable[[Asked], Reply]], Reply | None]
+Fault = Callable[[WalrusRequest, Callable[[WalrusRequest], Reply]], Reply | None]
 """Answers in place of the peer, or asks it first; `None` cuts the connection."""
 
 
@@ -68,7 +68,7 @@ def instead(reply: Reply | None) -> Fault:
 def after(reply: Reply | None) -> Fault:
     """Do it and then answer so."""
 
-    def fault(request: Asked, answer: Callable[[Asked], Reply]) -> Reply | None:
+    def fault(request: WalrusRequest, answer: Callable[[WalrusRequest], Reply]) -> Reply | None:
         answer(request)
         return reply
 
@@ -78,7 +78,7 @@ def after(reply: Reply | None) -> Fault:
 def changed(change: Callable[[bytes], bytes]) -> Fault:
     """Answer with another body."""
 
-    def fault(request: Asked, answer: Callable[[Asked], Reply]) -> Reply:
+    def fault(request: WalrusRequest, answer: Callable[[WalrusRequest], Reply]) -> Reply:
         reply = answer(request)
         return Reply(reply.status, change(reply.body), reply.headers)
 
@@ -90,7 +90,7 @@ class Peer:
 
     def __init__(self, world: World | None = None) -> None:
         self.world = world or World()
-        self.asked: list[Asked] = []
+        self.asked: list[WalrusRequest] = []
         self.script: deque[Fault] = deque()
         self.always: Fault | None = None
         self.hold: asyncio.Event | None = None
@@ -148,7 +148,7 @@ class Peer:
             writer.close()
             self._open.pop(writer).set()
 
-    def _answer(self, request: Asked) -> Reply | None:
+    def _answer(self, request: WalrusRequest) -> Reply | None:
         if self.script:
             return self.script.popleft()(request, self.world.answer)
         if self.always is not None:
@@ -156,7 +156,7 @@ class Peer:
         return self.world.answer(request)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Asked | None:
+async def _read_request(reader: asyncio.StreamReader) -> WalrusRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -170,7 +170,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Asked | None:
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     parts = urlsplit(target)
     query = parse_qsl(parts.query, keep_blank_values=True)
-    return Asked(method, parts.path, query, headers, body)
+    return WalrusRequest(method, parts.path, query, headers, body)
 
 
 async def _write_reply(writer: asyncio.StreamWriter, reply: Reply) -> bool:
@@ -192,7 +192,7 @@ class World:
         self.objects = 0
         self.epoch = 7
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: WalrusRequest) -> Reply:
         match (asked.method, *asked.route[1:]):
             case ("PUT", "quilts"):
                 return self._put_quilt(asked)
@@ -226,7 +226,7 @@ class World:
         self.quilts[blob_id] = dict(sorted(files.items()))
         return blob_id
 
-    def _put_quilt(self, request: Asked) -> Reply:
+    def _put_quilt(self, request: WalrusRequest) -> Reply:
         fields = read_form(request)
         tags = {
             entry["identifier"]: entry.get("tags", {})
@@ -246,7 +246,7 @@ class World:
             }
         )
 
-    def _store(self, raw: bytes, request: Asked) -> dict[str, object]:
+    def _store(self, raw: bytes, request: WalrusRequest) -> dict[str, object]:
         blob_id = blob_id_of(raw)
         end = self.epoch + int(dict(request.query)["epochs"])
         if blob_id in self.blobs:
@@ -280,7 +280,7 @@ def blob_id_of(raw: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(b"blob" + raw).digest()).rstrip(b"=").decode()
 
 
-def read_form(asked: Asked) -> dict[str, bytes]:
+def read_form(asked: WalrusRequest) -> dict[str, bytes]:
     """Return the fields of a multipart form, however they are labelled."""
     boundary = b"--" + asked.headers["content-type"].partition("boundary=")[2].encode()
     fields = {}
