@@ -44,7 +44,8 @@ class AsyncClient(
         target: `host:port` of the server, or several with commas between. Default: the
             environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
         timeout_s: Seconds after which a quick call gives up, its retries included. Calls that
-            wait for the blob store or read streams have longer ones.
+            wait for the blob store or read streams have longer ones. Default: 30, but 5 while the
+            server has never answered.
         token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
             file that `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
         ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else those that this
@@ -66,7 +67,7 @@ class AsyncClient(
         self,
         target: str | None = None,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = None,
         token: str | None = None,
         ca_file: FilePath | None = None,
         cert_file: FilePath | None = None,

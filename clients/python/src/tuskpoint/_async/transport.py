@@ -20,7 +20,13 @@ from .._transport.calls import Transport
 from .._transport.exchange.frames import Request
 from .._transport.loops import answer_of, frames_of
 from .._transport.methods import Method
-from .._transport.policy import ResumeAttempts, attempts, pause_or_raise, with_request_id
+from .._transport.policy import (
+    FirstContact,
+    ResumeAttempts,
+    attempts,
+    pause_or_raise,
+    with_request_id,
+)
 from .._transport.resume import Resumable
 from .._transport.telemetry import Observation, observe
 from ..errors import TuskPointError, Unimplemented
@@ -49,6 +55,7 @@ class AsyncTransport(Transport):
         target = self.options.target
         call = self._new_call(method, request)
         has_chunks = call.payload.chunks is not None
+        await self._reach()
         while self._has_exchange or has_chunks:
             streams = self._exchanging()
             try:
@@ -75,6 +82,7 @@ class AsyncTransport(Transport):
         target = self.options.target
         request = with_request_id(request)
         tried = attempts(self.options, method, request)
+        await self._reach()
         while True:
             server = self._server()
             credentials = self.options.security.headers()
@@ -99,6 +107,7 @@ class AsyncTransport(Transport):
         target = self.options.target
         tried = attempts(self.options, method, request)
         has_yielded = False
+        await self._reach()
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
@@ -124,6 +133,7 @@ class AsyncTransport(Transport):
         self, method: Method[RequestT, FrameT], stream: Resumable[RequestT, FrameT, ItemT]
     ) -> AsyncGenerator[ItemT, None]:
         target = self.options.target
+        await self._reach()
         tried = ResumeAttempts(self.options, method, stream.next_request())
         while True:
             server = self._server()
@@ -148,6 +158,31 @@ class AsyncTransport(Transport):
                 server.failed(error)
                 pause_s = tried.pause_or_raise(error, credentials)
             await asyncio.sleep(pause_s)
+
+    async def _reach(self) -> None:
+        """Wait until the target has answered this process once.
+
+        Raises:
+            Unavailable: Nothing answers there.
+        """
+        if self._lease().has_answered:
+            return
+        contact = FirstContact(self.options)
+        while not (opened := self._lease()).has_answered:
+            server = opened.next()
+            pause_s = None
+            try:
+                with server.asking(anew=contact.is_last) as ask:
+                    await answer_of(
+                        ask, b"", timeout_s=contact.timeout_s(), metadata=(), kept=self._kept
+                    )
+            except grpc.RpcError as error:
+                server.failed(error)
+                pause_s = contact.pause_or_raise(error)
+            if pause_s is None:
+                opened.note_answer()
+            else:
+                await asyncio.sleep(pause_s)
 
 
 def _traceparent(rpc: Observation) -> str:

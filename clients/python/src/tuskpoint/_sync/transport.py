@@ -19,7 +19,13 @@ from google.protobuf.message import Message
 from .._transport.calls import Transport
 from .._transport.exchange.frames import Request
 from .._transport.methods import Method
-from .._transport.policy import ResumeAttempts, attempts, pause_or_raise, with_request_id
+from .._transport.policy import (
+    FirstContact,
+    ResumeAttempts,
+    attempts,
+    pause_or_raise,
+    with_request_id,
+)
 from .._transport.resume import Resumable
 from .._transport.telemetry import Observation, observe
 from .._transport.threads import answer_of, frames_of
@@ -49,6 +55,7 @@ class SyncTransport(Transport):
         target = self.options.target
         call = self._new_call(method, request)
         has_chunks = call.payload.chunks is not None
+        self._reach()
         while self._has_exchange or has_chunks:
             streams = self._exchanging()
             try:
@@ -75,6 +82,7 @@ class SyncTransport(Transport):
         target = self.options.target
         request = with_request_id(request)
         tried = attempts(self.options, method, request)
+        self._reach()
         while True:
             server = self._server()
             credentials = self.options.security.headers()
@@ -99,6 +107,7 @@ class SyncTransport(Transport):
         target = self.options.target
         tried = attempts(self.options, method, request)
         has_yielded = False
+        self._reach()
         while True:
             server = self._server()
             call = server.callable("unary_stream", method)
@@ -124,6 +133,7 @@ class SyncTransport(Transport):
         self, method: Method[RequestT, FrameT], stream: Resumable[RequestT, FrameT, ItemT]
     ) -> Generator[ItemT, None, None]:
         target = self.options.target
+        self._reach()
         tried = ResumeAttempts(self.options, method, stream.next_request())
         while True:
             server = self._server()
@@ -148,6 +158,29 @@ class SyncTransport(Transport):
                 server.failed(error)
                 pause_s = tried.pause_or_raise(error, credentials)
             time.sleep(pause_s)
+
+    def _reach(self) -> None:
+        """Wait until the target has answered this process once.
+
+        Raises:
+            Unavailable: Nothing answers there.
+        """
+        if self._lease().has_answered:
+            return
+        contact = FirstContact(self.options)
+        while not (opened := self._lease()).has_answered:
+            server = opened.next()
+            pause_s = None
+            try:
+                with server.asking(anew=contact.is_last) as ask:
+                    answer_of(ask, b"", timeout_s=contact.timeout_s(), metadata=(), kept=self._kept)
+            except grpc.RpcError as error:
+                server.failed(error)
+                pause_s = contact.pause_or_raise(error)
+            if pause_s is None:
+                opened.note_answer()
+            else:
+                time.sleep(pause_s)
 
 
 def _traceparent(rpc: Observation) -> str:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -63,8 +65,10 @@ def channel_options(address: str, *, has_others: bool = False) -> list[tuple[str
     return options
 
 
-def _open(place: Place, address: str) -> grpc.Channel:
+def _open(place: Place, address: str, *, alone: bool = False) -> grpc.Channel:
     options = channel_options(address, has_others=is_several(place.target))
+    if alone:
+        options.append(("grpc.use_local_subchannel_pool", 1))
     if place.tls is None:
         return grpc.insecure_channel(address, options=options)
     tls = grpc.ssl_channel_credentials(place.tls.roots, place.tls.key, place.tls.certificate)
@@ -77,11 +81,13 @@ class Server:
 
     Attributes:
         channel: The channel.
+        reopen: Opens another channel to it, with a connection of its own.
         has_others: Whether the place has other servers.
         is_gone: Whether it has not answered since a call failed, or since the channel was opened.
     """
 
     channel: grpc.Channel
+    reopen: Callable[[], grpc.Channel]
     has_others: bool = False
     is_gone: bool = False
     _is_asked: bool = False
@@ -104,6 +110,22 @@ class Server:
             )
             self._callables[method.path] = function
         return function
+
+    @contextmanager
+    def asking(self, *, anew: bool) -> Iterator[Callable[..., Any]]:
+        """Yield a call that any server answers, also one that has another service.
+
+        Args:
+            anew: Whether to connect now. gRPC waits up to 2 seconds before it connects again.
+        """
+        if not anew:
+            yield self.channel.unary_unary(_HEALTH)
+            return
+        channel = self.reopen()
+        try:
+            yield channel.unary_unary(_HEALTH)
+        finally:
+            channel.close()
 
     def failed(self, error: Exception) -> None:
         """Take the failure of a call: after `UNAVAILABLE` the server may be gone."""
@@ -140,16 +162,25 @@ class OpenChannels:
 
     Args:
         place: Where they lead to.
+        answered: The targets that answered this process before.
 
     Attributes:
         leases: Number of its holders.
+        has_answered: Whether a server of the target ever answered this process.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, answered: set[str]) -> None:
         self.leases = 0
+        self.has_answered = place.target in answered
+        self._target, self._answered = place.target, answered
         targets = addresses(place.target)
         self._servers = [
-            Server(_open(place, target), has_others=len(targets) > 1) for target in targets
+            Server(
+                _open(place, target),
+                partial(_open, place, target, alone=True),
+                has_others=len(targets) > 1,
+            )
+            for target in targets
         ]
         # Processes that start together begin with different servers.
         self._turns = count(random.randrange(len(targets)))  # noqa: S311 - guards nothing
@@ -161,6 +192,11 @@ class OpenChannels:
         """Return the server whose turn it is; one that is gone has none while others are there."""
         servers = [server for server in self._servers if not server.is_gone] or self._servers
         return servers[next(self._turns) % len(servers)]
+
+    def note_answer(self) -> None:
+        """Note that a server of the target answered."""
+        self.has_answered = True
+        self._answered.add(self._target)
 
     def close(self) -> None:
         """Close the channels."""
@@ -222,6 +258,7 @@ class Channels:
         self._guard = guard
         self._lock = threading.Lock()
         self._opened: dict[Place, OpenChannels] = {}
+        self._answered: set[str] = set()
         guard.on_fork(self._forget)
 
     def lease(self, place: Place) -> OpenChannels:
@@ -234,7 +271,7 @@ class Channels:
         with self._lock:
             opened = self._opened.get(place)
             if opened is None:
-                opened = self._opened[place] = OpenChannels(place)
+                opened = self._opened[place] = OpenChannels(place, self._answered)
             opened.leases += 1
             return opened
 

@@ -32,7 +32,7 @@ class _End(NamedTuple):
 
 async def answer_of(
     method: Any,
-    request: Message,
+    request: Message | bytes,
     *,
     timeout_s: float,
     metadata: Headers,

@@ -1,4 +1,4 @@
-"""Decisions about calls that both transports share. Pure except for the clock."""
+"""Decisions about calls that both transports share. They read the clock and may log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from ..errors import TlsMismatch, TuskPointError
+from ..errors import TlsMismatch, TuskPointError, Unavailable
 from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from .methods import Method, Patience
-from .retry import Attempts, Repeat
+from .retry import Attempts, FirstAnswer, Repeat
 from .settings.options import Options
 from .settings.token import Headers
-from .status import from_rpc_error
+from .status import explain, from_rpc_error
+from .warnings import WARNINGS
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -87,6 +88,59 @@ def pause_or_raise(
     if pause_s is None:
         raise failure from cause
     return pause_s
+
+
+class FirstContact:
+    """The attempts to reach a target that never answered in this process.
+
+    They end earlier than those of a call, so that a wrong address or a server that was not started
+    is reported at once. After two seconds without an answer, a warning is logged.
+
+    Args:
+        options: The client's settings.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._started_s = time.monotonic()
+        self._tried = FirstAnswer(options.retry, self._started_s, options.first_answer_s)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next attempt is the last one."""
+        return self._tried.is_last
+
+    def timeout_s(self) -> float:
+        """Return the seconds that the next attempt may take."""
+        return self._tried.timeout_s(time.monotonic())
+
+    def pause_or_raise(self, error: grpc.RpcError) -> float | None:
+        """Return the seconds to wait before the next attempt; `None` if the error is an answer.
+
+        Raises:
+            Unavailable: Nothing answers, and there is no next attempt.
+        """
+        failure = self._failure(error)
+        if failure is None:
+            return None
+        now_s = time.monotonic()
+        is_final = isinstance(failure, TlsMismatch)
+        pause_s = None if is_final else self._tried.delay_s(now_s, random.random)
+        if pause_s is None:
+            raise failure from error
+        if self._tried.is_warning_due(now_s):
+            WARNINGS.log_silence(self._options.target, failure.message)
+        return pause_s
+
+    def _failure(self, error: grpc.RpcError) -> TuskPointError | None:
+        target, tls = self._options.target, self._options.security.tls is not None
+        failure = from_rpc_error(error, target, tls=tls)
+        if failure.status == "DEADLINE_EXCEEDED":
+            waited = f"no answer within {time.monotonic() - self._started_s:.1f} s"
+            message = explain("UNAVAILABLE", waited, target, tls=tls)
+            return Unavailable(message, status="UNAVAILABLE")
+        is_answer = failure.reason or failure.status not in ("UNAVAILABLE", "CANCELLED")
+        return None if is_answer else failure
 
 
 _CONNECTED_S = 30.0  # gRPC stops connecting after 20: a longer attempt was connected

@@ -123,3 +123,62 @@ class Attempts:
         if now_s + pause >= min(self._give_up, self._deadline):
             return None
         return pause
+
+
+WARN_S = 2.0
+"""Seconds without any answer after which a warning is due."""
+
+_LAST_ATTEMPT_S = 0.5
+
+
+class FirstAnswer:
+    """The attempts to reach a target that never answered: when each starts, and when to warn.
+
+    The last attempt starts exactly when the time is up, so that a server that starts in time is
+    reached.
+
+    Args:
+        policy: The schedule.
+        now_s: Time of the start on a monotonic clock, in seconds.
+        give_up_s: Seconds after the start at which the last attempt starts.
+
+    Attributes:
+        is_last: Whether the next attempt is the last one.
+    """
+
+    __slots__ = ("_failures", "_give_up", "_policy", "_warn", "is_last")
+
+    def __init__(self, policy: RetryPolicy, now_s: float, give_up_s: float) -> None:
+        self._policy = policy
+        self._warn = now_s + WARN_S
+        self._give_up = now_s + give_up_s
+        self._failures = 0
+        self.is_last = False
+
+    def timeout_s(self, now_s: float) -> float:
+        """Return the seconds that the next attempt may take: until the warning, or the end."""
+        if self.is_last:
+            return _LAST_ATTEMPT_S
+        return max(self._next_mark(now_s) - now_s, 0.001)
+
+    def is_warning_due(self, now_s: float) -> bool:
+        """Return whether the caller has waited so long that a warning is due."""
+        return now_s >= self._warn and not self.is_last
+
+    def delay_s(self, now_s: float, random: Callable[[], float]) -> float | None:
+        """Return the pause in seconds before the next attempt, or `None` to give up.
+
+        Args:
+            now_s: Time of the failure.
+            random: Returns a number in [0, 1).
+        """
+        self._failures += 1
+        if self.is_last or self._failures >= self._policy.max_attempts:
+            return None
+        pause = random() * self._policy.bound_s(self._failures)
+        pause = max(0.0, min(pause, self._next_mark(now_s) - now_s))
+        self.is_last = now_s + pause >= self._give_up
+        return pause
+
+    def _next_mark(self, now_s: float) -> float:
+        return min(self._warn, self._give_up) if now_s < self._warn else self._give_up

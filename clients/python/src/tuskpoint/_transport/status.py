@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from ..errors import InvalidRequest, TlsMismatch, TuskPointError, ValuesMissing, error_class
 from ..v1.errors_pb2 import CallError, ErrorReason
-from .settings.target import is_several
+from .settings.target import DEFAULT_PORT, host_and_port, is_loopback, is_several
 
 _STATUS_DETAILS = "grpc-status-details-bin"
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -243,8 +243,13 @@ def _unavailable(text: str, target: str, *, tls: bool) -> str:
         if tls
         else ""
     )
+    start = "start one with `tuskpoint-server dev`"
+    _, port = host_and_port(target)
+    if not is_loopback(target):
+        start = "check that it runs and can be reached from here"
+    elif port not in (None, DEFAULT_PORT):
+        start = f"start one with `tuskpoint-server dev --port {port}`"
     return (
-        f"no TuskPoint server answers at {target}: start one with "
-        "`tuskpoint-server --listen HOST:PORT`, or set the right target in the argument or in "
-        f"TUSKPOINT_TARGET{certified}"
+        f"no TuskPoint server answers at {target}: {start}, or set the right target in the "
+        f"argument or in TUSKPOINT_TARGET{certified}"
     )

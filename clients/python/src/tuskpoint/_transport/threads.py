@@ -12,7 +12,7 @@ from .settings.token import Headers
 
 
 def answer_of(
-    method: Any, request: Message, *, timeout_s: float, metadata: Headers, kept: Kept
+    method: Any, request: Message | bytes, *, timeout_s: float, metadata: Headers, kept: Kept
 ) -> Any:
     """Make a call and return its answer.
 

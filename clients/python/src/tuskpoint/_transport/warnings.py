@@ -1,4 +1,4 @@
-"""Logs the warnings of answers, each kind at most once a minute."""
+"""Logs the warnings of answers, and that a target does not answer, at most once a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WarningLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._logged: dict[tuple[str, int], float] = {}
+        self._logged: dict[tuple[str, int | None], float] = {}
 
     def log(self, target: str, warnings: Iterable[ServiceWarning]) -> None:
         """Log the warnings of an answer, except kinds that were logged less than a minute ago.
@@ -39,7 +39,17 @@ class WarningLog:
                     "%s warns (%s): %s", target, kind_name(warning.kind), warning.message
                 )
 
-    def _is_due(self, target: str, kind: int) -> bool:
+    def log_silence(self, target: str, message: str) -> None:
+        """Log that a target has not answered yet, unless that was logged less than a minute ago.
+
+        Args:
+            target: The target.
+            message: The cause and the remedy.
+        """
+        if self._is_due(target, None):
+            LOGGER.warning("still waiting: %s", message)
+
+    def _is_due(self, target: str, kind: int | None) -> bool:
         now = self._clock()
         with self._lock:
             last = self._logged.get((target, kind))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..client import Client
 
 STDIN = "-"
-_TIMEOUT_S = 30.0
 _ATTEMPTS = 3  # at a terminal, half a minute of attempts is too long
 _ATTEMPTS_OF_AGENTS = 12  # some seconds: a server that restarts is back, and its channel too
 _TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
@@ -128,8 +127,8 @@ class Session:
         from .._transport.settings.token import TokenFile
 
         settings = self.settings
-        timeout_s = _TIMEOUT_S if settings.timeout is None else settings.timeout
-        if not (timeout_s > 0 and math.isfinite(timeout_s)):
+        timeout_s = settings.timeout
+        if timeout_s is not None and not (timeout_s > 0 and math.isfinite(timeout_s)):
             raise CommandError(
                 Exit.USAGE, f"--timeout is a number of seconds above 0, not {timeout_s:g}"
             )

@@ -45,7 +45,8 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         fence: Whether a save is refused (`Conflict`) unless its parent is the latest of its
             namespace. It detects two agents that drive one thread; deliberate forks within a
             thread are refused too.
-        timeout_s: Deadline of quick calls, retries included, in seconds.
+        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 while
+            the server has never answered.
         agent_id: Name of the agent, recorded with the threads it drives.
         summarize: Makes the summary from checkpoint and metadata.
         vectorize: Makes the vector by which `search_similar` finds a checkpoint, from checkpoint
@@ -78,7 +79,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         serde: SerializerProtocol | None = None,
         durability: DurabilityName = "journaled",
         fence: bool = False,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = None,
         agent_id: str = "",
         summarize: Summarize | None = None,
         vectorize: Vectorize | None = None,

@@ -30,7 +30,8 @@ class TuskPointStore(AsyncStore, SyncStore):
         target: `host:port`, several of them with commas between, or a gRPC name; `None` takes
             `TUSKPOINT_TARGET` from the environment, else `127.0.0.1:7390`.
         durability: "journaled" (milliseconds) or "certified" (seconds): what a put waits for.
-        timeout_s: Deadline of quick calls, retries included, in seconds.
+        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 while
+            the server has never answered.
         ttl: When items expire: `default_ttl` in minutes, and `refresh_on_read`. The server decides
             when it deletes expired items, and always omits them.
         index_fields: Paths of the parts of a value that search sees, unless a put names others;
@@ -58,7 +59,7 @@ class TuskPointStore(AsyncStore, SyncStore):
         target: str | None = None,
         *,
         durability: DurabilityName = "journaled",
-        timeout_s: float = 30.0,
+        timeout_s: float | None = None,
         ttl: TTLConfig | None = None,
         index_fields: Sequence[str] | None = None,
         token: str | None = None,

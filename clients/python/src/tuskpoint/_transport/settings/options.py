@@ -10,11 +10,13 @@ from ..._messages.checkpoints.value_cache import DEFAULT_BYTES
 from ...errors import InvalidRequest
 from ..retry import RetryPolicy
 from .security import Place, Security
-from .target import normalize_target
+from .target import DEFAULT_PORT, normalize_target
 from .token import FilePath
 
 TARGET_VARIABLE = "TUSKPOINT_TARGET"
-DEFAULT_TARGET = "127.0.0.1:7390"
+DEFAULT_TARGET = f"127.0.0.1:{DEFAULT_PORT}"
+TIMEOUT_S = 30.0
+FIRST_ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Options:
         target: Where the server is, normalized; see `Options.of`.
         timeout_s: Deadline of a quick call, and the time after which a failed call is no longer
             retried. The default is longer than the restart of a server takes.
+        first_answer_s: Time for which a call tries to reach a target that never answered.
         long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
             touch many checkpoints.
         stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
@@ -36,7 +39,8 @@ class Options:
     """
 
     target: str
-    timeout_s: float = 30.0
+    timeout_s: float = TIMEOUT_S
+    first_answer_s: float = FIRST_ANSWER_S
     long_timeout_s: float = 300.0
     stream_timeout_s: float = 3600.0
     watch_timeout_s: float = math.inf
@@ -55,7 +59,7 @@ class Options:
         cls,
         target: str | None = None,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = None,
         token: str | None = None,
         ca_file: FilePath | None = None,
         cert_file: FilePath | None = None,
@@ -69,7 +73,8 @@ class Options:
             target: `host:port`, several of them with commas between, or a gRPC name such as
                 `dns:///host:port`. `None`: the environment variable `TUSKPOINT_TARGET`, else
                 `127.0.0.1:7390`.
-            timeout_s: See the class.
+            timeout_s: See the class; also how long a call waits for the first answer of a target.
+                `None`: 30 seconds, but 5 for the first answer.
             token: See `Security.of`, as for what follows.
             ca_file: Trusted CA certificates.
             cert_file: The client's certificate.
@@ -81,7 +86,7 @@ class Options:
             InvalidRequest: The target is malformed (the message has an example), the deadline is
                 not above 0, `value_cache_bytes` is below 0, or see `Security.of`.
         """
-        seconds: object = timeout_s
+        seconds: object = TIMEOUT_S if timeout_s is None else timeout_s
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {seconds!r}")
         size: object = value_cache_bytes
@@ -99,7 +104,8 @@ class Options:
         )
         return cls(
             target=place,
-            timeout_s=timeout_s,
+            timeout_s=seconds,
+            first_answer_s=FIRST_ANSWER_S if timeout_s is None else seconds,
             security=security,
             value_cache_bytes=value_cache_bytes,
         )

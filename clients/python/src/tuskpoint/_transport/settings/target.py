@@ -7,6 +7,7 @@ import re
 
 from ...errors import InvalidRequest
 
+DEFAULT_PORT = 7390
 _EXAMPLE = (
     "write host:port, such as 127.0.0.1:7390, or a gRPC name such as dns:///host:7390; for several "
     "servers host1:7390,host2:7390, without a scheme"
