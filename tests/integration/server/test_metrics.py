@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from tuskpoint_server.core.process import EXIT_ADDRESS
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "server" / "src" / "tuskpoint_server"
+FILES = ROOT / "deploy" / "helm" / "tuskpoint" / "files"
+"""The alerts and the dashboard, where the Helm chart finds them."""
 UNITS = {"s": "_seconds", "By": "_bytes"}
 ENDINGS = {
     "counter": ["_total"],
@@ -34,7 +37,19 @@ ENDINGS = {
 OF_PROMETHEUS = {"up"}
 LABELS_OF_PROMETHEUS = {"instance", "job", "le"}
 FUNCTIONS = {
-    *("by", "for", "histogram_quantile", "increase", "max", "min", "offset", "or", "rate", "sum")
+    *(
+        "absent",
+        "by",
+        "for",
+        "histogram_quantile",
+        "increase",
+        "max",
+        "min",
+        "offset",
+        "or",
+        "rate",
+        "sum",
+    )
 }
 
 
@@ -86,14 +101,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 def alerts() -> list[dict[str, Any]]:
-    document = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
+    document = yaml.safe_load((FILES / "alerts.yaml").read_text("utf-8"))
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
 def panels() -> list[dict[str, Any]]:
-    content = json.loads((ROOT / "deploy/grafana/tuskpoint.json").read_text("utf-8"))["panels"]
-    assert isinstance(content, list)
-    return content
+    """Return the panels of the dashboard, without the headings of its rows."""
+    content = json.loads((FILES / "dashboard.json").read_text("utf-8"))["panels"]
+    return [panel for panel in content if panel["type"] != "row"]
 
 
 EXPRESSIONS = [
@@ -128,6 +143,79 @@ def test_alerts_and_panels_name_metrics_and_labels_that_exist(
             or f'"{label.replace("_", ".")}"' in source
             or (f'"{label.replace("_", ".", 2)}"' in source)
         ), label
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=[case[0] for case in EXPRESSIONS])
+def test_a_missing_checkpoint_and_a_client_that_hangs_up_are_no_errors(
+    name: str, expression: str
+) -> None:
+    """Whatever selects calls by their status selects those that are fine, or neither of these."""
+    for operator, pattern in re.findall(r'status_code(=~|!~|!=|=)"([^"]*)"', expression):
+        assert operator != "!=", "leaves out one status only"
+        for normal in ("NOT_FOUND", "CANCELLED"):
+            is_named = re.fullmatch(pattern, normal) is not None
+            assert is_named == (operator == "!~"), name
+
+
+def test_every_panel_says_what_it_shows_in_which_unit_and_what_is_too_much() -> None:
+    titles = [panel["title"] for panel in panels()]
+    assert len(titles) == len(set(titles))
+    for panel in panels():
+        defaults = panel["fieldConfig"]["defaults"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert defaults["unit"], panel["title"]
+        assert defaults["thresholds"]["steps"][0]["value"] is None, panel["title"]
+
+
+def test_the_state_of_the_servers_comes_first() -> None:
+    top = [panel for panel in panels() if panel["gridPos"]["y"] == 0]
+    assert [panel["type"] for panel in top] == ["stat"] * 5
+    names = ["Servers up", "Saves per second", "p99 of saves", "Uncertified age", "Disk free"]
+    assert [panel["title"] for panel in top] == names
+
+
+def test_panels_do_not_overlap() -> None:
+    content = json.loads((FILES / "dashboard.json").read_text("utf-8"))["panels"]
+    assert len({panel["id"] for panel in content}) == len(content)
+    cells: set[tuple[int, int]] = set()
+    for panel in content:
+        place = panel["gridPos"]
+        covered = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert cells.isdisjoint(covered), panel["title"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        cells |= covered
+
+
+@pytest.mark.parametrize(
+    ("title", "alert"),
+    [
+        ("p99 of saves", "TuskPointSavesSlow"),
+        ("Duration of saves", "TuskPointSavesSlow"),
+        ("Uncertified age", "TuskPointNotCertified"),
+        ("Backlog: age of the oldest change", "TuskPointNotCertified"),
+        ("Backlog: bytes that wait for certification", "TuskPointBacklogLarge"),
+        ("Disk free", "TuskPointDiskFull"),
+        ("Free disk", "TuskPointDiskFull"),
+        ("Flushes that failed", "TuskPointFlushesFail"),
+        ("Denied calls per second", "TuskPointCallersDenied"),
+        ("Memory that calls hold", "TuskPointMemoryFull"),
+        ("Time until blobs expire", "TuskPointBlobsExpire"),
+    ],
+)
+def test_a_panel_turns_red_where_its_alert_fires(title: str, alert: str) -> None:
+    [expression] = [rule["expr"] for rule in alerts() if rule["alert"] == alert]
+    comparison = re.search(r"([<>]) ([\d.* ]+)$", expression.strip())
+    assert comparison is not None, expression
+    bound = math.prod(float(factor) for factor in comparison[2].split("*"))
+    [panel] = [panel for panel in panels() if panel["title"] == title]
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    number = [step["color"] for step in steps].index("red")
+    turn = steps[number if comparison[1] == ">" else number + 1]["value"]
+    assert turn == pytest.approx(bound)
 
 
 def test_every_alert_is_explained() -> None:
