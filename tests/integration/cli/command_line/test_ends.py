@@ -19,7 +19,7 @@ from tests.integration.cli.command_line.kit import NOBODY, PATIENCE_S, environme
 from tests.kit.blobs.member_file import MemberFile
 from tuskpoint import Client
 from tuskpoint.cli.commands import server as server_commands
-from tuskpoint.cli.exits import Exit
+from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from tuskpoint.v1.value_pb2 import Channel, Value, Version
@@ -234,6 +234,21 @@ def test_the_version_and_help_need_no_server() -> None:
         assert (shown.code, shown.errors) == (0, "")
         assert "--json" in shown.out or "snapshot" in shown.out
     assert run(NOBODY).code == Exit.USAGE
+
+
+def test_only_the_help_of_the_program_describes_the_connection() -> None:
+    shown = run(NOBODY, "--help", columns=200).out
+    options = ["--target", "--token-file", "--ca-file", "--cert-file", "--key-file", "--no-tls"]
+    options += ["--timeout", "--no-color"]
+    assert [option for option in options if f"{option} " not in shown] == []
+    meanings = {f"{int(code)} = {meaning}" for code, meaning in MEANINGS.items()}
+    words = " ".join(shown.split())
+    assert [meaning for meaning in meanings if meaning not in words] == []
+    for arguments in (["show"], ["delete"], ["snapshot", "list"], ["status"]):
+        shown = run(NOBODY, *arguments, "--help", columns=200).out
+        assert [option for option in options if option in shown] == []
+        assert "--json" in shown
+        assert "`tuskpoint --help` lists the options of the connection" in shown
 
 
 def test_without_the_extra_it_names_the_package_to_install() -> None:

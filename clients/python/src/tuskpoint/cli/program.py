@@ -2,11 +2,12 @@
 
 A command is a function whose first parameter is the `Session`; the others become typer's
 options and arguments. `command` adds the options of all commands, which may stand before the
-command's name or after it.
+command's name or after it. Only the help of the program itself describes those of the connection.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -16,10 +17,16 @@ import typer
 from typer.core import TyperGroup
 
 from .ending import end, ending
+from .exits import MEANINGS
 from .session import Session, Settings
 
 LOOK, CHANGE, HAND_OVER, OPERATE = "Look", "Change", "Hand over", "Operate"
 _COMMON_PANEL = "Connection and output"
+_SHOWN_EVERYWHERE = {"is_json"}
+_SEE_PROGRAM = "`tuskpoint --help` lists the options of the connection and the exit codes."
+_EXIT_CODES = "Exit codes: " + "; ".join(
+    f"{int(code)} = {meaning}" for code, meaning in MEANINGS.items()
+)
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -37,6 +44,7 @@ PROGRAM = typer.Typer(
     name="tuskpoint",
     cls=_Program,
     pretty_exceptions_enable=False,
+    epilog=_EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -105,6 +113,17 @@ for _parameter in _COMMON.values():
     _parameter.annotation.__metadata__[0].rich_help_panel = _COMMON_PANEL
 
 
+def _of_command(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return an option of all commands as one command has it: help shows few of them."""
+    option = copy.copy(parameter.annotation.__metadata__[0])
+    option.hidden = name not in _SHOWN_EVERYWHERE
+    option.rich_help_panel = None
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, option])
+
+
+_COMMON_OF_COMMAND = [_of_command(name, parameter) for name, parameter in _COMMON.items()]
+
+
 def command(
     name: str, *, panel: str | None = None, within: typer.Typer = PROGRAM
 ) -> Callable[[CommandT], CommandT]:
@@ -129,11 +148,11 @@ def command(
             with ending(settings), Session(settings) as session:
                 function(session, **arguments)
 
-        parameters = [context, *_keywords(own), *_COMMON.values()]
+        parameters = [context, *_keywords(own), *_COMMON_OF_COMMAND]
         # Typer reads both, and would find those of the wrapped function.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        within.command(name, rich_help_panel=panel)(run)
+        within.command(name, rich_help_panel=panel, epilog=_SEE_PROGRAM)(run)
         return function
 
     return add
