@@ -14,7 +14,7 @@ import tuskpoint.cli.app  # noqa: F401 - adds the commands
 from tests.kit.servers.certificates import party
 from tests.unit.client.scripted_services import Refuse, ScriptedServices, serving
 from tuskpoint import errors
-from tuskpoint.cli.exits import HINTS, Exit, exit_of
+from tuskpoint.cli.exits import HINTS, STATUS_HINTS, Exit, exit_of
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings
 from tuskpoint.v1.errors_pb2 import ErrorReason
@@ -65,6 +65,22 @@ def test_hints_are_about_reasons_that_there_are() -> None:
     assert set(HINTS) <= known
 
 
+SAY_WHAT_TO_DO = {
+    *("CHECKPOINT_TOO_LARGE", "CURSOR_COMPACTED", "DESCRIPTOR_MISMATCH", "DIGEST_MISMATCH"),
+    *("BLOB_NOT_FOUND", "DRAINING", "INTERNAL_ERROR", "INVALID_FIELD", "JOURNAL_DAMAGED"),
+    *("MEMORY_FULL", "METADATA_NOT_JSON", "OUTCOME_UNKNOWN", "PAGE_TOKEN_INVALID"),
+    *("READER_TOO_SLOW", "REQUEST_ID_REUSED", "VALUES_MISSING", "VERSION_TYPE_CHANGED"),
+    *("CHUNK_OUT_OF_ORDER", "SESSION_RESUMED"),  # of streams that the program never opens
+    *("DEADLINE_EXCEEDED", "NOT_IMPLEMENTED"),  # by the status
+}
+"""Reasons whose message says what to do."""
+
+
+def test_every_error_says_what_to_do() -> None:
+    known = {name.removeprefix("ERROR_REASON_") for name, _ in ErrorReason.items()}
+    assert known - set(HINTS) - {"UNSPECIFIED"} == SAY_WHAT_TO_DO
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "code"),
     [
@@ -86,7 +102,7 @@ def test_a_refusal_of_the_service(status: grpc.StatusCode, reason: str, code: Ex
         program = runner.invoke(PROGRAM, [*command, "--json"])
     assert people.exit_code == program.exit_code == code
     assert people.stderr.startswith(f"error: refused: {reason}")
-    assert people.stderr.endswith(f"{HINTS.get(reason, '')}\n")
+    assert people.stderr.endswith(f"{HINTS.get(reason) or STATUS_HINTS[status.name]}\n")
     assert people.stderr.count("\n") == 1
     reported = json.loads(program.stderr)["error"]
     assert (reported["reason"], reported["status"], reported["exit_code"]) == (

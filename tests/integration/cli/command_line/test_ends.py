@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_counts")
         (
             ["show", "nope"],
             Exit.NOT_FOUND,
-            "no thread 'nope', or it has no checkpoint: `tuskpoint ",
+            "thread 'nope' not found, or it has no checkpoint: `tuskpoint ",
         ),
         (
             ["show", "00000000-0000-0000-0000-000000000000"],
@@ -50,8 +50,8 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_counts")
         (["watch", "nope"], Exit.NOT_FOUND, "nope"),
         (["verify", "nope"], Exit.NOT_FOUND, "nope"),
         (["delete", "nope", "--yes"], Exit.NOT_FOUND, "nope"),
-        (["fork", "nope"], Exit.NOT_FOUND, "no thread 'nope', or it has no checkpoint: "),
-        (["handoff", "nope"], Exit.NOT_FOUND, "no thread 'nope', or it has no checkpoint: "),
+        (["fork", "nope"], Exit.NOT_FOUND, "thread 'nope' not found, or it has no checkpoint: "),
+        (["handoff", "nope"], Exit.NOT_FOUND, "thread 'nope' not found, or it has no checkpoint: "),
         (["browse", "nope", "--stdin"], Exit.NOT_FOUND, "nope"),
         (["answer", "nope", "yes"], Exit.NOT_FOUND, "nope"),
         (["show", "many", "ffff"], Exit.NOT_FOUND, "thread 'many' has no checkpoint 'ffff': "),
@@ -75,7 +75,11 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_counts")
         ),
         (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
         (["--target", "http://x", "threads"], Exit.USAGE, "is not a target"),
-        (["threads", "--since", "2w"], Exit.USAGE, "--since: '2w' is no time such as 12h, 7d or"),
+        (
+            ["threads", "--since", "2w"],
+            Exit.USAGE,
+            "--since: '2w' is not a time such as 12h, 7d or",
+        ),
         (["--timeout", "0", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
         (["--timeout", "nan", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
         (["show", "--dashed"], Exit.USAGE, "put -- before a name that begins with a dash"),
@@ -158,7 +162,8 @@ def test_a_file_that_is_not_text(target: str) -> None:
     saved = run(target, "save", "t", given=b'{"a": "\xff"}')
     assert (saved.code, saved.errors) == (
         Exit.USAGE,
-        "error: the state is not UTF-8: byte 8 cannot be read\n",
+        "error: the state is not UTF-8: byte 8 cannot be read: convert it, such as with "
+        "`iconv -t UTF-8`\n",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from ..errors import TuskPointError
-from .exits import HINTS, CommandError, Exit, exit_of
+from .exits import HINTS, STATUS_HINTS, CommandError, Exit, exit_of
 from .printing.output import Output
 from .printing.words import plain
 from .session import Settings
@@ -61,7 +61,9 @@ def _decoded(argument: str) -> str:
     try:
         return os.fsencode(argument).decode()
     except UnicodeError:
-        raise CommandError(Exit.USAGE, f"the argument {argument!a} is not UTF-8") from None
+        raise CommandError(
+            Exit.USAGE, f"the argument {argument!a} is not UTF-8", "type it again in UTF-8"
+        ) from None
 
 
 def _nothing(**_: str) -> None:
@@ -142,7 +144,7 @@ def _shape(error: Exception) -> dict[str, Any]:
         code = exit_of(error)
         report.update(
             message=error.message,
-            hint=HINTS.get(error.reason, ""),
+            hint=HINTS.get(error.reason) or STATUS_HINTS.get(error.status, ""),
             status=error.status,
             reason=error.reason,
             metadata=error.metadata,
@@ -160,10 +162,16 @@ def _shape(error: Exception) -> dict[str, Any]:
         report.update(message=error.format_message(), hint=_help_hint(error))
     elif isinstance(error, OSError) and error.filename is not None:
         code = Exit.USAGE
-        report.update(message=f"'{error.filename}' cannot be used: {error.strerror or error}")
+        report.update(
+            message=f"'{error.filename}' cannot be used: {error.strerror or error}",
+            hint="name another file, or change its permissions",
+        )
     elif _is_full(error):
         code = Exit.USAGE
-        report.update(message=f"the output cannot be written: {os.strerror(errno.ENOSPC)}")
+        report.update(
+            message=f"the output cannot be written: {os.strerror(errno.ENOSPC)}",
+            hint="free space, or write to another disk; what the command changed stays",
+        )
     else:
         code = Exit.DEFECT
         report.update(

@@ -27,7 +27,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "success",
     Exit.DEFECT: "a bug in the program or in the server: report it",
     Exit.USAGE: "the command line is wrong, or a file cannot be used",
-    Exit.NOT_FOUND: "the thread, checkpoint, snapshot or blob does not exist",
+    Exit.NOT_FOUND: "the thread, checkpoint, snapshot, run, item or blob does not exist",
     Exit.REFUSED: "refused in the present state: the name is taken, the thread has changed, "
     "nothing waits for an answer, or the answer to a question was no",
     Exit.UNREACHABLE: "the server or its blob store did not answer in time: try again later",
@@ -65,11 +65,34 @@ HINTS: Mapping[str, str] = {
     "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
     "THREAD_DELETED": 'begin again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
+    "CHECKPOINT_MISSING": "`tuskpoint list THREAD` lists its checkpoints",
     "BACKLOG_FULL": "`tuskpoint status` shows the backlog",
     "BLOB_UNAVAILABLE": "`tuskpoint status` shows the state of the archive",
+    "LIMIT_EXCEEDED": "send less at once; `limit` in --json names the bound",
+    "BLOB_HASH_MISMATCH": "`tuskpoint verify THREAD` shows what is affected",
+    "BLOB_MALFORMED": "read it with a server of the version that wrote it",
+    "BLOB_REJECTED": "`tuskpoint status` shows the state of the archive",
+    "JOURNAL_UNAVAILABLE": "try again; the log of the server has the cause",
+    "QUOTA_EXCEEDED": "delete or prune threads, or wait",
+    "SCOPE_MISSING": "give another token with --token-file FILE, or in TUSKPOINT_TOKEN",
+    "CERTIFICATION_FAILED": "`tuskpoint status` shows the state of the archive",
+    "SEARCH_UNAVAILABLE": "omit --mode, or see `search` in `tuskpoint status`",
+    "SEALING_UNAVAILABLE": "omit --recipient, or let the server seal what it stores",
+    "SIGNATURE_REFUSED": "ask the sender for the unchanged descriptor",
+    "KEY_MISSING": "give the server the keys that sealed it",
+    "KEY_WRONG": "check that blob, tenant and keys of the server belong together",
+    "KEY_PROVIDER_UNAVAILABLE": "try again; the log of the server has the cause",
+    "STREAM_TRUNCATED": "try again",
     "CREDENTIAL_INVALID": "give a token with --token-file FILE, or in TUSKPOINT_TOKEN",
 }
-"""What to do at a command line about a reason, where the service's own message cannot know."""
+"""What to do at a command line about a reason, where the service's own message does not say it."""
+
+STATUS_HINTS: Mapping[str, str] = {
+    "DEADLINE_EXCEEDED": "give a longer --timeout, or try again",
+    "UNIMPLEMENTED": "check --target, or use a server of this version",
+    "INTERNAL": "report it, with what the log of the server says",
+}
+"""What to do about a status for which there is no hint by its reason."""
 
 
 class CommandError(Exception):
@@ -78,10 +101,10 @@ class CommandError(Exception):
     Attributes:
         code: The exit code.
         message: For people, one line: what happened, and to what.
-        hint: What to do; may be empty.
+        hint: What to do.
     """
 
-    def __init__(self, code: Exit, message: str, hint: str = "") -> None:
+    def __init__(self, code: Exit, message: str, hint: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message

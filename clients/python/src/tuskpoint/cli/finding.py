@@ -252,7 +252,7 @@ def _nothing(thread_id: str, checkpoint_ns: str) -> CommandError:
         )
     return CommandError(
         Exit.NOT_FOUND,
-        f"no thread '{plain(thread_id)}', or it has no checkpoint",
+        f"thread '{plain(thread_id)}' not found, or it has no checkpoint",
         "`tuskpoint threads` lists the threads",
     )
 

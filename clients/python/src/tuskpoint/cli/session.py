@@ -130,7 +130,9 @@ class Session:
         timeout_s = settings.timeout
         if timeout_s is not None and not (timeout_s > 0 and math.isfinite(timeout_s)):
             raise CommandError(
-                Exit.USAGE, f"--timeout is a number of seconds above 0, not {timeout_s:g}"
+                Exit.USAGE,
+                f"--timeout is a number of seconds above 0, not {timeout_s:g}",
+                "omit it for 30 seconds",
             )
         if settings.token_file is not None:
             TokenFile(settings.token_file, "--token-file")  # raises if the file is wrong
@@ -181,13 +183,17 @@ class Session:
                 raw = Path(name).read_bytes()
             except OSError as error:
                 raise CommandError(
-                    Exit.USAGE, f"'{name}' cannot be read: {error.strerror or error}"
+                    Exit.USAGE,
+                    f"'{name}' cannot be read: {error.strerror or error}",
+                    f"name a file that holds {what}, or - for stdin",
                 ) from error
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
             raise CommandError(
-                Exit.USAGE, f"{what} is not UTF-8: byte {error.start + 1} cannot be read"
+                Exit.USAGE,
+                f"{what} is not UTF-8: byte {error.start + 1} cannot be read",
+                "convert it, such as with `iconv -t UTF-8`",
             ) from error
 
     def command_line(self, words: Sequence[str], positional: Sequence[str] = ()) -> str:
@@ -219,7 +225,9 @@ class Session:
             )
         answer = self.ask(f"{plain(question)}? [y/N] ")
         if answer is None or answer.strip().lower() not in ("y", "yes"):
-            raise CommandError(Exit.REFUSED, "nothing was changed: the answer was not yes")
+            raise CommandError(
+                Exit.REFUSED, "nothing was changed: the answer was not yes", "answer y to go ahead"
+            )
 
     def ask(self, question: str) -> str | None:
         """Ask for a line; `None` at the end of the input.
@@ -265,7 +273,9 @@ def json_object(text: str, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise CommandError(Exit.USAGE, f"{what} is not JSON: {error}") from error
+        raise CommandError(
+            Exit.USAGE, f"{what} is not JSON: {error}", 'write {"key": value}'
+        ) from error
     if not isinstance(value, dict):
         raise CommandError(Exit.USAGE, f"{what} is not a JSON object", 'write {"key": value}')
     return value

@@ -21,7 +21,7 @@ def length_of(text: object) -> timedelta:
             return timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError:
             raise ValueError(f"{text!r} is too long a time") from None
-    raise ValueError(f"{text!r} is no time such as 45s, 30m, 12h or 90d")
+    raise ValueError(f"{text!r} is not a time such as 45s, 30m, 12h or 90d")
 
 
 def time_of(text: str, now: datetime) -> datetime:
@@ -37,4 +37,4 @@ def time_of(text: str, now: datetime) -> datetime:
             return now - length_of(text)
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time such as 12h, 7d or 2026-03-01T09:30") from None
+        raise ValueError(f"{text!r} is not a time such as 12h, 7d or 2026-03-01T09:30") from None

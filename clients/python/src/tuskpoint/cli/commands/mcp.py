@@ -67,7 +67,9 @@ def mcp(
     only_http = (listen, serve_token_file, serve_cert_file, serve_key_file, serve_host)
     if not http and (insecure_plaintext or any(option is not None for option in only_http)):
         raise CommandError(
-            Exit.USAGE, "--listen, --serve-... and --insecure-plaintext are options of --http"
+            Exit.USAGE,
+            "--listen, --serve-... and --insecure-plaintext are options of --http",
+            "add --http",
         )
     _load()
     _log_to_stderr()
@@ -163,7 +165,9 @@ def _endpoint(
 
     host, port = _split(listen)
     if (cert_file is None) is not (key_file is None):
-        raise CommandError(Exit.USAGE, "--serve-cert-file and --serve-key-file need each other")
+        raise CommandError(
+            Exit.USAGE, "--serve-cert-file and --serve-key-file need each other", "give both"
+        )
     if cert_file is not None and key_file is not None:
         _check_pair(cert_file, key_file)
     if not is_loopback(host):
@@ -219,11 +223,17 @@ def _check_pair(cert_file: Path, key_file: Path) -> None:
 def _split(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise CommandError(Exit.USAGE, f"--listen is HOST:PORT, not '{listen}'")
+        raise CommandError(
+            Exit.USAGE, f"--listen is HOST:PORT, not '{listen}'", f"write such as {_LISTEN}"
+        )
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)
     if ":" in host:
-        raise CommandError(Exit.USAGE, f"--listen: write the IPv6 address as [{host}]:{port}")
+        raise CommandError(
+            Exit.USAGE,
+            f"--listen '{listen}' does not say where the IPv6 address ends",
+            f"write [{host}]:{port}",
+        )
     return host, int(port)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..._messages.retention import RetentionRule
 
 _AT_ONCE = 1000  # threads that one receipt is for
+_SEE_RULES = "write [[retention]] with tenant, and delete_after, keep_last or keep_for"
 _KEYS = {"tenant", "agent", "thread", "delete_after", "keep_last", "keep_for"}
 
 
@@ -49,7 +50,9 @@ def policy(
     """Show what retention rules would delete now. It deletes nothing."""
     rules = _rules(cli.read(file, "the rules"), tenant) if file is not None else []
     if file is not None and not rules:
-        raise CommandError(Exit.USAGE, f"'{file}' has no rules for tenant '{tenant}'")
+        raise CommandError(
+            Exit.USAGE, f"'{file}' has no rules for tenant '{tenant}'", "give --tenant"
+        )
     preview = cli.client.preview_retention(rules)
     if cli.out.is_json:
         cli.out.object(shapes.preview(preview))
@@ -112,10 +115,11 @@ def _rules(text: str, tenant: str) -> list[RetentionRule]:
             if own or names not in rules:
                 rules[names] = (own, rule)
     except KeyError as error:
-        problem = f"it lacks {error}"
-        raise CommandError(Exit.USAGE, f"the rules cannot be used: {problem}") from None
+        problem = f"the rules cannot be used: they lack {error}"
+        raise CommandError(Exit.USAGE, problem, _SEE_RULES) from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise CommandError(Exit.USAGE, f"the rules cannot be used: {error}") from None
+        problem = f"the rules cannot be used: {error}"
+        raise CommandError(Exit.USAGE, problem, _SEE_RULES) from None
     return [rule for _, rule in rules.values()]
 
 

@@ -78,7 +78,7 @@ def threads(
     try:
         changed_after = None if since is None else time_of(since, now())
     except ValueError as error:
-        raise CommandError(Exit.USAGE, f"--since: {error}") from None
+        raise CommandError(Exit.USAGE, f"--since: {error}", "omit it for all threads") from None
     records = cli.client.threads(
         agent_id=agent,
         label=label,

@@ -210,7 +210,8 @@ def _opened(name: str) -> Source:
     try:
         return open_source(name)
     except ImportError as missing:
-        raise CommandError(Exit.USAGE, str(missing)) from missing
+        hint = "install the package that is named, then repeat the command"
+        raise CommandError(Exit.USAGE, str(missing), hint) from missing
 
 
 def _comparison(cli: Session, source: Source, open_things: ExitStack) -> Compare:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2
-_LEAST_TEXT = 10  # characters of a text that is cut
+_LEAST_TEXT = 16  # characters of a text that is cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,8 @@ def audit_catalog(
     try:
         _run(session, order, audit)
     except catalog.UnknownThread as error:
-        raise CommandError(Exit.NOT_FOUND, str(error)) from error
+        hint = "without --thread every thread of the catalog is audited and listed"
+        raise CommandError(Exit.NOT_FOUND, str(error), hint) from error
 
 
 @command("blobs", within=AUDIT)
@@ -333,7 +334,8 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
         bounds = Bounds(memory=order.memory_bytes)
         report = asyncio.run(_audited(session, source, bounds, unwrap, audit))
     except (BadSource, UnclearName) as error:
-        raise CommandError(Exit.USAGE, str(error)) from error
+        hint = "the help of the command describes the sources and the names of blobs"
+        raise CommandError(Exit.USAGE, str(error), hint) from error
     _write(order.report, report.to_json)
     _write(order.text, report.to_text)
     _show(session, report)
@@ -348,7 +350,9 @@ def _unwrap(keys: _Keys) -> Unwrap | None:
 
     text, name = os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE
     if keys.file is not None and keys.command:
-        raise CommandError(Exit.USAGE, "--sealing-keys and --sealing-command exclude one another")
+        raise CommandError(
+            Exit.USAGE, "--sealing-keys and --sealing-command exclude one another", "give one"
+        )
     if keys.command:
         return of_command(keys.command, keys.tenant)
     try:
@@ -357,9 +361,17 @@ def _unwrap(keys: _Keys) -> Unwrap | None:
             check_private(keys.file)
         return of_text(text, keys.tenant) if text else None
     except OSError as error:
-        raise CommandError(Exit.USAGE, f"{name} cannot be read: {error.strerror}") from error
+        raise CommandError(
+            Exit.USAGE,
+            f"{name} cannot be read: {error.strerror}",
+            "name the file of keys that `tuskpoint-server keys` made",
+        ) from error
     except ValueError as error:
-        raise CommandError(Exit.USAGE, f"{name} cannot be used: {error}") from error
+        raise CommandError(
+            Exit.USAGE,
+            f"{name} cannot be used: {error}",
+            "give the keys as `tuskpoint-server keys` made them, readable to you alone",
+        ) from error
 
 
 def _source(session: Session, order: _Order) -> Source:
@@ -367,7 +379,9 @@ def _source(session: Session, order: _Order) -> Source:
     from ....audit.sources import DirectorySource
 
     if sum(map(bool, (order.blob_dir, order.blobs, order.aggregators))) > 1:
-        raise CommandError(Exit.USAGE, "--blob-dir, --blobs and --aggregator exclude one another")
+        raise CommandError(
+            Exit.USAGE, "--blob-dir, --blobs and --aggregator exclude one another", "give one"
+        )
     if order.blobs:
         return _bucket(order.blobs)
     if order.blob_dir is not None:
@@ -429,7 +443,9 @@ def _write(path: Path | None, text: Callable[[], str]) -> None:
         path.write_text(text(), encoding="utf-8")
     except OSError as error:
         raise CommandError(
-            Exit.USAGE, f"the report cannot be written to {path}: {error.strerror or error}"
+            Exit.USAGE,
+            f"the report cannot be written to {path}: {error.strerror or error}",
+            "name a file in a directory that you may write to",
         ) from error
 
 

@@ -110,6 +110,7 @@ def _failure(thread_id: str, outcome: Verification) -> CommandError:
         return CommandError(
             Exit.INTEGRITY,
             f"the manifest of {name} is not what was recorded: {plain(outcome.chain_detail)}",
+            "`tuskpoint status` names gaps; restore the blobs from a copy of the store",
         )
     if outcome.failed:
         return CommandError(

@@ -19,7 +19,7 @@ from ...arguments import (
 )
 from ...completion import complete_thread
 from ...exits import CommandError, Exit
-from ...printing.words import counted, plain
+from ...printing.words import counted, plain, shell_word
 from ...program import CHANGE, command
 from ...session import Session
 from ..history import print_changes
@@ -165,7 +165,9 @@ def restore(
     latest = finding.load(client, thread_id, None).checkpoint_id
     if checkpoint_id == latest:
         raise CommandError(
-            Exit.REFUSED, f"{checkpoint_id} is the latest of thread '{plain(thread_id)}' already"
+            Exit.REFUSED,
+            f"{checkpoint_id} is the latest of thread '{plain(thread_id)}' already",
+            f"`tuskpoint history {shell_word(thread_id)}` lists earlier checkpoints",
         )
     if not yes:
         changes = client.diff(thread_id, latest, checkpoint_id, max_changes=_SHOWN_CHANGES)

@@ -82,7 +82,9 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandError(
-            Exit.USAGE, f"'{path}' cannot be written: {error.strerror or error}"
+            Exit.USAGE,
+            f"'{path}' cannot be written: {error.strerror or error}",
+            "name another file with --output; the same hand-off is stored once",
         ) from error
 
 
