@@ -18,6 +18,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "tuskpoint.name" .) "default") }}
 {{- end }}
 
+{{- /* Origins of pages that may call, with that of the Ingress. */ -}}
+{{- define "tuskpoint.origins" -}}
+{{- $origins := .Values.http.origins }}
+{{- if .Values.ingress.http.enabled }}
+{{- $origins = append $origins (printf "https://%s" .Values.ingress.http.host) | uniq }}
+{{- end }}
+{{- join " " $origins }}
+{{- end }}
+
 {{- define "tuskpoint.probe" -}}
 {{- if not .Values.tls.existingSecret -}}
 grpc:
@@ -64,5 +73,26 @@ exec:
 {{- end }}
 {{- if and .Values.tls.existingSecret (not (or .Values.tokens.existingSecret .Values.tls.clientCaSecret .Values.insecureAnonymous)) }}
 {{- fail "tokens.existingSecret: everyone who reaches the server could do everything; give tokens or tls.clientCaSecret, or set insecureAnonymous=true if that is meant" }}
+{{- end }}
+{{- if and .Values.metrics.podMonitor.enabled (not .Values.metrics.enabled) }}
+{{- fail "metrics.podMonitor.enabled is set and metrics.enabled is not; set metrics.enabled=true, or Prometheus has nothing to read" }}
+{{- end }}
+{{- if and .Values.ingress.http.enabled (not .Values.http.enabled) }}
+{{- fail "ingress.http.enabled is set and http.enabled is not; set http.enabled=true, or the Ingress leads nowhere" }}
+{{- end }}
+{{- range $kind, $ingress := .Values.ingress }}
+{{- if and $ingress.enabled (not $ingress.host) }}
+{{- fail (printf "ingress.%s.host: give the name by which clients reach the Ingress" $kind) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.ingress.grpc.enabled .Values.ingress.http.enabled (eq .Values.ingress.grpc.host .Values.ingress.http.host) }}
+{{- fail "ingress.grpc.host and ingress.http.host are the same; gRPC and HTTP have different ports, so give each a name" }}
+{{- end }}
+{{- $mounted := dict }}
+{{- range .Values.extraVolumeMounts }}{{ $_ := set $mounted .name true }}{{ end }}
+{{- range .Values.extraVolumes }}
+{{- if not (hasKey $mounted .name) }}
+{{- fail (printf "extraVolumes: nothing mounts the volume %s; add it to extraVolumeMounts" .name) }}
+{{- end }}
 {{- end }}
 {{- end }}
