@@ -232,7 +232,7 @@ def _split(listen: str) -> tuple[str, int]:
         raise CommandError(
             Exit.USAGE,
             f"--listen '{listen}' does not say where the IPv6 address ends",
-            f"write [{host}]:{port}",
+            f"write the IPv6 address as [{host}]:{port}",
         )
     return host, int(port)
 
