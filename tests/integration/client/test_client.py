@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.client.faces import Face
 from tuskpoint import (
     AlreadyExists,
     AsyncClient,
     Client,
+    InvalidRequest,
     NotFound,
     PreconditionFailed,
 )
@@ -80,6 +82,52 @@ async def test_records_carry_the_agent_of_their_thread(client: AsyncClient) -> N
         assert (await client.load("t", source="blob", view=view)).agent_id == "planner"
     await client.save("t", {"n": 2}, agent_id="writer")
     assert [checkpoint.agent_id async for checkpoint in client.history("t")] == ["writer", "writer"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_checkpoint_is_found_without_its_thread(target: str, kind: str) -> None:
+    face = Face(kind, target)
+    first = await face.call("save", "t", {"n": 1})
+    await face.call("save", "t", {"n": 2})
+    inner = await face.call("save", "other", {"n": 3}, checkpoint_ns="sub")
+    for view in ("full", "json"):
+        record = await face.call("load", checkpoint_id=first, view=view)
+        assert (record.thread_id, record.state) == ("t", {"n": 1})
+    found = await face.call("load", checkpoint_id=inner)
+    assert (found.thread_id, found.checkpoint_ns) == ("other", "sub")
+    with pytest.raises(NotFound, match="no thread has checkpoint 'missing'") as absent:
+        await face.call("load", checkpoint_id="missing")
+    assert absent.value.reason == "CHECKPOINT_NOT_FOUND"
+    with pytest.raises(NotFound, match=inner):
+        await face.call("load", checkpoint_id=inner, checkpoint_ns="elsewhere")
+    await face.aclose()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_checkpoint_of_several_threads_needs_the_thread(target: str, kind: str) -> None:
+    face = Face(kind, target)
+    first = await face.call("save", "t", {"n": 1})
+    await face.call("copy", "t", "copied")
+    with pytest.raises(InvalidRequest, match=f"'{first}' is in .*name one of these") as several:
+        await face.call("load", checkpoint_id=first)
+    assert "'t'" in several.value.message
+    assert "'copied'" in several.value.message
+    assert several.value.violations[0][0] == "thread_id"
+    assert (await face.call("load", "copied", first)).state == {"n": 1}
+    for number in range(9):
+        await face.call("copy", "t", f"copy-{number}")
+    with pytest.raises(InvalidRequest, match=r"(, '[^']+'){4}, \.\.\.: name one"):
+        await face.call("load", checkpoint_id=first)
+    await face.aclose()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_load_names_a_thread_or_a_checkpoint(target: str, kind: str) -> None:
+    face = Face(kind, target)
+    for arguments in ({}, {"checkpoint_id": ""}, {"checkpoint_ns": "sub"}):
+        with pytest.raises(InvalidRequest, match="pass a thread_id, a checkpoint_id, or both"):
+            await face.call("load", **arguments)
+    await face.aclose()
 
 
 async def test_each_save_follows_the_last(client: AsyncClient) -> None:

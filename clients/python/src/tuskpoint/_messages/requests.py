@@ -17,6 +17,7 @@ from .reports import THREAD_STATES, StateName
 Keep = Literal["latest", "nothing"]
 
 BATCH = 1000  # most threads or runs in one request
+_NAMED_REFS = 5  # most checkpoints that an error names
 _DURABILITIES: dict[str, checkpoint.Durability] = {
     "journaled": checkpoint.DURABILITY_JOURNALED,
     "certified": checkpoint.DURABILITY_CERTIFIED,
@@ -104,6 +105,56 @@ def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkp
         check_text(name, text)
     return checkpoint.CheckpointRef(
         thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
+    )
+
+
+def finding(checkpoint_id: str | None, checkpoint_ns: str) -> ListCheckpointsRequest:
+    """Return the request that finds the threads that have a checkpoint.
+
+    Args:
+        checkpoint_id: The checkpoint.
+        checkpoint_ns: Its namespace; empty is any.
+
+    Raises:
+        InvalidRequest: No checkpoint is given, or an argument is not a string.
+    """
+    if not checkpoint_id:
+        raise invalid_field("thread_id", "pass a thread_id, a checkpoint_id, or both")
+    return listing(
+        None, checkpoint_ns or None, checkpoint_id, "", None, "", _NAMED_REFS + 1, "entry", "any"
+    )
+
+
+def only_one(
+    checkpoint_id: str, refs: Sequence[checkpoint.CheckpointRef]
+) -> checkpoint.CheckpointRef:
+    """Return the only checkpoint with an ID.
+
+    Args:
+        checkpoint_id: The ID.
+        refs: The checkpoints that have it.
+
+    Raises:
+        NotFound: There is none.
+        InvalidRequest: There are several.
+    """
+    if len(refs) == 1:
+        return refs[0]
+    if not refs:
+        raise NotFound(
+            f"no thread has checkpoint '{checkpoint_id}'; list() shows the existing ones",
+            status="NOT_FOUND",
+            reason="CHECKPOINT_NOT_FOUND",
+            metadata={"checkpoint_id": checkpoint_id},
+        )
+    names = [
+        f"'{ref.thread_id}'" + (f" (namespace '{ref.checkpoint_ns}')" if ref.checkpoint_ns else "")
+        for ref in refs[:_NAMED_REFS]
+    ]
+    more = ["..."] if len(refs) > _NAMED_REFS else []
+    raise invalid_field(
+        "thread_id",
+        f"checkpoint '{checkpoint_id}' is in {', '.join(names + more)}: name one of these threads",
     )
 
 

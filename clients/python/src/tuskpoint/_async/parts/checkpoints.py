@@ -19,6 +19,7 @@ from ..._messages.records import (
 )
 from ..._transport import methods
 from ...errors import NotFound
+from ...v1.checkpoint_pb2 import CheckpointRef
 from ..saving import save_draft
 from .part import AsyncPart
 
@@ -96,7 +97,7 @@ class AsyncCheckpoints(AsyncPart):
 
     async def load(
         self,
-        thread_id: str,
+        thread_id: str | None = None,
         checkpoint_id: str | None = None,
         *,
         checkpoint_ns: str = "",
@@ -106,25 +107,36 @@ class AsyncCheckpoints(AsyncPart):
         """Load one checkpoint.
 
         Args:
-            thread_id: The thread.
-            checkpoint_id: The checkpoint. Default: the latest.
-            checkpoint_ns: The namespace.
+            thread_id: The thread. Default: the only one that has the checkpoint.
+            checkpoint_id: The checkpoint. Default: the latest of the thread.
+            checkpoint_ns: The namespace. Empty is the root of a thread; without a thread, any.
             source: "any", or "blob" to read from the blob store itself.
             view: "full"; "json" for every value as JSON, whatever framework and language saved
                 it, so that `state` is plain data; or "entry" for neither state nor writes.
 
         Raises:
             NotFound: There is no such checkpoint.
+            InvalidRequest: Neither thread nor checkpoint is given, or several threads have the
+                checkpoint, as forks and copies keep IDs; the message names them.
             PreconditionFailed: `source` is "blob" and the checkpoint is not certified.
             DataLoss: The blob does not have the recorded hash.
         """
-        ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
+        if thread_id is None:
+            ref = await self._find(checkpoint_id, checkpoint_ns)
+        else:
+            ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
         checkpoint = await self._calls.get_checkpoint(
             ref, view=requests.view(view), source=requests.source(source)
         )
         if checkpoint is None:
             raise requests.not_found(ref)
         return checkpoint_record(checkpoint)
+
+    async def _find(self, checkpoint_id: str | None, checkpoint_ns: str) -> CheckpointRef:
+        request = requests.finding(checkpoint_id, checkpoint_ns)
+        async with aclosing(self._calls.list_checkpoints(request)) as checkpoints:
+            refs = [checkpoint.ref async for checkpoint in checkpoints]
+        return requests.only_one(request.checkpoint_id, refs)
 
     async def list(
         self,
