@@ -1,4 +1,4 @@
-"""Links and headings of Markdown, as a code host reads them."""
+"""Links, headings and code blocks of Markdown, as a code host reads them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from markdown_it.token import Token
 
 _PARSER = MarkdownIt("commonmark").enable("table")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//")
+_FILE_NAME = re.compile(r"\*\*`([\w./-]+)`\*\*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,40 @@ class Page:
     title: str
     anchors: frozenset[str]
     links: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced code block of a page.
+
+    Attributes:
+        language: The first word after its fence; may be empty.
+        file: The file that the block is, if the paragraph before it is only that name, bold and in
+            backticks; else empty.
+        heading: The nearest heading of level 2 above it; empty before the first one.
+        text: Its content.
+    """
+
+    language: str
+    file: str
+    heading: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the code blocks of a page, in their order."""
+    heading, paragraph, result = "", "", []
+    for previous, token in pairwise(_PARSER.parse(text)):
+        if token.type == "inline":
+            paragraph = token.content if previous.type == "paragraph_open" else ""
+            heading = token.content if previous.tag == "h2" else heading
+        elif token.type == "fence":
+            name = _FILE_NAME.fullmatch(paragraph)
+            language = next(iter(token.info.split()), "")
+            result.append(Block(language, name[1] if name else "", heading, token.content))
+        if token.type not in ("inline", "paragraph_close"):
+            paragraph = ""
+    return result
 
 
 @cache  # many links lead to headings of the same page

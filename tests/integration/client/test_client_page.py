@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 import tuskpoint
+from tools.pages import markdown
 from tuskpoint import Client, errors
 from tuskpoint_server.api.server.server import Server
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-client.md"
-EXAMPLES = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"))
+EXAMPLES = [
+    block.text
+    for block in markdown.blocks(PAGE.read_text(encoding="utf-8"))
+    if block.language == "python"
+]
 PATIENT, QUICK = "progress_s=5", "progress_s=1"
 
 

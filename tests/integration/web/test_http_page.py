@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.web.web_kit import http_client
+from tools.pages import markdown
 from tuskpoint_server.api.messages.json_values import MAX_LEVELS
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.core.limits import LIMITS, MIB
@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
+    return [block.text for block in markdown.blocks(PAGE) if block.language == language]
 
 
 @with_server
