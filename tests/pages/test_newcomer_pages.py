@@ -1,8 +1,30 @@
-"""Code that a reader pastes from a page."""
+"""Pages that a newcomer reads: code that the reader pastes, lists of pages, sizes, settings."""
 
 from __future__ import annotations
 
+import tomllib
+
+import pytest
+
 from tools.pages import markdown
+from tools.stubs import ROOT
+from tuskpoint_server.config import command_line
+from tuskpoint_server.config.settings import Config
+
+MOST_WORDS = 2500
+SECONDS_OF_A_DAY = 86_400
+SHORT = (
+    "docs/concepts.md",
+    "docs/only-s3.md",
+    "docs/production.md",
+    "docs/quickstart.md",
+    "docs/troubleshooting.md",
+    "docs/why.md",
+)
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
 
 
 def test_blocks_have_the_file_and_the_section_that_they_belong_to() -> None:
@@ -16,3 +38,24 @@ def test_blocks_have_the_file_and_the_section_that_they_belong_to() -> None:
         markdown.Block("", "", "`One`", "plain\n"),
         markdown.Block("go", "", "`One`", ""),
     ]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_page_is_short(name: str) -> None:
+    assert len(page(name).split()) <= MOST_WORDS
+
+
+def test_the_configuration_for_s3_can_be_used() -> None:
+    blocks = markdown.blocks(page("docs/only-s3.md"))
+    [file] = [block.text for block in blocks if block.language == "toml"]
+    described = tomllib.loads(file)
+    assert described.keys() <= Config.model_fields.keys()
+    arguments = [
+        argument
+        for name, value in described.items()
+        for argument in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    loaded = command_line.load(arguments, version="1.2.3")
+    assert loaded.blobs == "s3://my-bucket/tuskpoint?region=eu-west-1"
+    puts = SECONDS_OF_A_DAY // described["flush_interval"]
+    assert f"{puts:,} puts and {2 * puts:,} gets" in page("docs/only-s3.md")
