@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
 
-from tools.pages import markdown
+from tools.pages import markdown, staging
 from tools.stubs import ROOT
 from tuskpoint_server.config import command_line
 from tuskpoint_server.config.settings import Config
@@ -14,6 +15,7 @@ from tuskpoint_server.config.settings import Config
 MOST_WORDS = 2500
 SECONDS_OF_A_DAY = 86_400
 SHORT = (
+    "docs/README.md",
     "docs/concepts.md",
     "docs/only-s3.md",
     "docs/production.md",
@@ -43,6 +45,19 @@ def test_blocks_have_the_file_and_the_section_that_they_belong_to() -> None:
 @pytest.mark.parametrize("name", SHORT)
 def test_the_page_is_short(name: str) -> None:
     assert len(page(name).split()) <= MOST_WORDS
+
+
+def test_the_list_of_pages_has_the_menus_under_the_same_headings() -> None:
+    sections = dict(re.findall(r"(?ms)^## (.+?)\n(.*?)(?=^## |\Z)", page("docs/README.md")))
+    menus: dict[str, list[str]] = {}
+    for group, names in staging.GROUPS.items():
+        menus.setdefault(group.partition(":")[0], []).extend(names)
+    assert list(sections) == list(menus)
+    for group, names in menus.items():
+        links = markdown.read(sections[group]).links
+        targets = {(ROOT / "docs" / link).resolve() for link in links}
+        listed = [name for name in names if name.endswith(".md") and name != "docs/README.md"]
+        assert [name for name in listed if (ROOT / name).resolve() not in targets] == []
 
 
 def test_the_configuration_for_s3_can_be_used() -> None:

@@ -43,7 +43,12 @@ html_theme = "furo"
 html_copy_source = False
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+# A copied session leaves out the prompts and what was printed.
+copybutton_prompt_text = "$ "
+copybutton_exclude = ".linenos, .gp, .go"
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 6

@@ -15,75 +15,91 @@ from tools.pages import markdown
 
 HOME = "README.md"
 INDEX = "index.md"
-MORE = "More"
+MORE = "Project"
+PAGES = "docs"
 PYTHON = "reference/python"
 CONTRACT = "reference/contract"
 PROTO = "proto/tuskpoint/v1"
-# A page of docs/ that is in no group is in `More`, unless the README of its folder is in a group
-# and lists it.
+# The menus, in the order of a reader; docs/README.md lists the same pages under the same headings.
+# A page of docs/ that is in no group comes last, unless the README of its folder is in a group and
+# lists it.
 GROUPS = {
-    "Agents": [
+    "Start": ["docs/why.md", "docs/quickstart.md", "docs/concepts.md"],
+    "Tutorials": [
+        "docs/tutorials/README.md",
+        "docs/tutorials/approve-and-resume.md",
+        "docs/tutorials/fork-a-failed-run.md",
+        "docs/tutorials/hand-off-between-teams.md",
+        "docs/tutorials/prove-a-thread.md",
+        "examples/README.md",
+    ],
+    "How-to: agents": [
         "docs/langgraph.md",
-        "docs/langgraph-js.md",
         "docs/store.md",
         "docs/agent-server.md",
+        "docs/langgraph-js.md",
         "docs/import.md",
-        "docs/python-client.md",
-        "clients/typescript/README.md",
-        "clients/go/README.md",
-        "docs/other-languages.md",
-        "docs/applications.md",
-        "docs/command-line.md",
-        "docs/console.md",
-        "docs/mcp.md",
-    ],
-    "Other frameworks": [
         "docs/openai-agents.md",
         "docs/claude-agent-sdk.md",
         "docs/pydantic-ai.md",
         "docs/google-adk.md",
         "docs/agent-framework.md",
         "docs/crewai.md",
-    ],
-    "Calls": [
-        "docs/contract.md",
-        "docs/errors.md",
+        "docs/python-client.md",
+        "clients/typescript/README.md",
+        "clients/go/README.md",
+        "docs/other-languages.md",
         "docs/http.md",
+        "docs/applications.md",
+    ],
+    "How-to: threads": [
+        "docs/console.md",
+        "docs/command-line.md",
+        "docs/mcp.md",
+        "docs/search.md",
         "docs/lineage.md",
         "docs/history.md",
         "docs/handoff.md",
-        "docs/search.md",
-        "docs/json-view.md",
-        "docs/portable-state.md",
         "docs/verify.md",
         "docs/audit.md",
     ],
-    "Servers": [
+    "How-to: servers": [
+        "docs/production.md",
+        "docs/only-s3.md",
         "docs/operations.md",
+        "docs/deployment.md",
+        "docs/troubleshooting.md",
         "docs/upgrading.md",
+        "docs/moving.md",
+        "docs/retention.md",
         "docs/security.md",
         "docs/sealing.md",
-        "docs/deployment.md",
-        "docs/walrus.md",
         "docs/object-stores.md",
+        "docs/walrus.md",
         "docs/postgresql.md",
         "docs/many-servers.md",
         "docs/scale.md",
-        "docs/moving.md",
     ],
-    "References": [f"{PYTHON}/index", f"{CONTRACT}/index"],
-    "How it works": [
+    "Reference": [
+        "docs/contract.md",
+        f"{CONTRACT}/index",
+        f"{PYTHON}/index",
+        "docs/errors.md",
+        "docs/json-view.md",
+        "docs/portable-state.md",
+        "docs/storage.md",
+    ],
+    "Explanation": [
         "docs/promises.md",
         "docs/architecture.md",
         "docs/decisions/README.md",
-        "docs/storage.md",
         "docs/testing.md",
         "docs/benchmarks.md",
         "docs/evidence.md",
     ],
-    MORE: ["examples/README.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+    MORE: ["docs/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"],
 }
-# Three READMEs begin with the name of a package.
+# These READMEs begin with the name of a package.
 TITLES = {
     "clients/typescript/README.md": "The TypeScript client",
     "clients/go/README.md": "The Go client",
@@ -125,8 +141,8 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
     listed = [name for names in GROUPS.values() for name in names if name.endswith(".md")]
     unlisted = sorted(
         path.relative_to(root).as_posix()
-        for path in (root / "docs").rglob("*.md")
-        if not {path.relative_to(root).as_posix(), _readme(root, path)} & set(listed)
+        for path in (root / PAGES).rglob("*.md")
+        if not {path.relative_to(root).as_posix(), *_readme(root, path)} & set(listed)
     )
     if gone := [name for name in listed if not (root / name).is_file()]:
         raise PageError(f"GROUPS of tools/pages/staging.py names {gone[0]}, which is not there")
@@ -149,9 +165,11 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
     return len(seen)
 
 
-def _readme(root: Path, path: Path) -> str:
-    """Return the path of the README beside a page, whether there is one or not."""
-    return (path.parent / HOME).relative_to(root).as_posix()
+def _readme(root: Path, path: Path) -> tuple[str, ...]:
+    """Return the path of the README that may list a page of a folder in docs/; else nothing."""
+    if path.parent == root / PAGES:
+        return ()
+    return ((path.parent / HOME).relative_to(root).as_posix(),)
 
 
 def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[str]]:

@@ -113,7 +113,7 @@ def test_a_broken_link_stops_the_site(tmp_path: Path, monkeypatch: pytest.Monkey
     assert staging.stage(tmp_path, tmp_path / "out", {}) == 2
     assert (tmp_path / "out/docs/a.md").read_text() == "[code](../files/a.py.md)\n"
     assert "````python\nprint('```')\n````" in (tmp_path / "out/files/a.py.md").read_text()
-    assert ":caption: More\ndocs/a\n```" in (tmp_path / "out/index.md").read_text()
+    assert ":caption: Project\ndocs/a\n```" in (tmp_path / "out/index.md").read_text()
 
 
 def test_pages_that_a_readme_lists_are_in_no_menu(
@@ -130,7 +130,7 @@ def test_pages_that_a_readme_lists_are_in_no_menu(
     assert staging.stage(tmp_path, tmp_path / "out", {}) == len(pages)
     menus = (tmp_path / "out/index.md").read_text()
     assert ":caption: Why\ndocs/why/README\n```" in menus
-    assert ":caption: More\ndocs/other/b\n```" in menus
+    assert ":caption: Project\ndocs/other/b\n```" in menus
     assert (tmp_path / "out/docs/why/a.md").read_text().startswith(staging.ONLY_LINKED)
 
 
