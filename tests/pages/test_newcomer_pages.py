@@ -15,6 +15,7 @@ from tuskpoint_server.config.settings import Config
 MOST_WORDS = 2500
 SECONDS_OF_A_DAY = 86_400
 SHORT = (
+    "README.md",
     "docs/README.md",
     "docs/concepts.md",
     "docs/only-s3.md",
