@@ -161,7 +161,7 @@ class RolledBack(Result):
 
 
 class Handoff(Result):
-    """The descriptor of a hand-off. Give it to adopt_checkpoint unchanged, as JSON text."""
+    """The descriptor of a hand-off. Give it to adopt_checkpoint unchanged."""
 
     source: str
     thread_id: str

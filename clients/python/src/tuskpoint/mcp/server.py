@@ -11,13 +11,14 @@ from typing import Annotated, Any, Concatenate, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from .. import __version__
 from ..aio import AsyncClient
 from ..errors import TuskPointError, Unavailable
 from .reading import moment
 from .results import Info, Result, Setup, ToolSummary, TuskPointServer
+from .schemas import concise
 from .tools import checkpoints, lineage, threads
 
 NAME = "tuskpoint"
@@ -97,20 +98,35 @@ class Access:
     setups: Mapping[str, Setup]
 
 
-def make_server(client: AsyncClient, access: Access) -> MCPServer:
+class _Server(MCPServer):
+    """A server whose tools are listed with concise schemas."""
+
+    has_result_schemas = True
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools, as applications get them."""
+        tools = await super().list_tools()
+        return [concise(tool, has_result=self.has_result_schemas) for tool in tools]
+
+
+def make_server(
+    client: AsyncClient, access: Access, *, has_result_schemas: bool = True
+) -> MCPServer:
     """Return the server with all tools.
 
     Args:
         client: What the tools call. Its server need not run yet.
         access: How clients reach it.
+        has_result_schemas: Whether the list of tools has the schemas of their results.
     """
-    server: MCPServer = MCPServer(
+    server = _Server(
         NAME,
         title="TuskPoint",
         instructions=_INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
     )
+    server.has_result_schemas = has_result_schemas
     for function, (title, hints) in _TOOLS.items():
         server.add_tool(_tool(function, client), title=title, annotations=hints)
 

@@ -59,6 +59,10 @@ def mcp(
     insecure_plaintext: Annotated[
         bool, typer.Option("--insecure-plaintext", help="Serve other machines without TLS.")
     ] = False,
+    no_result_schemas: Annotated[
+        bool,
+        typer.Option("--no-result-schemas", help="List the tools without schemas of results."),
+    ] = False,
 ) -> None:
     """Serve the checkpoints as tools for AI applications (Model Context Protocol).
 
@@ -76,7 +80,7 @@ def mcp(
     if not http:
         # A read of stdin cannot be cancelled: let Ctrl-C end the process as it ends `cat`.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _run(_serve_stdio(cli.async_client()))
+        _run(_serve_stdio(cli.async_client(), has_result_schemas=not no_result_schemas))
         return
     endpoint = _endpoint(
         listen or _LISTEN,
@@ -89,7 +93,10 @@ def mcp(
     client = cli.async_client()
     listening = _listen(endpoint)
     with suppress(KeyboardInterrupt):
-        _run(_serve_http(cli.out, client, endpoint, listening))
+        serving = _serve_http(
+            cli.out, client, endpoint, listening, has_result_schemas=not no_result_schemas
+        )
+        _run(serving)
 
 
 def _run(serving: Coroutine[Any, Any, None]) -> None:
@@ -119,18 +126,25 @@ def _log_to_stderr() -> None:
     )
 
 
-async def _serve_stdio(client: AsyncClient) -> None:
+async def _serve_stdio(client: AsyncClient, *, has_result_schemas: bool) -> None:
     from ...mcp.server import Access, make_server
     from ...mcp.setups import for_command
 
     program = shutil.which("tuskpoint") or "tuskpoint"
     setups = for_command([program, "mcp"], {"TUSKPOINT_TARGET": client.target})
     async with client:
-        await make_server(client, Access("stdio", setups)).run_stdio_async()
+        access = Access("stdio", setups)
+        server = make_server(client, access, has_result_schemas=has_result_schemas)
+        await server.run_stdio_async()
 
 
 async def _serve_http(
-    out: Output, client: AsyncClient, endpoint: Endpoint, listening: socket.socket
+    out: Output,
+    client: AsyncClient,
+    endpoint: Endpoint,
+    listening: socket.socket,
+    *,
+    has_result_schemas: bool,
 ) -> None:
     from ...mcp.http import serve
     from ...mcp.server import Access, make_server
@@ -138,7 +152,8 @@ async def _serve_http(
 
     url = endpoint.url(listening.getsockname()[1])
     async with client:
-        server = make_server(client, Access("streamable-http", for_url(url)))
+        access = Access("streamable-http", for_url(url))
+        server = make_server(client, access, has_result_schemas=has_result_schemas)
         out.say(f"tuskpoint mcp listening on {url}")
         if out.is_json:
             out.line({"url": url})

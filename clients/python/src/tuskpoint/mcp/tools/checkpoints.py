@@ -44,7 +44,7 @@ _MAX_CHANGES = 1_000
 
 ThreadId = Annotated[str, Field(description="The thread: one run of an agent.")]
 Namespace = Annotated[
-    str, Field(description="The namespace inside the thread, of a subgraph; empty is the root.")
+    str, Field(description="The namespace of a subgraph in the thread. Default: the root.")
 ]
 
 
