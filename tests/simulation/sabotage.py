@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,9 +58,11 @@ def resumed_pack_is_not_stored(patch: Patch) -> None:
     """A pack that an earlier life spooled is certified as if it had been put."""
     finish = PackRunner.finish
 
-    async def believe(self: PackRunner, pack: Pack) -> BlobLocation | None:
+    async def believe(
+        self: PackRunner, pack: Pack, require_store: Callable[[], Awaitable[None]]
+    ) -> BlobLocation | None:
         if not pack.resumed:
-            return await finish(self, pack)
+            return await finish(self, pack, require_store)
         places = [self._blobs.predict(member.sha256, len(member.data)) for member in pack.members]
         return await self._certify(pack, {place.sha256: place for place in places})
 
