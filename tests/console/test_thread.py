@@ -142,7 +142,7 @@ def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/thread?id=never-was", "no thread 'never-was'"),
+        ("/thread?id=never-was", "thread 'never-was' not found"),
         ("/thread", "No thread is named"),
         ("/thread?id=%FF%00", "The server refused the input"),
         ("/thread?id=" + "x" * 600, "The server refused the input"),

@@ -33,10 +33,12 @@ async def test_a_snapshot_is_found_again_as_it_was_made(face: Face) -> None:
     assert await face.take("list_snapshots", 9) == [newer, made]
     assert await face.take("list_snapshots", 9, hostname="h") == [made]
     assert await face.take("list_snapshots", 9, session_id="nobody") == []
-    with pytest.raises(NotFound, match="no snapshot of session 'nobody'; ") as error:
+    with pytest.raises(NotFound, match="snapshot of session 'nobody' not found; ") as error:
         await face.call("latest_snapshot", session_id="nobody")
     assert error.value.metadata["session_id"] == "nobody"
-    with pytest.raises(NotFound, match="no snapshot of host 'h' and working directory '/x'; "):
+    with pytest.raises(
+        NotFound, match="snapshot of host 'h' and working directory '/x' not found; "
+    ):
         await face.call("latest_snapshot", hostname="h", working_directory="/x")
 
 

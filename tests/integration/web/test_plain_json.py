@@ -132,7 +132,7 @@ async def test_an_error_says_everything_once(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 404
     assert answer.json() == {
         "code": "not_found",
-        "message": "no thread 'none'",
+        "message": "thread 'none' not found or deleted; check the ID, or list the threads",
         "reason": "THREAD_NOT_FOUND",
         "metadata": {"thread_id": "none"},
     }

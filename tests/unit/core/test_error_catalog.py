@@ -24,6 +24,32 @@ from tuskpoint_server.core.errors import (
 )
 
 STATUSES = frozenset(code_pb2.Code.keys())
+MOST_CHARACTERS = 130  # of each part of a message, before its blanks are filled
+CAPITALS = ("GetServerInfo",)
+VERBS = frozenset(
+    {
+        "ask",
+        "call",
+        "check",
+        "choose",
+        "find",
+        "give",
+        "hand",
+        "leave",
+        "list",
+        "load",
+        "open",
+        "read",
+        "repeat",
+        "replay",
+        "retry",
+        "save",
+        "send",
+        "use",
+        "verify",
+        "wait",
+    }
+)
 PREFIX = "ERROR_REASON_"
 PROTO = Path(__file__).parents[3] / "proto" / "tuskpoint" / "v1" / "errors.proto"
 
@@ -40,7 +66,7 @@ def details(status: Any, kind: Any) -> Any:
 
 def refusal_of(reason: Reason) -> Refusal:
     """A refusal whose message has all its blanks filled."""
-    blanks = re.findall(r"{(\w+)}", reason.message)
+    blanks = re.findall(r"{(\w+)}", f"{reason.event}{reason.remedy}")
     metadata: dict[str, Any] = dict.fromkeys(blanks, "x")
     return Refusal(reason, **metadata)
 
@@ -52,11 +78,40 @@ def test_every_reason_has_an_entry_and_a_number() -> None:
     assert {reason.name for reason in Reason} == numbered
 
 
-def test_advice_follows_the_message_of_the_catalog() -> None:
+@pytest.mark.parametrize("reason", Reason)
+def test_a_message_says_what_happened_and_what_to_do(reason: Reason) -> None:
+    """Only the problem of a field says itself what is accepted."""
+    assert bool(reason.remedy) == (reason is not Reason.INVALID_FIELD)
+    if reason.remedy:
+        assert refusal_of(reason).message.count("; ") >= 1
+    for part in filter(None, (reason.event, reason.remedy)):
+        assert len(part) <= MOST_CHARACTERS
+        assert part == " ".join(part.split())
+        assert not part.endswith((".", "!", "?", ";", ":", ",")), "parts of one line, no sentences"
+        first = part.split()[0]
+        assert first == first.lower() or part.startswith("{") or first in CAPITALS, part
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_remedy_begins_with_what_to_do(reason: Reason) -> None:
+    first = reason.remedy.partition(" ")[0].rstrip(",")
+    assert first in {"", *VERBS} or reason.remedy.startswith("to start the thread again, save ")
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_message_has_no_pronoun_without_its_noun(reason: Reason) -> None:
+    words = set(re.findall(r"[a-z]+", f"{reason.event} {reason.remedy}"))
+    assert not words & {"something", "somebody", "anew", "those", "ones"}
+
+
+def test_a_raiser_may_name_a_cause_and_another_remedy() -> None:
     plain = Refusal(Reason.THREAD_NOT_FOUND, thread_id="t")
-    advised = Refusal(Reason.THREAD_NOT_FOUND, advice="look elsewhere", thread_id="t")
-    assert advised.message == f"{plain.message}; look elsewhere"
-    assert advised.metadata == plain.metadata
+    assert plain.message == ("thread 't' not found or deleted; check the ID, or list the threads")
+    named = Refusal(Reason.THREAD_NOT_FOUND, cause="why", advice="look elsewhere", thread_id="t")
+    assert named.message == "thread 't' not found or deleted: why; look elsewhere"
+    assert named.metadata == plain.metadata
+    other = Refusal(Reason.THREAD_NOT_FOUND, event="it is gone", thread_id="t")
+    assert other.message == "it is gone; check the ID, or list the threads"
 
 
 def documented_statuses() -> dict[str, list[str]]:

@@ -163,7 +163,7 @@ async def test_text_that_was_cut_is_looked_for_where_a_search_may_have_missed_it
 
 
 async def test_threads_that_are_not_indexed_are_named_where_they_were_searched() -> None:
-    damage = Refusal(Reason.JOURNAL_DAMAGED, message="its row is damaged", thread_id="run-1")
+    damage = Refusal(Reason.JOURNAL_DAMAGED, event="its row is damaged", thread_id="run-1")
     recall = ScriptedRecall(unindexed=[damage])
     assert (await search(recall, text="the writer")).damaged == (str(damage),)
     of_thread, of_another = SearchScope(thread_id="run-1"), SearchScope(thread_id="run-2")

@@ -68,7 +68,7 @@ def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
     if descriptor.signature and not _SIGNATURE.fullmatch(descriptor.signature):
         checks.fail("descriptor.signature", "must be empty or 128 lowercase hex digits")
     if len(request.required_signers) > _MAX_SIGNERS:
-        checks.fail("required_signers", f"has more than {_MAX_SIGNERS}")
+        checks.fail("required_signers", f"must have at most {_MAX_SIGNERS}")
     for number, signer in enumerate(request.required_signers[:_MAX_SIGNERS]):
         if not _SHA256.fullmatch(signer):
             checks.fail(f"required_signers[{number}]", "must be 64 lowercase hex digits")

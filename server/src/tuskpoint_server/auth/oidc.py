@@ -119,7 +119,7 @@ class OidcIssuers:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError:
-            raise _invalid_token("it has expired; ask for another") from None
+            raise _invalid_token("it has expired") from None
         except jwt.InvalidAudienceError:
             raise _invalid_token("it is for another audience") from None
         except _NO_TOKEN:
@@ -142,8 +142,8 @@ class OidcIssuers:
             Reason.CREDENTIAL_INVALID,
             status=Status.UNAVAILABLE,
             retry_after_s=1.0,
-            advice="the keys of its issuer are not known yet "
-            f"({_printable_text(key_id)[:40]}); try again",
+            cause=f"the keys of its issuer are not known yet ({_printable_text(key_id)[:40]})",
+            advice="retry soon",
         )
 
     async def follow(self) -> None:
@@ -204,7 +204,7 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
     try:
         expires = datetime.fromtimestamp(claims["exp"] + LEEWAY_SECONDS, UTC)
     except (OverflowError, TypeError, ValueError, OSError):
-        raise _invalid_token("its expiry is no time") from None
+        raise _invalid_token("its claim 'exp' is not a timestamp") from None
     return Grant(name, tenant, scopes, expires)
 
 
@@ -213,8 +213,9 @@ def _printable_text(text: str) -> str:
     return "".join(character for character in text if character.isprintable())
 
 
-def _invalid_token(advice: str) -> Refusal:
-    return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)
+def _invalid_token(cause: str) -> Refusal:
+    advice = "ask the issuer for another token"
+    return Refusal(Reason.CREDENTIAL_INVALID, cause=cause, advice=advice)
 
 
 async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:

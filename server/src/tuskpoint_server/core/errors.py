@@ -1,4 +1,4 @@
-"""The one table of errors: reason -> status -> message.
+"""The one table of errors: reason -> status, event, remedy.
 
 Every refusal of the service is a `Refusal` with a `Reason`; the wire layer adds nothing. Reasons
 and their example metadata are documented in `proto/tuskpoint/v1/errors.proto`.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-_Row = tuple["Status", str, float | None]
+_Row = tuple["Status", str, str, float | None]
 
 _URL_CREDENTIALS = re.compile(r"//[^/\s@]*@")
 _FOREIGN_CHARS = 160
@@ -27,167 +27,217 @@ class Status(Enum):
     OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 11, 12, 13, 14
     DATA_LOSS, UNAUTHENTICATED = 15, 16
 
-    def says(self, message: str, retry_after_s: float | None = None) -> _Row:
+    def says(self, event: str, remedy: str, retry_after_s: float | None = None) -> _Row:
         """Return a row of the table of reasons."""
-        return (self, message, retry_after_s)
+        return (self, event, remedy, retry_after_s)
 
 
 class Reason(Enum):
     """Why a call failed: the names of `tuskpoint.v1.ErrorReason` without its prefix.
 
-    Each has a canonical status, a message, in which `{name}` is filled from the refusal's metadata,
-    and the seconds after which a retry makes sense; `None` if waiting never helps.
+    Each has a canonical status; an event, which says what happened to which thing; a remedy, which
+    says what to do now; and the seconds after which a retry makes sense, `None` if waiting never
+    helps. `{name}` is filled from the refusal's metadata.
     """
 
-    def __init__(self, status: Status, message: str, retry_after_s: float | None) -> None:
+    def __init__(
+        self, status: Status, event: str, remedy: str, retry_after_s: float | None
+    ) -> None:
         self.status = status
-        self.message = message
+        self.event = event
+        self.remedy = remedy
         self.retry_after_s = retry_after_s
 
-    INVALID_FIELD = Status.INVALID_ARGUMENT.says("{field}: {problem}")
+    INVALID_FIELD = Status.INVALID_ARGUMENT.says(
+        "{field}: {problem}",
+        "",  # the problem says what is accepted
+    )
     METADATA_NOT_JSON = Status.INVALID_ARGUMENT.says(
-        "{field} must be a JSON object in UTF-8: {problem}"
+        "{field} is not a JSON object in UTF-8: {problem}", "send a JSON object"
     )
     DIGEST_MISMATCH = Status.INVALID_ARGUMENT.says(
-        "the digest of {channel} is {computed}, not {claimed} as sent; digest the type, a zero "
-        "byte and the data with SHA-256"
+        "the value of channel '{channel}' has digest {computed}, not {claimed}",
+        "send the SHA-256 of the type, a zero byte and the data",
     )
     VERSION_TYPE_CHANGED = Status.INVALID_ARGUMENT.says(
-        "channel {channel} has {parent} versions in the parent checkpoint and {sent} here; "
-        "continue the thread with the versioning it began with"
+        "channel '{channel}' has {parent} versions in the parent checkpoint and a {sent} version "
+        "in the save",
+        "use {parent} versions in this thread",
     )
     CHUNK_OUT_OF_ORDER = Status.INVALID_ARGUMENT.says(
-        "save {save_id}: expected the chunk of value {expected_value} at offset "
-        "{expected_offset}, got value {value} at {offset}"
+        "save {save_id} has a chunk of value {value} at offset {offset} instead of value "
+        "{expected_value} at offset {expected_offset}",
+        "open another stream and send the chunks of the save in order",
     )
     STREAM_TRUNCATED = Status.INVALID_ARGUMENT.says(
-        "the stream ended in the middle of save {save_id}; nothing of it is stored"
+        "the stream ended within save {save_id}, of which nothing is stored",
+        "send the whole save again",
     )
-    LIMIT_EXCEEDED = Status.RESOURCE_EXHAUSTED.says("{what} exceeds {limit} = {maximum}")
+    LIMIT_EXCEEDED = Status.RESOURCE_EXHAUSTED.says(
+        "{what} exceeds {limit} = {maximum}", "send or request less; GetServerInfo has the limits"
+    )
     CHECKPOINT_NOT_FOUND = Status.NOT_FOUND.says(
-        "no {what} in namespace '{checkpoint_ns}' of thread '{thread_id}'"
+        "{what} not found in namespace '{checkpoint_ns}' of thread '{thread_id}'",
+        "list the checkpoints of the thread",
     )
-    THREAD_NOT_FOUND = Status.NOT_FOUND.says("no thread '{thread_id}'")
+    THREAD_NOT_FOUND = Status.NOT_FOUND.says(
+        "thread '{thread_id}' not found or deleted", "check the ID, or list the threads"
+    )
     THREAD_DELETED = Status.FAILED_PRECONDITION.says(
-        "thread '{thread_id}' was deleted and this change belongs to its incarnation "
-        "{incarnation}; to start the thread again, save a checkpoint without a parent, under an ID "
-        "that the thread did not have"
+        "thread '{thread_id}' was deleted, and the change belongs to its incarnation {incarnation}",
+        "to start the thread again, save a checkpoint without a parent under a new ID",
     )
     THREAD_EXISTS = Status.ALREADY_EXISTS.says(
-        "thread '{thread_id}' already has checkpoints; choose another name or delete it first"
+        "thread '{thread_id}' already has checkpoints",
+        "choose another thread ID, or delete the thread first",
     )
     VALUES_MISSING = Status.FAILED_PRECONDITION.says(
-        "the content of these channels is not stored: {channels}; send them inline"
+        "the values of these channels are not stored: {channels}",
+        "save again with the values of these channels",
     )
     HEAD_MOVED = Status.ABORTED.says(
-        "the head of namespace '{checkpoint_ns}' of thread '{thread_id}' is '{head}', not "
-        "'{expected}': another agent drives this thread; load the head and decide again"
+        "the latest checkpoint of namespace '{checkpoint_ns}' of thread '{thread_id}' is '{head}', "
+        "not '{expected}'",
+        "load the latest checkpoint and decide again",
     )
     CHECKPOINT_MISSING = Status.FAILED_PRECONDITION.says(
-        "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so it cannot be "
-        "certified; save it first or ask for JOURNALED"
+        "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so its change cannot "
+        "be certified",
+        "save the checkpoint first, or ask for DURABILITY_JOURNALED",
     )
     CHECKPOINT_TOO_LARGE = Status.FAILED_PRECONDITION.says(
-        "the checkpoint takes {size_bytes} bytes and a unary answer at most {maximum}; "
-        "use LoadCheckpoint"
+        "the checkpoint has {size_bytes} bytes, and a unary response at most {maximum}",
+        "use LoadCheckpoint",
     )
     NOT_CERTIFIED = Status.FAILED_PRECONDITION.says(
-        "change {seq} of checkpoint '{checkpoint_id}' is not certified; flush first, or read "
-        "with SOURCE_ANY"
+        "change {seq} of checkpoint '{checkpoint_id}' is not certified",
+        "call Flush first, or read with SOURCE_ANY",
     )
     BLOB_HASH_MISMATCH = Status.DATA_LOSS.says(
-        "blob {blob_id} has SHA-256 {actual} where {expected} was recorded; it is not used"
+        "blob {blob_id} has SHA-256 {actual} instead of the recorded {expected}, and is not used",
+        "verify the threads, and find out what writes to the blob store",
     )
     BLOB_NOT_FOUND = Status.DATA_LOSS.says(
-        "the blob store has no blob {blob_id}; check that this is the store it was written to"
+        "the blob store does not have blob {blob_id}",
+        "check that the server uses the blob store that has the blob",
     )
     BLOB_UNAVAILABLE = Status.UNAVAILABLE.says(
-        "the blob store ({backend}) cannot be used now: {problem}", 1.0
+        "the blob store ({backend}) cannot be used now: {problem}",
+        "retry later, and check the blob store if the error stays",
+        1.0,
     )
     BLOB_MALFORMED = Status.DATA_LOSS.says(
-        "blob {blob_id} has the recorded hash, but is malformed: {problem}"
+        "blob {blob_id} has the recorded hash and is malformed: {problem}",
+        "use a server of the version that wrote the blob",
     )
     JOURNAL_DAMAGED = Status.DATA_LOSS.says(
-        "{what} is damaged in the journal: {problem}; nothing of it is used; find out who else "
-        "writes to the database, then restore a backup or recover from the blob store"
+        "{what} is damaged in the journal: {problem}",
+        "find out what else writes to the database, then restore a backup or recover from the blob "
+        "store",
     )
     JOURNAL_UNAVAILABLE = Status.UNAVAILABLE.says(
-        "the journal cannot be used ({problem}); what was not acknowledged is not stored", 1.0
+        "the journal cannot be used ({problem}), and unacknowledged changes are not stored",
+        "retry later, and check the disk or the database if the error stays",
+        1.0,
     )
     OUTCOME_UNKNOWN = Status.UNAVAILABLE.says(
-        "the change is stored or not ({problem}); send it again if a repeat does no harm, or look "
-        "for it first",
+        "the database did not confirm whether the change is stored ({problem})",
+        "repeat the call only if a repeat does no harm; otherwise look for the change first",
         1.0,
     )
     BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
-        "{backlog_bytes} bytes wait for certification and the limit is {maximum}; "
-        "wait until the blob store has caught up",
+        "{backlog_bytes} bytes wait for certification, and the limit is {maximum}",
+        "retry once the blob store has caught up",
         5.0,
     )
     MEMORY_FULL = Status.RESOURCE_EXHAUSTED.says(
-        "calls hold all of the {maximum} bytes of memory that they may hold; try again, and read "
-        "answers without a pause",
+        "running calls hold all {maximum} bytes of memory that calls may hold",
+        "retry, and read answers without a pause",
         1.0,
     )
     READER_TOO_SLOW = Status.RESOURCE_EXHAUSTED.says(
-        "the call was ended because its client did not read its answers while it held "
-        "{held_bytes} bytes of memory that others waited for; read faster, or ask for less at once",
+        "the client read no answer while its call held {held_bytes} bytes of memory that other "
+        "calls waited for",
+        "read faster, or request less at once",
         5.0,
     )
     QUOTA_EXCEEDED = Status.RESOURCE_EXHAUSTED.says(
-        "tenant {tenant} has reached its quota {quota} of {limit}"
+        "tenant {tenant} has reached its quota {quota} of {limit}",
+        "use less, or ask the operator for a larger quota",
     )
-    SIGNATURE_REFUSED = Status.FAILED_PRECONDITION.says("the descriptor is not accepted: {problem}")
+    SIGNATURE_REFUSED = Status.FAILED_PRECONDITION.says(
+        "the descriptor is not accepted: {problem}", "ask the sender for the unchanged descriptor"
+    )
     SEALING_UNAVAILABLE = Status.FAILED_PRECONDITION.says(
-        "the hand-off cannot be sealed to its recipient: {problem}"
+        "the hand-off cannot be sealed to its recipient: {problem}",
+        "hand off without a recipient",
     )
     DRAINING = Status.UNAVAILABLE.says(
-        "the server is shutting down; resume elsewhere or later", 1.0
+        "the server is shutting down", "retry on another server, or later", 1.0
     )
-    NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says("this server does not implement {method}")
+    NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says(
+        "this server does not implement {method}", "call a method that GetServerInfo lists"
+    )
     INTERNAL_ERROR = Status.INTERNAL.says(
-        "internal error; see incident {incident} in the server's log"
+        "the server has a defect (incident {incident})",
+        "ask the operator for the log lines of the incident",
     )
     PAGE_TOKEN_INVALID = Status.INVALID_ARGUMENT.says(
-        "the page token does not belong to this listing; start again without one"
+        "the page token does not belong to this listing", "list again without a page token"
     )
     REQUEST_ID_REUSED = Status.ALREADY_EXISTS.says(
-        "request_id '{request_id}' was used for another request; use a new one"
+        "request_id '{request_id}' was used for another request",
+        "use a new request_id for each request",
     )
     CURSOR_COMPACTED = Status.OUT_OF_RANGE.says(
-        "the cursor is older than what is kept of thread '{thread_id}'; replay the thread, then "
-        "continue the watch from {oldest_cursor}"
+        "the cursor is older than the events that are kept of thread '{thread_id}'",
+        "replay the thread, then continue the watch from {oldest_cursor}",
     )
-    CREDENTIAL_INVALID = Status.UNAUTHENTICATED.says("the credential is not valid")
+    CREDENTIAL_INVALID = Status.UNAUTHENTICATED.says(
+        "the credential is not valid", "send a valid token or client certificate"
+    )
     SCOPE_MISSING = Status.PERMISSION_DENIED.says(
-        "the credential lacks the scope '{scope}', which {method} needs"
+        "the credential lacks the scope '{scope}', which {method} needs",
+        "use a credential that has the scope",
     )
     SNAPSHOT_NOT_FOUND = Status.NOT_FOUND.says(
-        "no {what}; ListSnapshots without filters has all of them"
+        "{what} not found", "list the snapshots without filters"
     )
     DEADLINE_EXCEEDED = Status.DEADLINE_EXCEEDED.says(
-        "the deadline passed; what was journaled stays"
+        "the deadline of the call passed, and journaled changes stay",
+        "retry with a longer deadline",
     )
     CERTIFICATION_FAILED = Status.UNAVAILABLE.says(
-        "the change is journaled and could not be certified: {problem}; it will be retried", 5.0
+        "the change is journaled and could not be certified: {problem}",
+        "wait for the server to retry",
+        5.0,
     )
     BLOB_REJECTED = Status.FAILED_PRECONDITION.says(
-        "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays"
+        "the blob store ({backend}) refuses the bytes, and journaled changes stay: {problem}",
+        "check the limits of the blob store",
     )
     DESCRIPTOR_MISMATCH = Status.INVALID_ARGUMENT.says(
-        "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask its "
-        "sender for the unchanged descriptor"
+        "the descriptor has {field} '{claimed}', and the blob has '{found}'",
+        "ask the sender for the unchanged descriptor",
     )
-    SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
-    KEY_MISSING = Status.FAILED_PRECONDITION.says("{what} is sealed, and {problem}")
+    SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says(
+        "{problem}", "leave the mode unset, or use a mode that GetServerInfo lists"
+    )
+    KEY_MISSING = Status.FAILED_PRECONDITION.says(
+        "{what} is sealed, and {problem}", "give the server the key provider that sealed it"
+    )
     KEY_WRONG = Status.DATA_LOSS.says(
-        "the wrapped key of something of tenant '{tenant}' does not open: {problem}"
+        "a wrapped key of tenant '{tenant}' does not open: {problem}",
+        "check that the blob, the tenant and the key provider belong together",
     )
     KEY_PROVIDER_UNAVAILABLE = Status.UNAVAILABLE.says(
-        "the key provider ({provider}) cannot be used now: {problem}", 1.0
+        "the key provider ({provider}) cannot be used now: {problem}",
+        "retry later, and check the key provider if the error stays",
+        1.0,
     )
     SESSION_RESUMED = Status.ABORTED.says(
-        "attempt {attempt} of the session replaced this stream; send what has no answer again there"
+        "attempt {attempt} of the session replaced this stream",
+        "send unanswered frames again on that stream",
     )
 
 
@@ -202,8 +252,9 @@ class Violation:
 class Refusal(Exception):
     """A call that is answered with a documented reason.
 
-    `status`, `message`, `retry_after_s` and `advice` are for raisers that know better than the
-    reason, and `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the
+    The message has the event of the reason, its `cause` if the raiser names one, and the remedy.
+    `status`, `event`, `advice` (a remedy) and `retry_after_s` are for raisers that know better than
+    the reason, and `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the
     message, which are the metadata, are all safe to show.
     """
 
@@ -214,9 +265,10 @@ class Refusal(Exception):
         *,
         violations: Sequence[Violation] = (),
         status: Status | None = None,
-        message: str = "",
-        retry_after_s: float | None = None,
+        event: str = "",
+        cause: str = "",
         advice: str = "",
+        retry_after_s: float | None = None,
         **metadata: object,
     ) -> None:
         self.reason = reason
@@ -224,8 +276,10 @@ class Refusal(Exception):
         self.violations = tuple(violations)
         self.status = status or reason.status
         self.retry_after_s = reason.retry_after_s if retry_after_s is None else retry_after_s
-        message = message or reason.message.format_map(self.metadata)
-        self.message = f"{message}; {advice}" if advice else message
+        event = event or reason.event.format_map(self.metadata)
+        happened = f"{event}: {cause}" if cause else event
+        remedy = advice or reason.remedy.format_map(self.metadata)
+        self.message = f"{happened}; {remedy}" if remedy else happened
         super().__init__(self.message)
 
 
@@ -239,7 +293,7 @@ def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str)
     """Return the refusal of a checkpoint that is not there; an empty ID means the latest."""
     return Refusal(
         Reason.CHECKPOINT_NOT_FOUND,
-        what=f"checkpoint '{checkpoint_id}'" if checkpoint_id else "checkpoint",
+        what=f"checkpoint '{checkpoint_id}'" if checkpoint_id else "latest checkpoint",
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,

@@ -129,8 +129,9 @@ def sealing_to(recipient: str) -> Seal:
     try:
         from pyrage import RecipientError, encrypt, x25519
     except ImportError:
-        problem = "this server lacks pyrage; pip install 'tuskpoint-server[age]'"
-        raise Refusal(Reason.SEALING_UNAVAILABLE, problem=problem) from None
+        problem = "this server lacks pyrage"
+        advice = "pip install 'tuskpoint-server[age]' for the server"
+        raise Refusal(Reason.SEALING_UNAVAILABLE, advice=advice, problem=problem) from None
     try:
         public = x25519.Recipient.from_str(recipient)
     except RecipientError:

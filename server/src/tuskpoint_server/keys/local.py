@@ -109,7 +109,7 @@ class LocalKeys:
         if key is None:
             names = ", ".join(key_name.hex() for key_name in self._keys)
             problem = f"it was wrapped by key {name.hex()}, and the server has only {names}"
-            raise Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)
+            raise Refusal(Reason.KEY_MISSING, what=f"content of tenant '{tenant}'", problem=problem)
         try:
             sealed = wrapped[ID_BYTES + _NONCE_BYTES :]
             return AESGCM(_of_tenant(key, tenant)).decrypt(nonce, sealed, None)

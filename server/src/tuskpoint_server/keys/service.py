@@ -60,4 +60,4 @@ def wrong_key(tenant: str, problem: str) -> Refusal:
 
 def missing_key(tenant: str, problem: str) -> Refusal:
     """Return the refusal where a service has not the key that wrapped something."""
-    return Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)
+    return Refusal(Reason.KEY_MISSING, what=f"content of tenant '{tenant}'", problem=problem)

@@ -112,7 +112,7 @@ async def test_a_query_without_an_embedder_changes_nothing_and_warns(
 @pytest.mark.parametrize(
     ("bad", "reason", "problem"),
     [
-        (change("k", b"[]"), "METADATA_NOT_JSON", "changes[1].value_json must be a JSON object"),
+        (change("k", b"[]"), "METADATA_NOT_JSON", "changes[1].value_json is not a JSON object"),
         (change("k", b'{"a":NaN}'), "METADATA_NOT_JSON", "NaN"),
         (change("k", b'{"a":' * 101 + b"1" + b"}" * 101), "INVALID_FIELD", "deeper than 100"),
         (change("k", b" " * (1 << 20) + b"{}"), "LIMIT_EXCEEDED", "max_item_value_bytes"),

@@ -218,10 +218,10 @@ async def test_snapshots_are_listed_newest_first(
     nobody = spb.GetLatestSnapshotRequest(session_id="nobody")
     answer = await refused(snapshots.GetLatestSnapshot(nobody))
     assert answer.metadata["session_id"] == "nobody"
-    assert "no snapshot of session 'nobody'; " in answer.message
+    assert "snapshot of session 'nobody' not found; " in answer.message
     elsewhere = spb.GetLatestSnapshotRequest(hostname="h", working_directory="/x")
     answer = await refused(snapshots.GetLatestSnapshot(elsewhere))
-    assert "no snapshot of host 'h' and working directory '/x'; " in answer.message
+    assert "snapshot of host 'h' and working directory '/x' not found; " in answer.message
     token = (await snapshots.ListSnapshots(spb.ListSnapshotsRequest(page_size=1))).next_page_token
     other = spb.ListSnapshotsRequest(session_id="s1", page_token=token)
     assert (await refused(snapshots.ListSnapshots(other))).reason == "PAGE_TOKEN_INVALID"

@@ -102,9 +102,11 @@ class Authentication:
         elif (certificate_grant := self._find(self._credentials, call.presented)) is not None:
             grant = certificate_grant
         else:
-            raise _refusal(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
+            raise _refusal(
+                call, "missing", "the call has none", "send metadata 'authorization: Bearer TOKEN'"
+            )
         if grant.expires is not None and self._now() >= grant.expires:
-            raise _refusal(call, "expired", "it has expired; ask for another")
+            raise _refusal(call, "expired", "it has expired", "ask for another token")
         return grant
 
     def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
@@ -136,7 +138,7 @@ class Authentication:
             grant = self._accept(call, token)
         if grant is None:
             self._guesses.unknown(address, digest)
-            raise _refusal(call, "unknown")
+            raise _refusal(call, "unknown", "the server does not know it")
         self._guesses.accepted(address, digest)
         return grant
 
@@ -214,13 +216,14 @@ def _presented_credential(call: Call, credentials: Credentials) -> tuple[Present
         )
         return tuple(certificate_names), ""
     if len(headers) > 1:
-        raise _refusal(call, "malformed", "send metadata 'authorization' once")
+        raise _refusal(call, "malformed", "it is sent twice", "send metadata 'authorization' once")
     bearer = _BEARER.fullmatch(headers[0]) if isinstance(headers[0], str) else None
     if bearer is None:
-        raise _refusal(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
+        problem = "metadata 'authorization' is malformed"
+        raise _refusal(call, "malformed", problem, "send 'Bearer TOKEN' in it")
     return token_digest(bearer[1]), bearer[1]
 
 
-def _refusal(call: Call, reason: str, advice: str = "") -> Refusal:
-    call.denied = reason
-    return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)
+def _refusal(call: Call, kind: str, cause: str, advice: str = "") -> Refusal:
+    call.denied = kind
+    return Refusal(Reason.CREDENTIAL_INVALID, cause=cause, advice=advice)

@@ -79,8 +79,9 @@ class Guesses:
             wait_s = window.next_check - now
             raise Refusal(
                 Reason.QUOTA_EXCEEDED,
-                message="this address has sent too many unknown tokens, so one that is not known "
-                "from here is checked once a second",
+                event="this address has sent too many unknown tokens, so the server checks one new "
+                "token a second from there",
+                advice="send the call again after the time in RetryInfo",
                 retry_after_s=wait_s,
                 quota="unknown_tokens_per_second",
                 limit=1,

@@ -206,7 +206,7 @@ class CallPipeline:
             if raw is UNREAD:
                 raw = await call.context.read()
                 if raw is grpc.aio.EOF:
-                    raise invalid_field("request", "is missing")
+                    raise invalid_field("request", "must be sent")
             with _count_call(call, raw):
                 return await run(call, raw if isinstance(raw, bytes) else b"")
         except asyncio.CancelledError:
@@ -447,7 +447,7 @@ def parse_message(request_class: type[MessageT], raw: bytes) -> MessageT:
     try:
         return request_class.FromString(raw)
     except DecodeError:
-        raise invalid_field("request", f"is not a {request_class.DESCRIPTOR.full_name}") from None
+        raise invalid_field("request", f"must be a {request_class.DESCRIPTOR.full_name}") from None
 
 
 def _refuse_large(raw: bytes) -> None:

@@ -339,9 +339,9 @@ def left_out(lost: Sequence[Refusal]) -> Refusal:
     """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
     count = sum(bool(refusal.metadata["checkpoint_id"]) for refusal in lost)
     were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
-    advice = f"{were} left out of this listing, and all others that are stored were sent"
+    cause = f"{were} left out of this listing, and all others that are stored were sent"
     metadata: dict[str, Any] = {**lost[0].metadata}
-    return Refusal(lost[0].reason, advice=advice, **metadata)
+    return Refusal(lost[0].reason, cause=cause, **metadata)
 
 
 def _lost_values(key: CheckpointKey, damage: Damage) -> Refusal:

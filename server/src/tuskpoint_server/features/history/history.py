@@ -142,7 +142,7 @@ class History:
         if position is None or position.seq < thread.compacted_seq:
             raise self._compacted(tenant, thread_id, thread)
         if position.seq > thread.seq:
-            raise invalid_field("cursor", "is ahead of the thread")
+            raise invalid_field("cursor", "must not be ahead of the thread")
         return position
 
     def _cursor(self, tenant: str, thread_id: str, position: WatchPosition) -> bytes:
