@@ -20,7 +20,11 @@ from tools.stubs import ROOT
 BLOCK_SECONDS = 120
 ADDRESS = re.compile(r"127\.0\.0\.1:(739\d)")
 _DONE = "\x1e"
-_RECORD_FAILURES = """trap 'echo "$BASH_COMMAND ($?)" >> .failed' ERR\n"""
+_STARTED_SERVER = re.compile(r"(?m)^(.*tuskpoint-server (?:.*--(?:listen|port) (\S+))?.*&)(?= |$)")
+_PREPARATION = """\
+trap 'echo "$BASH_COMMAND ($?)" >> .failed' ERR
+await_server() { until (: < "/dev/tcp/127.0.0.1/$1") 2> /dev/null; do sleep 0.1; done; }
+"""
 
 
 class Reader:
@@ -56,7 +60,7 @@ class Reader:
             start_new_session=True,
             text=True,
         )
-        self._send(_RECORD_FAILURES)
+        self._send(_PREPARATION)
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +121,8 @@ class Reader:
 
     def _run(self, commands: str) -> str:
         block = self.folder / ".block.sh"
-        block.write_text(f"{commands}:\n")  # a block that fails at its end fails once
+        # A block that fails at its end fails once. A person sees that a server listens.
+        block.write_text(f"{_STARTED_SERVER.sub(self._then_await, commands)}:\n")
         self._send(f". ./{block.name} < /dev/null\nprintf '{_DONE}\\n'\n")
         watchdog = threading.Timer(BLOCK_SECONDS, os.killpg, (self._shell.pid, signal.SIGKILL))
         watchdog.start()
@@ -129,6 +134,10 @@ class Reader:
                 return "".join(lines) + line.removesuffix(f"{_DONE}\n")
             lines.append(line)
         raise AssertionError(f"{self._page}: the shell ended in\n{commands}\n{''.join(lines)}")
+
+    def _then_await(self, started: re.Match[str]) -> str:
+        address = started[2] or self.address("7390")
+        return f"{started[1]} await_server {address.rpartition(':')[2]};"
 
     def _send(self, commands: str) -> None:
         assert self._shell.stdin is not None

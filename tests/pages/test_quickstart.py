@@ -28,6 +28,7 @@ exec node "${{2%.mts}}.mjs"
 """
 
 
+@pytest.mark.slow
 def test_the_agent_and_the_server_are_killed_and_the_agent_continues(tmp_path: Path) -> None:
     with Reader(PAGE, tmp_path) as reader:
         reader.follow(SERVER, "A LangGraph agent", "Kill the agent", "Kill the server")
@@ -42,6 +43,7 @@ def test_the_agent_and_the_server_are_killed_and_the_agent_continues(tmp_path: P
         reader.follow("Stop the server")
 
 
+@pytest.mark.slow
 def test_each_language_continues_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.pages.reader import Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
@@ -13,6 +15,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 ROW = re.compile(r"^\| (.+?) \| .*test_.*\|$", re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_quickstart_runs(tmp_path: Path) -> None:
     [commands] = [
         block.text

@@ -13,6 +13,7 @@ PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
 TUTORIALS = [page.stem for page in PAGES if page.name != "README.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tutorial", TUTORIALS)
 def test_the_page_is_true(tutorial: str, tmp_path: Path) -> None:
     with Reader(f"docs/tutorials/{tutorial}.md", tmp_path) as reader:
