@@ -48,6 +48,18 @@ def test_the_page_is_short(name: str) -> None:
     assert len(page(name).split()) <= MOST_WORDS
 
 
+def test_the_client_of_a_checkout_is_installed_before_the_server() -> None:
+    """The server requires the client, which pip looks for on the registry otherwise."""
+    lines = [
+        line
+        for file in (ROOT / "docs").rglob("*.md")
+        for line in file.read_text("utf-8").splitlines()
+        if re.match(r"(\S*/)?pip install .*/server\b(?!\.txt)", line)
+    ]
+    assert len(lines) > 3
+    assert [line for line in lines if not re.search(r"/clients/python\b.*/server\b", line)] == []
+
+
 def test_the_list_of_pages_has_the_menus_under_the_same_headings() -> None:
     sections = dict(re.findall(r"(?ms)^## (.+?)\n(.*?)(?=^## |\Z)", page("docs/README.md")))
     menus: dict[str, list[str]] = {}
