@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ import pytest
 from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.command_line.world import World
 from tools.command_line_page import interrupt, served, wait_until_indexed
-from tuskpoint import Client
+from tuskpoint import Client, ItemChange
+
+THREADS = (
+    *("saved", "labelled", "back", "restored", "gone", "captured", "erased", "pruned"),
+    *("kept", "set"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +36,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             for number in (1, 2, 3)
         )
         for name in ("people", "json"):
-            for thread in ("saved", "labelled", "back", "restored", "gone", "captured", "erased"):
+            for thread in THREADS:
                 first = client.save(f"{thread}-{name}", {"n": 1}, label="first")
                 client.save(f"{thread}-{name}", {"n": 2})
                 assert first
             saved = client.save(f"asks-{name}", {"draft": 1})
             interrupt(client, f"asks-{name}", saved, {"question": "publish?"})
             client.create_snapshot(f"captured-{name}", session_id=f"drop-{name}")
+            client.save(f"run-of-{name}", {}, metadata={"run_id": f"run-{name}"})
+            client.set_retention(f"kept-{name}", timedelta(days=90))
+            client.put_items([ItemChange(("users", "bob"), name, {"n": 1})])
+        client.put_items([ItemChange(("users", "ada"), "food", {"likes": "rye"})])
         descriptor = directory / "descriptor.json"
         descriptor.write_text(client.handoff("atlas", to_agent="writer").to_json())
         snapshot = client.create_snapshot("atlas", session_id="monday").snapshot_id

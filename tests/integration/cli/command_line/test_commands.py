@@ -15,7 +15,9 @@ from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.command_line.world import WHEN, World
 from tools.command_line_page import PAGE, interrupt
 from tuskpoint import Client
+from tuskpoint.cli.commands.items import ITEMS
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
+from tuskpoint.cli.commands.retention import RETENTION
 from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings
@@ -53,12 +55,40 @@ CASES = [
     Case("rollback", "rollback atlas SECOND", r"^thread atlas is back at \S{36}: \S{36} is its"),
     Case("restore", "restore restored-NAME --label first --yes", r"^thread restored-\w+ is back"),
     Case("delete", "delete gone-NAME --yes", r"^deleted thread gone-\w+: 2 checkpoints", True),
+    Case("copy", "copy atlas --as copy-of-NAME", r"^copied thread atlas as copy-of-\w+: \d check"),
+    Case("lineage", "lineage atlas", r"(?m)^fork +\S{18} +forked-\w+:\S{18} +just now"),
+    Case("prune", "prune pruned-NAME --yes", r"^pruned thread pruned-\w+: 1 checkpoint", True),
+    Case("delete-runs", "delete-runs run-NAME --yes", r"^deleted 1 checkpoint of 1 run$"),
+    Case("retention show", "retention show", r"^$"),
     Case(
-        "policy",
-        "policy -",
+        "retention show THREAD",
+        "retention show kept-NAME",
+        r"^thread kept-\w+ is deleted 90 d after its last change: \d{4}-.* \(in 89 d\)",
+        is_stream=True,
+    ),
+    Case(
+        "retention set", "retention set set-NAME never", r"^thread set-\w+ is kept, unless a rule"
+    ),
+    Case(
+        "retention preview",
+        "retention preview -",
         r"(?s)^rule: every thread.*\nwould delete 0 threads and in all \d+ checkpoints: ",
         given='[[retention]]\ntenant = "*"\nkeep_last = 1\n',
     ),
+    Case("items namespaces", "items namespaces users", r"(?m)^users\.ada$", is_stream=True),
+    Case(
+        "items search",
+        "items search users.ada",
+        rf"(?m)^users.ada +food +{WHEN} +\{{",
+        is_stream=True,
+    ),
+    Case("items get", "items get users.ada food", r'(?s)^namespace  users.ada\n.*\{"likes": "rye"'),
+    Case("items put", "items put notes NAME", r"^put \w+ in notes \(journaled\)", given="{}"),
+    Case("items delete", "items delete users.bob NAME --yes", r"^deleted 1 item in users.bob$"),
+    Case(
+        "manifest", "manifest atlas", r"(?m)^\S{18}  \S{43}  \d+ B +finished step 1", is_stream=True
+    ),
+    Case("manifest --store", "manifest atlas --store", r"^stored the manifest of thread atlas: "),
     Case("erase", "erase erased-NAME --yes", r'^\{"content": "\{\\"kind\\":\\"tuskpoint', True),
     Case("handoff", "handoff atlas FIRST --to writer", r'"to_agent": "writer"'),
     Case("adopt", "adopt DESCRIPTOR --as adopted-NAME", r"^adopted atlas:\S{36} as thread adopted"),
@@ -115,7 +145,7 @@ def test_a_command_for_people_and_for_programs(world: World, case: Case) -> None
     assert undocumented_inside(shapes) == {}
 
 
-FREE = {"metadata", "state", "heads", "answer", "checkpoint"}  # or described elsewhere
+FREE = {"metadata", "state", "heads", "answer", "checkpoint", "value"}  # or described elsewhere
 
 
 def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
@@ -151,8 +181,10 @@ def documented_keys() -> dict[str, set[str]]:
 
 def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
     commands = {command.name for command in PROGRAM.registered_commands if command.name}
-    commands |= {f"snapshot {command.name}" for command in SNAPSHOTS.registered_commands}
+    for name, group in (("snapshot", SNAPSHOTS), ("retention", RETENTION), ("items", ITEMS)):
+        commands |= {f"{name} {command.name}" for command in group.registered_commands}
     commands -= {"mcp"}  # it serves and has tests of its own, in tests/integration/mcp
+    commands |= {"retention show THREAD", "manifest --store"}  # these print something else
     assert {case.name for case in CASES} == commands
     assert set(documented_keys()) == commands - {"handoff"}
 
@@ -222,7 +254,9 @@ def test_save_with_everything(world: World, tmp_path: Path) -> None:
     file.write_text('{"größe": "30 m²"}', encoding="utf-8")
     first = world.run("save", "full", str(file), "--json").object["checkpoint_id"]
     options = ["--expected-head", first[:14], "--label", "l", "--metadata", '{"a": 1}']
-    saved = world.run("save", "full", str(file), *options, "--certified", "--json").object
+    saved = world.run(
+        "save", "full", str(file), *options, "--durability", "certified", "--json"
+    ).object
     assert saved["durability"] == "certified"
     shown = world.run("show", "full", "--json").object
     assert (shown["parent_checkpoint_id"], shown["label"]) == (first, "l")

@@ -28,7 +28,9 @@ def test_a_hand_off_is_written_to_a_file_and_adopted_from_stdin(
     assert refused.code == Exit.REFUSED
     assert f"it is signed by {signer}, and another signer is required" in refused.errors
     world.run("adopt", str(file), "--as", "vouched", "--require-signer", signer)
-    quick = world.run("adopt", str(file), "--as", "quick", "--journaled", "--json").object
+    quick = world.run(
+        "adopt", str(file), "--as", "quick", "--durability", "journaled", "--json"
+    ).object
     assert quick["blob_id"] == ""
 
 

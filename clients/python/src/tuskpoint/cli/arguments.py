@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
 from .completion import complete_checkpoint, complete_snapshot, complete_thread
 
-if TYPE_CHECKING:
-    from .._messages.records import DurabilityName
-
 TABLE_LIMIT = 50
+
+
+class DurabilityLevel(StrEnum):
+    """What an acknowledgement means."""
+
+    JOURNALED = "journaled"
+    CERTIFIED = "certified"
+
+
+JOURNALED = DurabilityLevel.JOURNALED
 
 Thread = Annotated[
     str, typer.Argument(metavar="THREAD", help="The thread.", autocompletion=complete_thread)
@@ -65,8 +73,13 @@ Metadata = Annotated[
     str | None,
     typer.Option(metavar="JSON", help="Only checkpoints whose metadata contains this object."),
 ]
-Certified = Annotated[
-    bool, typer.Option("--certified", help="Wait until it is on the blob store and was read back.")
+Durability = Annotated[
+    DurabilityLevel,
+    typer.Option(
+        help="Wait until the change is in the server's journal, or until it is on the blob store "
+        "and was read back.",
+        show_default=True,
+    ),
 ]
 AllChannels = Annotated[
     bool,
@@ -81,11 +94,6 @@ NewThread = Annotated[
         help="Name of the new thread. Default: the server chooses one.",
     ),
 ]
-
-
-def durability(certified: bool) -> DurabilityName:
-    """Return what a change waits for."""
-    return "certified" if certified else "journaled"
 
 
 def table_limit(limit: int | None, *, is_json: bool) -> int | None:

@@ -10,15 +10,15 @@ import typer
 from ...errors import UnreadableValue
 from .. import finding
 from ..arguments import (
+    JOURNALED,
     AllChannels,
-    Certified,
     CheckpointOrLatest,
+    Durability,
     Limit,
     Metadata,
     Namespace,
     NamespaceOrAll,
     Thread,
-    durability,
     table_limit,
 )
 from ..completion import complete_thread
@@ -190,7 +190,7 @@ def save(
         str | None, typer.Option(metavar="JSON", help="A JSON object to save as metadata.")
     ] = None,
     checkpoint_ns: Namespace = "",
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Save a state, given as JSON, as the next checkpoint of a thread."""
     saved_id = cli.client.save(
@@ -203,17 +203,17 @@ def save(
         summary=summary,
         label=label,
         agent_id=agent,
-        durability=durability(certified),
+        durability=durability.value,
         checkpoint_ns=checkpoint_ns,
     )
-    cli.out.say(f"saved {saved_id} in thread {plain(thread_id)} ({durability(certified)})")
+    cli.out.say(f"saved {saved_id} in thread {plain(thread_id)} ({durability.value})")
     if cli.out.is_json:
         cli.out.object(
             {
                 "thread_id": thread_id,
                 "checkpoint_ns": checkpoint_ns,
                 "checkpoint_id": saved_id,
-                "durability": durability(certified),
+                "durability": durability.value,
             }
         )
 
@@ -229,7 +229,7 @@ def label(
     label: Annotated[str, typer.Argument(metavar="LABEL", help="The label; '' removes it.")],
     checkpoint: CheckpointOrLatest = None,
     checkpoint_ns: Namespace = "",
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Set the label of a checkpoint, or clear it."""
     labelled = cli.client.set_label(
@@ -237,7 +237,7 @@ def label(
         label,
         checkpoint_id=_whole(cli, thread_id, checkpoint, checkpoint_ns),
         checkpoint_ns=checkpoint_ns,
-        durability=durability(certified),
+        durability=durability.value,
     )
     label_text = f"labelled '{plain(label)}'" if label else "without a label now"
     cli.out.say(f"checkpoint {labelled} of thread {plain(thread_id)} is {label_text}")

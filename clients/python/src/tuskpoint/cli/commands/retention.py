@@ -1,39 +1,109 @@
-"""`policy`, `erase`."""
+"""`retention show`, `set`, `preview`."""
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import Limit, Metadata, Yes, table_limit
+from ..arguments import JOURNALED, Durability, Limit, Thread, table_limit
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.fitting import Part
 from ..printing.output import head
-from ..printing.progress import progress
-from ..printing.words import counted, plain, size, span
-from ..program import CHANGE, OPERATE, command
-from ..session import Session, json_object
+from ..printing.words import counted, moment, plain, size, span
+from ..program import OPERATE, PROGRAM, command
+from ..session import Session
 from ..times import length_of
 
 if TYPE_CHECKING:
+    from ..._messages.reports import ThreadRecord
     from ..._messages.retention import RetentionRule
 
-_AT_ONCE = 1000  # threads that one receipt is for
+RETENTION = typer.Typer(help="Show and set how long threads are kept.")
+PROGRAM.add_typer(RETENTION, name="retention", rich_help_panel=OPERATE)
+
+_NEVER = "never"
+_NO_RULES = "no retention rules are in force: start the server with --retention-file"
 _SEE_RULES = "write [[retention]] with tenant, and delete_after, keep_last or keep_for"
 _KEYS = {"tenant", "agent", "thread", "delete_after", "keep_last", "keep_for"}
 
 
-@command("policy", panel=OPERATE)
-def policy(
+@command("show", within=RETENTION)
+def show(
+    cli: Session,
+    thread_ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="THREAD",
+            help="Threads, of which each has its own retention. Default: the server's rules.",
+            autocompletion=complete_thread,
+        ),
+    ] = None,
+) -> None:
+    """Show the retention that was set for threads, or the rules of the server."""
+    if thread_ids:
+        for thread_id in dict.fromkeys(thread_ids):
+            _show_thread(cli, cli.client.thread(thread_id))
+        return
+    rules = cli.client.preview_retention().rules
+    if cli.out.is_json:
+        cli.out.object({"rules": [shapes.rule(rule) for rule in rules]})
+        return
+    for rule in rules:
+        cli.out.say(f"rule: {_spelled(rule)}")
+    if not rules:
+        cli.out.note(_NO_RULES)
+
+
+def _show_thread(cli: Session, record: ThreadRecord) -> None:
+    end = None if record.retention is None else record.updated + record.retention
+    if cli.out.is_json:
+        cli.out.line(
+            {
+                "thread_id": record.thread_id,
+                "retention_s": shapes.seconds(record.retention),
+                "updated": shapes.time(record.updated),
+                "delete_time": shapes.time(end),
+            }
+        )
+    elif record.retention is None:
+        cli.out.say(f"thread {plain(record.thread_id)} is kept, unless a rule deletes it")
+    else:
+        cli.out.say(
+            f"thread {plain(record.thread_id)} is deleted {span(record.retention)} after its last "
+            f"change: {moment(end)}"
+        )
+
+
+@command("set", within=RETENTION)
+def set_retention(
+    cli: Session,
+    thread_id: Thread,
+    time: Annotated[
+        str,
+        typer.Argument(
+            metavar=f"TIME|{_NEVER}",
+            help="Delete the thread this long after its last change: 45s, 30m, 12h or 90d. "
+            f"`{_NEVER}` keeps it.",
+        ),
+    ],
+    durability: Durability = JOURNALED,
+) -> None:
+    """Set how long a thread is kept after its last change. The setting counts as a change."""
+    try:
+        retention = None if time == _NEVER else length_of(time)
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"TIME: {error}", f"or write {_NEVER}") from None
+    cli.client.set_retention(thread_id, retention, durability=durability.value)
+    _show_thread(cli, cli.client.thread(thread_id))
+
+
+@command("preview", within=RETENTION)
+def preview(
     cli: Session,
     file: Annotated[
         str | None,
@@ -53,16 +123,16 @@ def policy(
         raise CommandError(
             Exit.USAGE, f"'{file}' has no rules for tenant '{tenant}'", "give --tenant"
         )
-    preview = cli.client.preview_retention(rules)
+    outcome = cli.client.preview_retention(rules)
     if cli.out.is_json:
-        cli.out.object(shapes.preview(preview))
+        cli.out.object(shapes.preview(outcome))
         return
-    if not preview.rules:
-        cli.out.note("no retention rules are in force: give a FILE, or start the server with one")
+    if not outcome.rules:
+        cli.out.note(_NO_RULES)
         return
-    for rule in preview.rules:
+    for rule in outcome.rules:
         cli.out.say(f"rule: {_spelled(rule)}")
-    page, is_more = head(iter(preview.effects), table_limit(limit, is_json=False))
+    page, is_more = head(iter(outcome.effects), table_limit(limit, is_json=False))
     if page:
         rows = [
             [
@@ -82,11 +152,11 @@ def policy(
             Part("BLOB STORE", rank=4),
         )
         cli.out.table(columns, rows)
-    if is_more or preview.threads > len(preview.effects):
-        cli.out.note(f"{preview.threads:,} threads are concerned: --limit N shows more")
-    total = preview.total
+    if is_more or outcome.threads > len(outcome.effects):
+        cli.out.note(f"{outcome.threads:,} threads are concerned: --limit N shows more")
+    total = outcome.total
     cli.out.say(
-        f"would delete {counted(preview.threads_deleted, 'thread')} and in all "
+        f"would delete {counted(outcome.threads_deleted, 'thread')} and in all "
         f"{counted(total.checkpoints, 'checkpoint')}: {size(total.journal_bytes)} of the journal, "
         f"{size(total.stored_bytes)} of the blob store"
     )
@@ -138,63 +208,3 @@ def _spelled(rule: RetentionRule) -> str:
     if rule.keep_for is not None:
         parts.append(f"keeps checkpoints for {span(rule.keep_for)}")
     return f"{subject}: {', '.join(parts)}"
-
-
-@command("erase", panel=CHANGE)
-def erase(
-    cli: Session,
-    thread_ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="THREAD", help="The threads.", autocompletion=complete_thread),
-    ] = None,
-    metadata: Metadata = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the receipts to this file."),
-    ] = None,
-    yes: Yes = False,
-) -> None:
-    """Delete threads for good, and print signed receipts. It asks first.
-
-    With --metadata: every thread that has a checkpoint with this metadata, such as a person's.
-    """
-    names = dict.fromkeys(thread_ids or ())
-    if metadata is not None:
-        criteria = json_object(metadata, "--metadata")
-        names |= dict.fromkeys(
-            checkpoint.thread_id for checkpoint in cli.client.list(metadata=criteria)
-        )
-    if not names:
-        raise CommandError(Exit.USAGE, "there is no thread to erase", "give THREAD or --metadata")
-    cli.confirm(f"Erase {counted(len(names), 'thread')} for good", is_agreed=yes)
-    if output is not None:
-        _write(output, "")  # a file that cannot be written is better known before
-    with progress(cli.out, "erasing, and waiting until that is certified"):
-        receipts = [asdict(cli.client.erase(batch)) for batch in _in_batches(list(names))]
-    if output is not None:
-        _write(
-            output, "".join(shapes.text(receipt, is_unicode=True) + "\n" for receipt in receipts)
-        )
-        cli.out.note(f"the receipts are in {output}")
-    for receipt in receipts:
-        if output is None or cli.out.is_json:
-            cli.out.line(receipt)
-        copies_by_kind: dict[str, Any] = json.loads(receipt["content"])["left"]
-        for kind, copies in copies_by_kind.items():
-            if copies:
-                listing = ", ".join(map(plain, copies))
-                cli.out.note(f"copies are left in {counted(len(copies), kind[:-1])}: {listing}")
-
-
-def _in_batches(names: list[str]) -> Iterable[list[str]]:
-    return (names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problem = f"'{path}' cannot be written: {error.strerror or error}"
-        raise CommandError(
-            Exit.USAGE, problem, "the threads are erased; erase them again"
-        ) from error

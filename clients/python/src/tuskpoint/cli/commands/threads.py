@@ -1,4 +1,4 @@
-"""`threads`, `delete`."""
+"""`threads`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import Certified, Limit, Threads, Yes, durability, table_limit
+from ..arguments import Limit, table_limit
 from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.fitting import Part
 from ..printing.output import Output, head
-from ..printing.words import Times, counted, moment, now, plain, short_id, span
-from ..program import CHANGE, LOOK, command
+from ..printing.words import Times, moment, now, plain, short_id, span
+from ..program import LOOK, command
 from ..session import Session
 from ..times import time_of
 
@@ -148,20 +148,3 @@ def _fields(cli: Session, record: ThreadRecord) -> list[tuple[str, str | Text]]:
 def state_text(out: Output, state: str) -> Text:
     """Return the state of a thread in its colour."""
     return out.styled(state, _STYLES.get(state, ""))
-
-
-@command("delete", panel=CHANGE)
-def delete(
-    cli: Session, thread_ids: Threads, certified: Certified = False, yes: Yes = False
-) -> None:
-    """Delete threads with all their checkpoints. It asks first."""
-    records = [cli.client.thread(thread_id) for thread_id in dict.fromkeys(thread_ids)]
-    count = sum(record.checkpoint_count for record in records)
-    names = ", ".join(f"'{record.thread_id}'" for record in records)
-    noun = "thread" if len(records) == 1 else "threads"
-    cli.confirm(f"Delete {noun} {names} with {counted(count, 'checkpoint')}", is_agreed=yes)
-    for record in records:
-        deleted = cli.client.delete(record.thread_id, durability=durability(certified))
-        cli.out.say(f"deleted thread {plain(record.thread_id)}: {counted(deleted, 'checkpoint')}")
-        if cli.out.is_json:
-            cli.out.line({"thread_id": record.thread_id, "deleted_checkpoints": deleted})

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..._messages.lineage.differences import Diff
     from ..._messages.lineage.verification import CheckpointVerdict, Verification
     from ..._messages.records import CheckpointRecord
-    from ..._messages.reports import ThreadRecord
-    from ..._messages.retention import RetentionPreview
+    from ..._messages.reports import ManifestRecord, ThreadRecord
+    from ..._messages.retention import RetentionPreview, RetentionRule
     from ..._messages.search import SearchResults
 
 Shape = dict[str, Any]
@@ -35,6 +35,11 @@ def time(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def seconds(length: timedelta | None) -> float | None:
+    """Return a length of time as JSON has it."""
+    return None if length is None else length.total_seconds()
 
 
 def record(content: Any) -> Any:
@@ -65,9 +70,7 @@ def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
         "created": time(thread_record.created),
         "updated": time(thread_record.updated),
         "expires": time(thread_record.expires),
-        "retention_s": None
-        if thread_record.retention is None
-        else thread_record.retention.total_seconds(),
+        "retention_s": seconds(thread_record.retention),
         "searchable": thread_record.searchable,
         "heads": dict(thread_record.heads) if is_whole else None,
         "checkpoint_count": thread_record.checkpoint_count if is_whole else None,
@@ -77,14 +80,22 @@ def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
 
 def preview(retention: RetentionPreview) -> Shape:
     """Return what retention rules would delete."""
-    rules = []
-    for rule in retention.rules:
-        shape = asdict(rule)
-        for name in ("delete_after", "keep_for"):
-            length = shape.pop(name)
-            shape[f"{name}_s"] = None if length is None else length.total_seconds()
-        rules.append(shape)
-    return {**record(retention), "rules": rules}
+    return {**record(retention), "rules": [rule(each) for each in retention.rules]}
+
+
+def rule(retention_rule: RetentionRule) -> Shape:
+    """Return a retention rule."""
+    shape = asdict(retention_rule)
+    for name in ("delete_after", "keep_for"):
+        shape[f"{name}_s"] = seconds(shape.pop(name))
+    return shape
+
+
+def manifest_entry(stored: ManifestRecord) -> Shape:
+    """Return a stored checkpoint, as the manifest of its thread has it."""
+    shape: Shape = record(stored)
+    shape["write_segments"] = shape.pop("writes")
+    return shape
 
 
 def entry(checkpoint_record: CheckpointRecord) -> Shape:

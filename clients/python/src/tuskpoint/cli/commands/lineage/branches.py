@@ -1,4 +1,4 @@
-"""`fork`, `rollback`, `restore`."""
+"""`fork`, `copy`, `rollback`, `restore`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import typer
 
 from ... import finding
 from ...arguments import (
-    Certified,
+    JOURNALED,
     Checkpoint,
     CheckpointOrLatest,
+    Durability,
     Namespace,
     NewThread,
     Thread,
     Yes,
-    durability,
 )
 from ...completion import complete_thread
 from ...exits import CommandError, Exit
@@ -38,7 +38,7 @@ def fork(
     checkpoint: CheckpointOrLatest = None,
     new_thread: NewThread = "",
     checkpoint_ns: Namespace = "",
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Make a new thread that begins with a checkpoint of another."""
     client = cli.client
@@ -48,7 +48,7 @@ def fork(
         checkpoint_id,
         new_thread_id=new_thread,
         checkpoint_ns=checkpoint_ns,
-        durability=durability(certified),
+        durability=durability.value,
     )
     cli.out.say(f"forked {plain(outcome.forked_from)} as thread {plain(outcome.new_thread_id)}")
     if cli.out.is_json:
@@ -57,6 +57,30 @@ def fork(
                 "new_thread_id": outcome.new_thread_id,
                 "checkpoint_id": outcome.checkpoint_id,
                 "forked_from": outcome.forked_from,
+            }
+        )
+
+
+@command("copy", panel=CHANGE)
+def copy(
+    cli: Session,
+    thread_id: Thread,
+    new_thread: Annotated[
+        str, typer.Option("--as", metavar="NEW-THREAD", help="Name of the new thread.")
+    ],
+    durability: Durability = JOURNALED,
+) -> None:
+    """Copy a thread, with all its checkpoints, into a new thread. `fork` copies one checkpoint."""
+    copied = cli.client.copy(thread_id, new_thread, durability=durability.value)
+    cli.out.say(
+        f"copied thread {plain(thread_id)} as {plain(new_thread)}: {counted(copied, 'checkpoint')}"
+    )
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "thread_id": thread_id,
+                "new_thread_id": new_thread,
+                "copied_checkpoints": copied,
             }
         )
 
@@ -71,7 +95,7 @@ def rollback(
         typer.Option(metavar="CHECKPOINT", help="Fail unless this is the latest checkpoint."),
     ] = None,
     checkpoint_ns: Namespace = "",
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Append a checkpoint that has the state of an earlier one. Nothing is removed."""
     client = cli.client
@@ -83,7 +107,7 @@ def rollback(
         finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns),
         expected_head=expected_head,
         checkpoint_ns=checkpoint_ns,
-        certified=certified,
+        durability=durability,
     )
 
 
@@ -94,7 +118,7 @@ def roll_back(
     *,
     expected_head: str | None = None,
     checkpoint_ns: str = "",
-    certified: bool = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Roll a thread back, and print the outcome."""
     outcome = cli.client.rollback(
@@ -102,7 +126,7 @@ def roll_back(
         checkpoint_id,
         expected_head=expected_head,
         checkpoint_ns=checkpoint_ns,
-        durability=durability(certified),
+        durability=durability.value,
     )
     cli.out.say(
         f"thread {plain(outcome.thread_id)} is back at {checkpoint_id}: {outcome.checkpoint_id} is "
@@ -139,7 +163,7 @@ def restore(
         str | None,
         typer.Option(metavar="LABEL", help="Restore the latest checkpoint that has this label."),
     ] = None,
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
     yes: Yes = False,
 ) -> None:
     """Go back to a checkpoint of a thread, or to a snapshot of several.
@@ -159,7 +183,7 @@ def restore(
     else:
         record = finding.snapshot_or_checkpoint(client, given)
         if isinstance(record, SnapshotRecord):
-            _restore_snapshot(cli, record, certified=certified, yes=yes)
+            _restore_snapshot(cli, record, durability=durability, yes=yes)
             return
         thread_id, checkpoint_id = record.thread_id, record.checkpoint_id
     latest = finding.load(client, thread_id, None).checkpoint_id
@@ -176,7 +200,7 @@ def restore(
             cli.out.note("and more")
     cli.confirm(f"Take thread '{thread_id}' back to {checkpoint_id}", is_agreed=yes)
     # The person agreed to the difference to this latest checkpoint, and to no other.
-    roll_back(cli, thread_id, checkpoint_id, expected_head=latest, certified=certified)
+    roll_back(cli, thread_id, checkpoint_id, expected_head=latest, durability=durability)
 
 
 def _labelled(cli: Session, thread_id: str, label: str) -> str:
@@ -191,9 +215,9 @@ def _labelled(cli: Session, thread_id: str, label: str) -> str:
 
 
 def _restore_snapshot(
-    cli: Session, snapshot: SnapshotRecord, *, certified: bool, yes: bool
+    cli: Session, snapshot: SnapshotRecord, *, durability: Durability, yes: bool
 ) -> None:
     names = ", ".join(f"'{member.thread_id}'" for member in snapshot.members)
     count = counted(len(snapshot.members), "thread")
     cli.confirm(f"Take {count} back to snapshot {snapshot.snapshot_id}: {names}", is_agreed=yes)
-    restore_members(cli, snapshot, mode="rollback", certified=certified)
+    restore_members(cli, snapshot, mode="rollback", durability=durability)

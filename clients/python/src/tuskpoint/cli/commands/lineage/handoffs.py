@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ... import finding
-from ...arguments import CheckpointOrLatest, Namespace, NewThread, Thread
+from ...arguments import (
+    CheckpointOrLatest,
+    Durability,
+    DurabilityLevel,
+    Namespace,
+    NewThread,
+    Thread,
+)
 from ...exits import CommandError, Exit
 from ...printing import shapes
 from ...printing.progress import BYTES, progress
@@ -95,12 +102,7 @@ def adopt(
         str, typer.Argument(metavar="FILE", help="The descriptor; - reads stdin.")
     ] = STDIN,
     new_thread: NewThread = "",
-    journaled: Annotated[
-        bool,
-        typer.Option(
-            "--journaled", help="Do not wait until this server has certified the new thread."
-        ),
-    ] = False,
+    durability: Durability = DurabilityLevel.CERTIFIED,
     require_signer: Annotated[
         list[str] | None,
         typer.Option(
@@ -122,7 +124,7 @@ def adopt(
             descriptor,
             new_thread,
             on_progress=report,
-            durability="journaled" if journaled else "certified",
+            durability=durability.value,
             require_signers=require_signer or (),
         )
     vouched = f", signed by {adoption.signer}" if adoption.signer else ", not signed"

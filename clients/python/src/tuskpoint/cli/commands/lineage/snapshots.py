@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ... import finding
-from ...arguments import Certified, Limit, Snapshot, Threads, Yes, durability, table_limit
+from ...arguments import JOURNALED, Durability, Limit, Snapshot, Threads, Yes, table_limit
 from ...printing import shapes
 from ...printing.fitting import Part
 from ...printing.output import head
@@ -41,7 +41,7 @@ def create(
     metadata: Annotated[
         str | None, typer.Option(metavar="JSON", help="A JSON object to save as metadata.")
     ] = None,
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
 ) -> None:
     """Capture the latest checkpoints of threads."""
     snapshot = cli.client.create_snapshot(
@@ -50,7 +50,7 @@ def create(
         hostname=host,
         working_directory=directory,
         metadata=None if metadata is None else json_object(metadata, "--metadata"),
-        durability=durability(certified),
+        durability=durability.value,
     )
     members = counted(len(snapshot.members), "thread")
     cli.out.say(f"captured {members} as snapshot {plain(snapshot.snapshot_id)}")
@@ -140,7 +140,7 @@ def restore(
             help="Roll back the captured threads instead of making new ones. It asks first.",
         ),
     ] = False,
-    certified: Certified = False,
+    durability: Durability = JOURNALED,
     yes: Yes = False,
 ) -> None:
     """Restore the threads of a snapshot as new threads: all of them, or none."""
@@ -149,16 +149,16 @@ def restore(
         names = ", ".join(f"'{member.thread_id}'" for member in record.members)
         cli.confirm(f"Take {names} back to snapshot {record.snapshot_id}", is_agreed=yes)
     restore_members(
-        cli, record, mode="rollback" if rollback else "new_threads", certified=certified
+        cli, record, mode="rollback" if rollback else "new_threads", durability=durability
     )
 
 
 def restore_members(
-    cli: Session, snapshot: SnapshotRecord, *, mode: RestoreModeName, certified: bool
+    cli: Session, snapshot: SnapshotRecord, *, mode: RestoreModeName, durability: Durability
 ) -> None:
     """Restore the threads of a snapshot, and print the checkpoints that they continue from."""
     restored = cli.client.restore_snapshot(
-        snapshot.snapshot_id, mode=mode, durability=durability(certified)
+        snapshot.snapshot_id, mode=mode, durability=durability.value
     )
     pairs = list(zip(snapshot.members, restored, strict=True))
     if cli.out.is_json:
@@ -188,13 +188,13 @@ def restore_members(
 
 @command("delete", within=SNAPSHOTS)
 def delete(
-    cli: Session, snapshot: Snapshot, certified: Certified = False, yes: Yes = False
+    cli: Session, snapshot: Snapshot, durability: Durability = JOURNALED, yes: Yes = False
 ) -> None:
     """Delete a snapshot; threads restored from it stay. It asks first."""
     record = finding.snapshot(cli.client, snapshot)
     members = counted(len(record.members), "thread")
     cli.confirm(f"Delete snapshot {record.snapshot_id} of {members}", is_agreed=yes)
-    deleted = cli.client.delete_snapshot(record.snapshot_id, durability=durability(certified))
+    deleted = cli.client.delete_snapshot(record.snapshot_id, durability=durability.value)
     cli.out.say(f"deleted snapshot {plain(record.snapshot_id)}")
     if cli.out.is_json:
         cli.out.object({"snapshot_id": record.snapshot_id, "deleted": deleted})
