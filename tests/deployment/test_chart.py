@@ -10,8 +10,8 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deployment.conftest import Tool
 from tests.deployment.files import ROOT, STOP_SECONDS, image
-from tuskpoint_server.config import command_line
 from tuskpoint_server.config.settings import split_address
+from tuskpoint_server.config.sources import from_flags
 
 CHART = str(ROOT / "deploy" / "helm" / "tuskpoint")
 FILES = Path(CHART) / "files"
@@ -185,7 +185,7 @@ def test_the_server_takes_the_settings(
     monkeypatch.setenv("TUSKPOINT_JOURNAL", "")
     for variable in container["env"]:
         monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://db/a"))
-    settings = command_line.from_flags({})
+    settings = from_flags({})
     assert pod["terminationGracePeriodSeconds"] - settings.drain_grace == STOP_SECONDS - 30
     assert pod["securityContext"]["runAsUser"] == int(box.user.partition(":")[0])
     listened = [box.port]

@@ -20,7 +20,7 @@ from tuskpoint_server.api.messages.json_text import JsonText
 from tuskpoint_server.api.middleware.pipeline import parse_message as parsed_request
 from tuskpoint_server.auth.oidc import InvalidAnswerError, OidcIssuers, usable_keys
 from tuskpoint_server.auth.tokens import parse_tokens
-from tuskpoint_server.commands.retention_file import parse_rules
+from tuskpoint_server.commands.startup.retention_file import parse_rules
 from tuskpoint_server.core import items, lineage, state
 from tuskpoint_server.core.credentials import is_safe_url
 from tuskpoint_server.core.errors import Reason

@@ -26,7 +26,7 @@ from tests.simulation.promises import checks
 from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
 from tuskpoint_server.archive.flush.packs import Pointer
-from tuskpoint_server.commands import start_checks
+from tuskpoint_server.commands.startup import start_checks
 from tuskpoint_server.core.process import EXIT_ARCHIVE, EXIT_JOURNAL, StartError
 from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.sql.sqlite import Sqlite

@@ -174,7 +174,8 @@ async def test_a_taken_address_is_reported_in_one_line(tmp_path: Path) -> None:
                 pass
     assert refused.value.code == process.EXIT_ADDRESS
     assert str(refused.value) == (
-        f"cannot listen on {address}: Address already in use; choose another --http-listen "
+        f"cannot listen on {address}: Address already in use; stop the program that uses it, "
+        "or choose another --http-listen "
         "(port 0 picks a free one)"
     )
     process.DataDirLock(tmp_path / "second").release()

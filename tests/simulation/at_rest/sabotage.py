@@ -13,7 +13,7 @@ from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.archive.renew import store_watch
 from tuskpoint_server.archive.verify import verify
 from tuskpoint_server.archive.verify.repair_values import Mender
-from tuskpoint_server.commands import start_checks
+from tuskpoint_server.commands.startup import start_checks
 from tuskpoint_server.features.recovery import compare_start
 from tuskpoint_server.journal.database.pending_writes import StoredWrite
 from tuskpoint_server.journal.values import contents, listing

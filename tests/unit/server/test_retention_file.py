@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.commands.retention_file import read_rules
+from tuskpoint_server.commands.startup.retention_file import read_rules
 from tuskpoint_server.core.process import ConfigError
 from tuskpoint_server.features.removal.rules import RetentionRule
 

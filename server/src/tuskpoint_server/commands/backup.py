@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config.command_line import from_flags, settings_parser
+from ..config.command_line import settings_parser
 from ..config.settings import Config
+from ..config.sources import from_flags
 from ..core import process
 from ..journal.moving.restoring import back_up
 from ..journal.sql.journal_metadata import backend_of
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         version,
         prog="tuskpoint-server backup",
         description="Write the journal in DATA_DIR to a new file. The server may run.",
+        shown=("data_dir",),
     )
     parser.add_argument("--to", type=Path, metavar="FILE", required=True, help="File to write.")
     flags = vars(parser.parse_args(arguments))

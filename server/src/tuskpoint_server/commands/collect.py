@@ -13,7 +13,7 @@ from ..archive.renew.unneeded import find_unneeded, is_own, remove
 from ..archive.rows import status
 from ..blobs.cache import CachedStore, origin
 from ..blobs.packed import PackStore, StoredFile
-from ..config.command_line import from_flags, settings_parser
+from ..config.command_line import settings_parser
 from ..config.composition import (
     open_journal,
     open_keys,
@@ -23,12 +23,13 @@ from ..config.composition import (
     start_leader,
 )
 from ..config.settings import Config
+from ..config.sources import from_flags
 from ..core import process
 from ..core.model import BlobLocation
 from ..journal.database.database import Database
 from ..keys.provider import KeyProvider
 from ..keys.signing import Signer
-from .stopped import say, stopped_server
+from .stopped import STORE_SETTINGS, say, stopped_server
 
 _REWRITES = 8  # each supersedes the catalog before it, whose pack is due then; two are enough
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         "rewrite packs that have bytes of deleted threads. The server has to be stopped. Blobs "
         "that another server may have stored stay. Old catalogs, and bundles that deleted threads "
         "have handed off, are gone then.",
+        shown=("data_dir", "journal", *STORE_SETTINGS, "log_level"),
     )
     parser.add_argument(
         "--dry-run", action="store_true", default=False, help="Only list what would be removed."

@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..config.command_line import OneLineParser, has_password
+from ..config.command_line import OneLineParser
 from ..config.composition import BY_SIGNING_KEY, ROWS
+from ..config.sources import has_password
 from ..core import process
 from ..journal.database.journal_keys import IN_THE_CLEAR
 from ..journal.moving.copying import JournalCopy, copy

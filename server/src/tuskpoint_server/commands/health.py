@@ -13,8 +13,9 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from ..config.command_line import from_flags, settings_parser
+from ..config.command_line import settings_parser
 from ..config.settings import Config, split_address
+from ..config.sources import from_flags
 from ..core.process import EXIT_DEFECT, ConfigError, StartError, read_bytes
 
 TIMEOUT_S = 5.0
@@ -23,14 +24,15 @@ TIMEOUT_S = 5.0
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - nothing listens here
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], version: str = "") -> int:
     """Check with the arguments after `health`; return 0 if the server serves."""
     parser = settings_parser(
-        importlib.metadata.version("tuskpoint-server"),
+        version or importlib.metadata.version("tuskpoint-server"),
         prog="tuskpoint-server health",
         description="Ask the server that listens at --listen on this machine for its health. Ends "
         "with 0 if it serves, with 1 if it drains or does not answer. With --tls-client-ca the "
         "server's own certificate is presented, so it must be valid for clients too.",
+        shown=("listen", "tls_cert", "tls_key", "tls_client_ca"),
     )
     try:
         check(from_flags(vars(parser.parse_args(arguments))))

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config.command_line import OneLineParser, from_flags, settings_parser
+from ..config.command_line import OneLineParser, settings_parser
 from ..config.settings import Config
+from ..config.sources import from_flags
 from ..core import process
 from ..core.process import ConfigError
 from ..journal.sql.journal_metadata import wrapped_keys
@@ -61,6 +62,7 @@ def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
         version,
         prog=f"tuskpoint-server keys {command}",
         description=f"{text[0].upper()}{text[1:]}. {_JOURNAL}",
+        shown=("data_dir", "journal"),
     )
     parser.add_argument("file", type=Path, help="File of keys.")
     flags = vars(parser.parse_args(arguments))

@@ -18,12 +18,13 @@ from ..archive.formats.stored_json import Kind
 from ..auth.tokens import tenant_name
 from ..blobs.api import BlobStore
 from ..blobs.cache import origin
-from ..config.command_line import from_flags, settings_parser
+from ..config.command_line import settings_parser
 from ..config.composition import (
     open_journal,
     open_keys,
 )
 from ..config.settings import Config
+from ..config.sources import from_flags
 from ..core import process
 from ..core.credentials import DEFAULT_TENANT
 from ..core.model import BlobLocation
@@ -35,7 +36,7 @@ from ..features.recovery.recovery import (
     parse_reference,
     read_source,
 )
-from .stopped import point, progress, say, stopped_server
+from .stopped import STORE_SETTINGS, point, progress, say, stopped_server
 
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 
@@ -164,6 +165,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         prog="tuskpoint-server recover",
         description="Rebuild the journal of an empty data directory from the blob store alone. "
         "A blob is named as BLOB_ID, BLOB_ID/IDENTIFIER or BLOB_ID:SHA256HEX.",
+        shown=("data_dir", "journal", *STORE_SETTINGS, "walrus_aggregator_url", "log_level"),
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..config.command_line import from_flags, settings_parser
+from ..config.command_line import settings_parser
+from ..config.sources import from_flags
 from ..core import process
 from ..journal.moving.restoring import begin_anew, restore
 from ..journal.sql.journal_metadata import backend_of
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         prog="tuskpoint-server restore",
         description="Make the journal of an empty data directory from a backup, or let a journal "
         "that other programs restored begin anew.",
+        shown=("data_dir", "journal", "catalog_pointer", "log_level"),
     )
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--from", dest="file", type=Path, metavar="FILE", help="Backup to restore.")

@@ -15,10 +15,8 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import uvloop
-from google.protobuf.descriptor import ServiceDescriptor
 
 from ..api.middleware.errors import incident
 from ..api.middleware.policy import CHANGES, EXCHANGE, POLICY
@@ -26,9 +24,9 @@ from ..api.middleware.quotas import COUNT_SECONDS
 from ..api.server import server as rpc
 from ..api.services import services
 from ..archive.evict.eviction import EvictionSettings, Evictor
-from ..auth.access import Access, FileFollower, open_access
-from ..config import command_line
+from ..auth.access import FileFollower, open_access
 from ..config import settings as configuration
+from ..config.command_line import COMMANDS, server_parser
 from ..config.composition import (
     bind_rows,
     open_identities,
@@ -40,6 +38,7 @@ from ..config.composition import (
     start_search,
 )
 from ..config.settings import Config
+from ..config.sources import Settings, read_settings
 from ..core import process
 from ..core.errors import Refusal
 from ..core.limits import LIMITS
@@ -73,11 +72,9 @@ from ..journal.database.database import Database
 from ..journal.lease import Duty
 from ..keys.signing import Signer
 from ..search.search import SearchEngine
-from .retention_file import read_rules
-from .start_checks import open_stores
-
-if TYPE_CHECKING:
-    from ..api.web.listener import Listener
+from .startup.listening import listen, listen_http
+from .startup.retention_file import read_rules
+from .startup.start_checks import open_stores, require_publisher
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
@@ -93,37 +90,41 @@ SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read mo
 
 _log = logging.getLogger(__name__)
 
-# Modules beside this one that do something else than serve; each has a `main`.
-_COMMANDS = ("recover", "collect", "copy", "backup", "restore", "token", "keys")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the server until a signal stops it; return the exit code."""
+    """Run the server until a signal stops it, or another command; return the exit code."""
     # Numpy's threads spin while they wait for one another, and slow saves down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.umask(PRIVATE)
     version = importlib.metadata.version("tuskpoint-server")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments and arguments[0] in _COMMANDS:
+        if arguments and arguments[0] in COMMANDS:
             command = importlib.import_module(f".{arguments[0]}", __package__)
             return int(command.main(arguments[1:], version))
-        config = command_line.load(arguments, version=version)
-        process.configure_logs(config.log_level, config.log_format)
-        metrics = config.metrics_listen
-        address = configuration.split_address(metrics, "--metrics-listen") if metrics else None
-        stop_telemetry = process.start_telemetry(config.telemetry, version, address)
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(serve(config))
-        finally:
-            stop_telemetry()
+        run(read_settings(vars(server_parser(version).parse_args(arguments))), version)
     except process.StartError as error:
         print(f"tuskpoint-server: {error}", file=sys.stderr)  # noqa: T201 - for who started it
         return error.code
     except KeyboardInterrupt:
         return process.EXIT_DEFECT
     return 0
+
+
+def run(settings: Settings, version: str) -> None:
+    """Serve with these settings until a signal stops the server."""
+    config = settings.config
+    process.configure_logs(config.log_level, config.log_format)
+    for variable in settings.ignored:
+        _log.warning("variable %s is ignored: it is not a setting of the server", variable)
+    metrics = config.metrics_listen
+    address = configuration.split_address(metrics, "--metrics-listen") if metrics else None
+    stop_telemetry = process.start_telemetry(config.telemetry, version, address)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(config))
+    finally:
+        stop_telemetry()
 
 
 async def serve(config: Config) -> None:
@@ -148,11 +149,7 @@ async def serve(config: Config) -> None:
 @asynccontextmanager
 async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
     """Run a server inside the context; drain it before leaving."""
-    if config.walrus_aggregator_url and not config.walrus_publisher_url:
-        raise process.ConfigError(
-            "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
-            "needs a publisher to store blobs"
-        )
+    require_publisher(config)
     async with AsyncExitStack() as stack:
         access, keys = open_access(config), open_keys(config)
         identities = open_identities(config)
@@ -239,9 +236,9 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(_cancel, trail_task)
         listeners = 2 if config.http_listen else 1
         max_connections = process.allowed_connections(config.max_connections, listeners)
-        server = _listen(config, contract, access, trail, max_connections)
+        server = listen(config, contract, access, trail, max_connections)
         if config.http_listen:
-            listener = _listen_http(config, contract, access, server, max_connections)
+            listener = listen_http(config, contract, access, server, max_connections)
             stack.push_async_callback(listener.stop)
             listener.start()
         stack.push_async_callback(server.drain, 0)
@@ -263,78 +260,6 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         server.report_deletions(stopped=clock.jump is not None)
         await server.start()
         yield server
-
-
-def _listen(
-    config: Config,
-    contract: Sequence[tuple[ServiceDescriptor, object]],
-    access: Access,
-    trail: Trail,
-    max_connections: int,
-) -> rpc.Server:
-    host, port = configuration.split_address(config.listen)
-    try:
-        return rpc.build(
-            host,
-            port,
-            contract,
-            max_call_seconds=config.max_call_seconds,
-            memory_bytes=config.memory_bytes,
-            reflect=config.reflection,
-            max_connections=max_connections,
-            authentication=access.authentication,
-            tls=access.tls.credentials if access.tls is not None else None,
-            trail=trail,
-        )
-    except OSError as error:
-        raise _address_error("--listen", config.listen, error) from None
-
-
-def _listen_http(
-    config: Config,
-    contract: Sequence[tuple[ServiceDescriptor, object]],
-    access: Access,
-    server: rpc.Server,
-    max_connections: int,
-) -> Listener:
-    """Return a listener for HTTP that goes through the same pipeline as the server for gRPC."""
-    try:
-        from ..api.web import listener
-    except ImportError:
-        raise process.ConfigError(
-            "--http-listen needs the libraries for HTTP; pip install 'tuskpoint-server[http]'"
-        ) from None
-    host, port = configuration.split_address(config.http_listen, "--http-listen")
-    try:
-        tls = access.tls.context() if access.tls is not None else None
-    except OSError as error:
-        raise process.ConfigError(
-            f"--http-listen cannot load the TLS files: {error}; the key is in a temporary file for "
-            "a moment, in the folder that TMPDIR names"
-        ) from None
-    try:
-        http_listener = listener.build(
-            host,
-            port,
-            contract,
-            server.pipeline,
-            max_connections=max_connections,
-            origins=config.http_origins,
-            asks_for_tokens=config.tokens is not None,
-            tls=tls,
-        )
-    except OSError as error:
-        raise _address_error("--http-listen", config.http_listen, error) from None
-    server.http_url = http_listener.url
-    return http_listener
-
-
-def _address_error(flag: str, address: str, error: OSError) -> process.StartError:
-    return process.StartError(
-        process.EXIT_ADDRESS,
-        f"cannot listen on {address}: {error.strerror or error}; choose another {flag} "
-        "(port 0 picks a free one)",
-    )
 
 
 @asynccontextmanager

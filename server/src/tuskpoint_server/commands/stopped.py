@@ -17,6 +17,12 @@ from ..config.settings import Config
 from ..core import process
 from ..core.errors import Reason, Refusal
 
+STORE_SETTINGS = (
+    *("blob_dir", "blobs", "catalog_pointer", "signing_key"),
+    *("key_file", "keys", "key_command", "key_vault", "key_aws_kms"),
+)
+"""Settings that matter to a command that reads the blob store, beside those of the journal."""
+
 _PROGRESS_SECONDS = 2.0
 
 

@@ -1,125 +1,151 @@
-"""Settings from the command line, variables and the TOML file, with one line for what is wrong."""
+"""The command line: its commands, and the parsers of settings, with one line for what is wrong."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import tomllib
-from collections.abc import Sequence
-from pathlib import Path
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
-from urllib.parse import parse_qs, urlsplit
 
-from pydantic import (
-    SecretStr,
-    ValidationError,
-)
+from pydantic import SecretStr
 
 from ..core.process import ConfigError
-from .settings import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
+from .option_groups import GROUPS
+from .settings import ENV_PREFIX, Config
+from .sources import did_you_mean
+
+PROGRAM = "tuskpoint-server"
+COMMANDS: Mapping[str, str] = {
+    "config": "print the settings and where each comes from, or check them",
+    "health": "ask the server of the same settings whether it serves",
+    "token": "make a token for a client",
+    "keys": "make, rotate and list the keys that seal what is stored",
+    "backup": "write the SQLite journal to a file",
+    "restore": "make a journal from a backup",
+    "copy": "copy a journal between SQLite and PostgreSQL",
+    "recover": "rebuild a journal from the blob store alone",
+    "collect": "remove blobs that nothing needs",
+}
+"""What each command does, in a line. `tuskpoint_server.commands` has a module of the same name."""
 
 
-def load(argv: Sequence[str], *, version: str) -> Config:
-    """Return the settings in force for a command line; `--help` and `--version` end the program."""
-    parser = settings_parser(
-        version,
-        prog="tuskpoint-server",
-        description="gRPC checkpoint service for AI agents.",
-        epilog="Every setting may also be given by its variable or, in the file that --config "
-        "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
-        "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
-        "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob store, "
-        "`copy --help`, `backup --help` and `restore --help` how to move and back up a journal, "
-        "`tuskpoint-server token --help` how to make tokens, `keys --help` how to make keys that "
-        "seal what is stored, `tuskpoint-server health --help` how to check a server.",
+def server_parser(version: str) -> argparse.ArgumentParser:
+    """Return the parser of the program without a command, which serves."""
+    commands = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
+    parser = OneLineParser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [OPTION ...]\n       {PROGRAM} COMMAND [OPTION ...]",
+        description=f"Checkpoint server for AI agents.\n\ncommands:\n{commands}\n\n"
+        f"`{PROGRAM} COMMAND --help` describes a command. Without a command the server starts\n"
+        "with the options below and serves until SIGTERM or SIGINT: running calls finish,\n"
+        "then the server ends.",
+        epilog="Each setting is an option, a variable and a key of the TOML file, as the brackets "
+        "show. An option wins over a variable, a variable over the file.",
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
     )
-    return from_flags(vars(parser.parse_args(argv)))
+    _add_common(parser, version)
+    for title, names in GROUPS.items():
+        _add_settings(parser.add_argument_group(title, _secrets(names)).add_argument, names)
+    return parser
 
 
-def from_flags(flags: dict[str, Any]) -> Config:
-    """Return the settings in force where the flags that a `settings_parser` found name some."""
-    file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
-    own_names = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
-    variables = {
-        name: os.environ[variable]
-        for variable, name in (ECOSYSTEM_VARIABLES | own_names).items()
-        if os.environ.get(variable)
-    }
-    if has_password(flags.get("journal", "")):
-        raise ConfigError(
-            "--journal has a password, which every user of this machine could read; set "
-            f"{ENV_PREFIX}JOURNAL, or let PGPASSFILE name a file with it"
-        )
-    for name in ("walrus_publisher_url", "walrus_aggregator_url"):
-        if any(map(has_password, flags.get(name, ()))):
-            raise ConfigError(
-                f"--{name.replace('_', '-')} has a password, which every user of this machine "
-                f"could read; set {name.upper()}"
-            )
-    try:
-        keys = tomllib.loads(Path(file).read_text("utf-8")) if file else {}
-        return Config(**(keys | variables | flags))
-    except OSError:
-        raise ConfigError(f"--config: there is no file {file}") from None
-    except ValidationError as error:
-        raise ConfigError(_first_problem(error)) from None
-    except ValueError as error:
-        raise ConfigError(f"--config: {file} is not TOML: {error}") from None
+def settings_parser(
+    version: str, *, prog: str, description: str, shown: Sequence[str]
+) -> argparse.ArgumentParser:
+    """Return a parser of all settings for a command, to be added to.
 
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_context=False)[0]
-    text = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"]:
-        return text
-    name = str(problem["loc"][0])
-    if problem["type"] == "extra_forbidden":
-        return f"there is no setting '{name}'"
-    sentence = f"{text[:1].lower()}{text[1:]}"
-    if Config.model_fields[name].annotation is SecretStr:
-        return f"{ENV_PREFIX}{name.upper()}: {sentence}"
-    return f"--{name.replace('_', '-')}: {sentence}, not '{problem['input']}'"
-
-
-def has_password(url: str) -> bool:
-    """Return whether a URL has a password in it."""
-    parts = urlsplit(url)
-    return parts.password is not None or "password" in parse_qs(parts.query)
+    Args:
+        version: That of the server.
+        prog: The program and the command.
+        description: What the command does.
+        shown: The settings that its help describes, because they matter to it.
+    """
+    parser = OneLineParser(
+        prog=prog,
+        description=description,
+        epilog="Every other setting of the server is accepted too, as an option, a variable or a "
+        f"key of the file: `{PROGRAM} --help` lists them.",
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    _add_common(parser, version)
+    if shown:
+        group = parser.add_argument_group("settings of the server", _secrets(shown))
+        _add_settings(group.add_argument, shown)
+    others = [name for name in Config.model_fields if name not in shown]
+    _add_settings(parser.add_argument, others, hidden=True)
+    return parser
 
 
 class OneLineParser(argparse.ArgumentParser):
     """Refuses a command line with a `ConfigError`, whose text is one line."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Return what a command line has; an unknown option is refused before anything else."""
+        words = list(sys.argv[1:] if args is None else args)
+        for word in words:
+            if word == "--":
+                break
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in self._option_string_actions:
+                self._refuse(option)
+        options, rest = self.parse_known_args(words, namespace)
+        if rest:
+            self._refuse(rest[0])
+        return options
+
+    def _refuse(self, word: str) -> NoReturn:
+        if word.startswith("-"):
+            suggestion = did_you_mean(word, filter(self._is_long, self._option_string_actions))
+            self.error(f"unknown option {word}{suggestion or self._see_help()}")
+        is_program = self.prog == PROGRAM
+        suggestion = did_you_mean(word, COMMANDS) if is_program else ""
+        kind = "command" if is_program else "argument"
+        self.error(f"unknown {kind} '{word}'{suggestion or self._see_help()}")
+
+    @staticmethod
+    def _is_long(option: str) -> bool:
+        return option.startswith("--")
+
+    def _see_help(self) -> str:
+        return f"; see `{self.prog} --help`"
 
     def error(self, message: str) -> NoReturn:
         """Refuse in one line."""
         raise ConfigError(message)
 
 
-def settings_parser(
-    version: str,
-    *,
-    prog: str,
-    description: str,
-    epilog: str = "All settings of the server are accepted; most of them have no effect here.",
-) -> argparse.ArgumentParser:
-    """Return a parser of all settings, to be added to by a command beside serving."""
-    parser = OneLineParser(
-        prog=prog,
-        description=description,
-        epilog=epilog,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
+class _HelpFormatter(argparse.HelpFormatter):
+    """Keeps the lines of a text that has several, and wraps every other text."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return textwrap.indent(text, indent)
+        return super()._fill_text(text, width, indent)
+
+
+def _add_common(parser: argparse.ArgumentParser, version: str) -> None:
     parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
     parser.add_argument(
         "--config", metavar="FILE", help=f"TOML file with settings [{ENV_PREFIX}CONFIG]"
     )
-    secrets: list[str] = []
-    for name, field in Config.model_fields.items():
-        text, variable = (field.description or "").replace("%", "%%"), f"{ENV_PREFIX}{name.upper()}"
-        if field.annotation is SecretStr:  # every user of the machine can read a program's flags
-            secrets.append(f"{variable} ({name}): {text}")
+
+
+def _add_settings(
+    add_argument: Callable[..., object], names: Iterable[str], *, hidden: bool = False
+) -> None:
+    """Add an option for each setting that is not a secret."""
+    for name in names:
+        field = Config.model_fields[name]
+        if field.annotation is SecretStr:
             continue
+        text = (field.description or "").replace("%", "%%")
         if field.default not in (None, (), ""):
             default = str(field.default)
             text += f" Default: {default.lower() if field.annotation is bool else default}."
@@ -131,7 +157,24 @@ def settings_parser(
             kind = {"action": argparse.BooleanOptionalAction}
         elif field.annotation == tuple[str, ...]:
             kind["action"] = "append"
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, dest=name, help=f"{text} [{variable}, {name}]", **kind)
-    parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
-    return parser
+        shown_text = f"{text} [{_variable(name)}, {name}]"
+        add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            help=argparse.SUPPRESS if hidden else shown_text,
+            **kind,
+        )
+
+
+def _secrets(names: Iterable[str]) -> str | None:
+    """Return what a group says of its secrets: every user of the machine can read an option."""
+    texts = [
+        f"{_variable(name)} ({name}): {field.description}"
+        for name, field in Config.model_fields.items()
+        if name in set(names) and field.annotation is SecretStr
+    ]
+    return " ".join(("A secret has no option.", *texts)) if texts else None
+
+
+def _variable(name: str) -> str:
+    return f"{ENV_PREFIX}{name.upper()}"

@@ -11,25 +11,34 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from ..archive.archive import StoreChangedError
-from ..archive.flush.catalog_repair import repair_catalog
-from ..archive.flush.packs import Pointer
-from ..archive.rows import status
-from ..blobs.api import BlobStore
-from ..blobs.cache import origin
-from ..config.blob_stores import open_blobs, or_accept
-from ..config.composition import end_on_refusal, open_journal, store_changed
-from ..config.settings import Config
-from ..core import process
-from ..features.recovery import compare_start
-from ..features.recovery.compare_start import EarlierCatalogs, UnreachedCatalog
-from ..journal.clock import JournalClock
-from ..journal.database.database import Database
-from ..journal.moving.restoring import begin_anew
-from ..journal.sql.journal_metadata import backend_of
-from ..keys.provider import KeyProvider
+from ...archive.archive import StoreChangedError
+from ...archive.flush.catalog_repair import repair_catalog
+from ...archive.flush.packs import Pointer
+from ...archive.rows import status
+from ...blobs.api import BlobStore
+from ...blobs.cache import origin
+from ...config.blob_stores import open_blobs, or_accept
+from ...config.composition import end_on_refusal, open_journal, store_changed
+from ...config.settings import Config
+from ...core import process
+from ...features.recovery import compare_start
+from ...features.recovery.compare_start import EarlierCatalogs, UnreachedCatalog
+from ...journal.clock import JournalClock
+from ...journal.database.database import Database
+from ...journal.moving.restoring import begin_anew
+from ...journal.sql.journal_metadata import backend_of
+from ...keys.provider import KeyProvider
 
 _log = logging.getLogger(__name__)
+
+
+def require_publisher(config: Config) -> None:
+    """Refuse settings of Walrus with which blobs can be read and not stored."""
+    if config.walrus_aggregator_url and not config.walrus_publisher_url:
+        raise process.ConfigError(
+            "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
+            "needs a publisher to store blobs"
+        )
 
 
 async def open_stores(

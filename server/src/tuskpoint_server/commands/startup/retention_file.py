@@ -9,10 +9,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from ..auth.tokens import Entry, EntryError, tenant_name
-from ..core.limits import LIMITS
-from ..core.process import ConfigError, read_bytes
-from ..features.removal.rules import EVERY_TENANT, RetentionRule
+from ...auth.tokens import Entry, EntryError, tenant_name
+from ...core.limits import LIMITS
+from ...core.process import ConfigError, read_bytes
+from ...features.removal.rules import EVERY_TENANT, RetentionRule
 
 _TIME = re.compile(r"([1-9][0-9]{0,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
