@@ -10,6 +10,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deployment.conftest import Tool
 from tests.deployment.files import ROOT, STOP_SECONDS, image
+from tuskpoint_server.api.web.probes import LIVE, READY
 from tuskpoint_server.config.settings import split_address
 from tuskpoint_server.config.sources import from_flags
 
@@ -211,18 +212,34 @@ def test_the_server_takes_the_settings(
     }
 
 
+HTTP = "http.enabled=true"
+
+
 @pytest.mark.parametrize(
-    ("case", "probe"),
-    [("one server", "grpc"), ("three servers", "exec"), ("client certificates", "tcpSocket")],
+    ("values", "ready", "live"),
+    [
+        (PLAINTEXT, "grpc", "tcpSocket"),
+        ([*PLAINTEXT, HTTP], "HTTP", "HTTP"),
+        ([*SHARED, *SECURE], "exec", "tcpSocket"),
+        ([*SHARED, *SECURE, HTTP], "HTTPS", "HTTPS"),
+        ([*RENDERED["client certificates"], HTTP], "tcpSocket", "tcpSocket"),
+    ],
 )
-def test_a_probe_can_reach_the_server(tool: Tool, case: str, probe: str) -> None:
-    """Those of Kubernetes speak no TLS, and the server's own shows its own certificate."""
-    spec = rendered(tool, RENDERED[case])["StatefulSet"]["spec"]["template"]["spec"]
+def test_a_probe_can_reach_the_server(tool: Tool, values: list[str], ready: str, live: str) -> None:
+    """Those for gRPC speak no TLS, none has a client certificate, and all accept any server's."""
+    spec = rendered(tool, values)["StatefulSet"]["spec"]["template"]["spec"]
     [container] = spec["containers"]
-    for kind in ("startupProbe", "readinessProbe"):
-        assert probe in container[kind]
-    if probe == "exec":
-        assert container["readinessProbe"]["exec"]["command"] == image().health
+    expected = {"startupProbe": ready, "readinessProbe": ready, "livenessProbe": live}
+    for name, kind in expected.items():
+        probe = container[name]
+        path = LIVE if name == "livenessProbe" else READY
+        if kind in ("HTTP", "HTTPS"):
+            assert probe["httpGet"] == {"path": path, "port": "http", "scheme": kind}
+        elif kind == "exec":
+            assert probe["exec"]["command"] == image().health
+        else:
+            assert kind in probe
+        assert len({"exec", "grpc", "httpGet", "tcpSocket"} & probe.keys()) == 1
 
 
 def test_prometheus_finds_the_pods_and_the_job_of_the_alerts(tool: Tool) -> None:

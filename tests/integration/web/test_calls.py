@@ -33,7 +33,9 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @asynccontextmanager
 async def serving(behavior: object, pipeline: CallPipeline) -> AsyncIterator[int]:
     """Serve the shapes of calls over HTTP; yield the port."""
-    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], pipeline, max_connections=64)
+    served = listener.build(
+        "127.0.0.1", 0, [(SERVICE, behavior)], pipeline, is_ready=lambda: True, max_connections=64
+    )
     served.start()
     before = asyncio.all_tasks()
     try:
@@ -221,7 +223,12 @@ async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
 async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixture) -> None:
     behavior = Behavior("cancel")
     served = listener.build(
-        "127.0.0.1", 0, [(SERVICE, behavior)], pipeline_of(), max_connections=64
+        "127.0.0.1",
+        0,
+        [(SERVICE, behavior)],
+        pipeline_of(),
+        is_ready=lambda: True,
+        max_connections=64,
     )
     served.start()
     port = int(served.url.rpartition(":")[2])
@@ -237,7 +244,12 @@ async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixtur
 
 async def test_a_listener_that_never_started_can_be_stopped() -> None:
     served = listener.build(
-        "127.0.0.1", 0, [(SERVICE, Behavior("ok"))], pipeline_of(), max_connections=64
+        "127.0.0.1",
+        0,
+        [(SERVICE, Behavior("ok"))],
+        pipeline_of(),
+        is_ready=lambda: True,
+        max_connections=64,
     )
     await served.stop()
 

@@ -192,10 +192,14 @@ async def console(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_the_console_has_its_page_and_its_files(console: httpx.AsyncClient) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for path in ("/", "/threads/t", "/static", "/index.html"):
-        page = await console.get(path)
+        page = await console.get(path, headers=browser)
         assert (page.status_code, page.text) == (200, "<!doctype html>"), path
         assert page.headers["cache-control"] == "no-cache"
+        assert page.headers["vary"] == "accept"
+    assert (await console.get("/")).text == "<!doctype html>"
+    assert (await console.get("/threads/t")).status_code == 404
     script = await console.get("/static/app.js")
     assert (script.status_code, script.text) == (200, "let a;")
     assert script.headers["content-type"].startswith("text/javascript")

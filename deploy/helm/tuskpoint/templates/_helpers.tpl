@@ -27,16 +27,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- join " " $origins }}
 {{- end }}
 
+{{- /* Whether the server serves. Probes of Kubernetes have no client certificate, and those for gRPC no TLS. */ -}}
 {{- define "tuskpoint.probe" -}}
-{{- if not .Values.tls.existingSecret -}}
-grpc:
-  port: 7390
-{{- else if .Values.tls.clientCaSecret -}}
+{{- if .Values.tls.clientCaSecret -}}
 tcpSocket:
   port: grpc
+{{- else if .Values.http.enabled -}}
+httpGet:
+  path: /readyz
+  port: http
+  scheme: {{ empty .Values.tls.existingSecret | ternary "HTTP" "HTTPS" }}
+{{- else if not .Values.tls.existingSecret -}}
+grpc:
+  port: 7390
 {{- else -}}
 exec:
   command: [tuskpoint-server, health]
+{{- end }}
+{{- end }}
+
+{{- /* Whether the process lives: it does while it drains, and without its journal. */ -}}
+{{- define "tuskpoint.livenessProbe" -}}
+{{- if or .Values.tls.clientCaSecret (not .Values.http.enabled) -}}
+tcpSocket:
+  port: grpc
+{{- else -}}
+httpGet:
+  path: /healthz
+  port: http
+  scheme: {{ empty .Values.tls.existingSecret | ternary "HTTP" "HTTPS" }}
 {{- end }}
 {{- end }}
 

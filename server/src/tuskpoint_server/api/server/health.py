@@ -56,6 +56,11 @@ class Health:
         self._serving = serving
         self._change()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the answer for the server is `SERVING`."""
+        return bool(self._status == health_pb2.HealthCheckResponse.SERVING)
+
     def report(self, part: str, problem: str) -> None:
         """Say what keeps a part of the server from working; the empty text: it works.
 

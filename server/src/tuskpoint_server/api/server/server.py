@@ -53,6 +53,11 @@ class Server:
     _health: Health
     http_url: str = ""  # of the listener for HTTP beside it, if any
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the server takes calls: what health answers."""
+        return self._health.is_serving
+
     async def start(self) -> None:
         """Serve, and report SERVING to health checks."""
         await self.grpc_server.start()

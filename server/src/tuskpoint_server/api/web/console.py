@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from connectrpc.code import Code
+from starlette.datastructures import Headers
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .requests import refusal
 
 ASSETS = Path(__file__).parent / "assets"
 """Where `make console` writes the console, and where a wheel has it."""
@@ -42,7 +46,11 @@ _HEADERS = {
 
 
 class Console:
-    """Serves the console as an ASGI application: its files, and its page under any other path."""
+    """Serves the console as an ASGI application: its files and its page.
+
+    The page decides by the path what it shows, so a browser gets it under every path that is
+    nothing else. A program that asks for another path than `/` made a mistake, and is told so.
+    """
 
     def __init__(self, assets: Path = ASSETS) -> None:
         self._page = assets / "index.html"
@@ -62,11 +70,22 @@ class Console:
 
     def _answer(self, scope: Scope) -> ASGIApp:
         path: str = scope["path"]
+        reads = scope["method"] in ("GET", "HEAD")
+        is_file = path.startswith("/static/") and self._files is not None
+        is_page = path == "/" or (reads and "text/html" in Headers(scope=scope).get("accept", ""))
+        if not is_file and not is_page:
+            return refusal(
+                404,
+                Code.NOT_FOUND,
+                f"there is nothing at {path}: a call is POST /tuskpoint.v1.SERVICE/METHOD, and "
+                "/healthz and /readyz are for probes",
+            )
         if self._files is None:
             return PlainTextResponse(_NOT_BUILT, 404)
-        if path.startswith("/static/"):
+        if is_file:
             scope["path"] = path.removeprefix("/static")
             return self._files
-        if scope["method"] not in ("GET", "HEAD"):
+        if not reads:
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
-        return FileResponse(self._page, headers={"cache-control": "no-cache"})
+        headers = {"cache-control": "no-cache", "vary": "accept"}
+        return FileResponse(self._page, headers=headers)

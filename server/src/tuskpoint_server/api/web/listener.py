@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from .connect import ConnectApplication
 from .connections import Acceptor, Connection
 from .console import Console
 from .guard import Guard
+from .probes import Probes
 from .requests import refusal
 
 _REQUEST_HEADERS = (
@@ -96,16 +97,21 @@ def build(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     pipeline: CallPipeline,
     *,
+    is_ready: Callable[[], bool],
     max_connections: int,
     origins: Iterable[str] = (),
     asks_for_tokens: bool = False,
     tls: ssl.SSLContext | None = None,
 ) -> Listener:
-    """Build a listener for an address (port 0 picks a free one), or raise `OSError`."""
+    """Build a listener for an address (port 0 picks a free one), or raise `OSError`.
+
+    `is_ready` says whether the server takes calls, for probes.
+    """
     listening = _listen(host, port)
     origins = tuple(origins)
+    console = Console()
     cors = CORSMiddleware(
-        _PathRouter(contract, pipeline),
+        _PathRouter(ConnectApplication(contract, pipeline), console, contract),
         allow_origins=origins,
         allow_methods=("POST",),
         allow_headers=_REQUEST_HEADERS,
@@ -115,7 +121,7 @@ def build(
     checks_host = not asks_for_tokens and tls is None
     guard = Guard(cors, host=host, origins=origins, checks_host=checks_host)
     config = uvicorn.Config(
-        _ExceptionMask(guard),
+        _ExceptionMask(Probes(guard, is_ready)),
         http=Connection,
         ws="none",
         lifespan="off",
@@ -175,13 +181,16 @@ class _PathRouter:
     """Sends each request to the contract or to the console, by its path."""
 
     def __init__(
-        self, contract: Sequence[tuple[ServiceDescriptor, object]], pipeline: CallPipeline
+        self,
+        calls: ASGIApp,
+        console: ASGIApp,
+        contract: Sequence[tuple[ServiceDescriptor, object]],
     ) -> None:
         packages = {service.file.package for service, _ in contract}
-        self._calls = tuple(f"/{package}." for package in packages)
-        self._contract = ConnectApplication(contract, pipeline)
-        self._console = Console()
+        self._prefixes = tuple(f"/{package}." for package in packages)
+        self._calls = calls
+        self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_call = scope["path"].startswith(self._calls)
-        await (self._contract if is_call else self._console)(scope, receive, send)
+        is_call = scope["path"].startswith(self._prefixes)
+        await (self._calls if is_call else self._console)(scope, receive, send)

@@ -83,6 +83,7 @@ def listen_http(
             port,
             contract,
             server.pipeline,
+            is_ready=lambda: server.is_serving,
             max_connections=max_connections,
             origins=config.http_origins,
             asks_for_tokens=config.tokens is not None,
