@@ -47,3 +47,9 @@ def test_little_is_exposed(unit: Path, tool: Tool) -> None:
 def test_it_waits_for_the_drain() -> None:
     text = (FILES / "tuskpoint.service").read_text("utf-8")
     assert f"\nTimeoutStopSec={STOP_SECONDS}s\n" in text
+
+
+def test_it_waits_until_the_server_says_that_it_serves() -> None:
+    text = (FILES / "tuskpoint.service").read_text("utf-8")
+    assert "\nType=notify\n" in text
+    assert "\nTimeoutStartSec=infinity\n" in text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
+import json
 import os
 import re
 import signal
@@ -20,11 +22,15 @@ from grpc_reflection.v1alpha import (  # type: ignore[import-untyped]
     reflection_pb2_grpc,
 )
 
-from tests.integration.conftest import RefusedProgram, StartServer
+from tests.integration.access.tls_kit import write_tokens
+from tests.integration.conftest import END_SECONDS, RefusedProgram, StartServer
 from tests.kit.messages import FIRST, ref, refused, save_request
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import own_environment
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.api.web.console import ASSETS
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
@@ -56,6 +62,70 @@ async def test_an_acknowledged_save_survives_a_drain_and_a_restart(
         await CheckpointServiceStub(channel).GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
     second.process.send_signal(signal.SIGINT)
     assert (await second.end())[0] == 0
+
+
+@pytest.mark.parametrize("namespace", ["file system", "abstract"])
+async def test_the_service_manager_is_told_of_ready_and_stopping(
+    tmp_path: Path, namespace: str
+) -> None:
+    name = str(tmp_path / "notify") if namespace == "file system" else f"\0{tmp_path}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(END_SECONDS)
+        manager.bind(name)
+        environment = own_environment() | {"NOTIFY_SOCKET": name.replace("\0", "@")}
+        arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+        with Forked(serve.main, arguments, environment, tmp_path / "log") as process:
+            assert await asyncio.to_thread(manager.recv, 4096) == b"READY=1"
+            line = process.output.readline().decode()
+            async with grpc.aio.insecure_channel(line.split()[-1]) as channel:
+                await CheckpointServiceStub(channel).SaveCheckpoint(save_request())
+            process.terminate()
+            assert await asyncio.to_thread(manager.recv, 4096) == b"STOPPING=1"
+            assert process.wait(END_SECONDS) == 0
+
+
+async def test_a_service_manager_that_is_gone_does_not_stop_the_server(tmp_path: Path) -> None:
+    environment = own_environment() | {"NOTIFY_SOCKET": str(tmp_path / "none")}
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with Forked(serve.main, arguments, environment, tmp_path / "log") as process:
+        assert process.output.readline().startswith(b"tuskpoint-server listening on ")
+        process.terminate()
+        assert process.wait(END_SECONDS) == 0
+    assert "the service manager was not told READY=1" in (tmp_path / "log").read_text("utf-8")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_one_line_of_the_log_describes_the_start(tmp_path: Path, form: str) -> None:
+    tokens = tmp_path / "tokens.toml"
+    write_tokens(tokens)
+    arguments = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log-format", form]
+    arguments += ["--data-dir", str(tmp_path / "data"), "--tokens", str(tokens)]
+    with Forked(serve.main, arguments, own_environment(), tmp_path / "log") as process:
+        address = process.output.readline().decode().split()[-1]
+        url = process.output.readline().decode().split()[-1]
+        process.terminate()
+        assert process.wait(END_SECONDS) == 0
+    parts = {
+        "version": importlib.metadata.version("tuskpoint-server"),
+        "address": address,
+        "journal": str(tmp_path / "data" / "journal.db"),
+        "blobs": str(tmp_path / "data" / "blobs"),
+        "tls": "off",
+        "tokens": str(tokens),
+        "http": url,
+        "console": "on" if (ASSETS / "index.html").exists() else "not built",
+    }
+    sentence = (
+        "tuskpoint-server {version} serves on {address}: journal {journal}, blobs {blobs}, "
+        "TLS {tls}, tokens {tokens}, HTTP {http}, console {console}"
+    ).format(**parts)
+    [line] = [
+        line for line in (tmp_path / "log").read_text("utf-8").splitlines() if sentence in line
+    ]
+    if form == "json":
+        logged = json.loads(line)
+        assert logged["message"] == sentence
+        assert logged.items() >= parts.items()
 
 
 async def test_the_address_of_an_ipv6_host_is_printed_as_clients_take_it(

@@ -72,6 +72,7 @@ from ..journal.database.database import Database
 from ..journal.lease import Duty
 from ..keys.signing import Signer
 from ..search.search import SearchEngine
+from .startup import start_line, systemd
 from .startup.listening import listen, listen_http
 from .startup.retention_file import read_rules
 from .startup.start_checks import open_stores, require_publisher
@@ -111,6 +112,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def announce_addresses(config: Config, server: rpc.Server) -> None:
+    """Print the addresses, for programs that start a server and wait for these lines."""
+    address = start_line.address(config, server)
+    print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
+    if config.http_listen:
+        print(f"console and JSON over HTTP on {server.http_url}", flush=True)  # noqa: T201 - too
+
+
 def run(settings: Settings, version: str) -> None:
     """Serve with these settings until a signal stops the server."""
     config = settings.config
@@ -122,25 +131,24 @@ def run(settings: Settings, version: str) -> None:
     stop_telemetry = process.start_telemetry(config.telemetry, version, address)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config))
+            runner.run(serve(config, version))
     finally:
         stop_telemetry()
 
 
-async def serve(config: Config) -> None:
+async def serve(config: Config, version: str) -> None:
     """Serve until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with running_server(config) as server:
-        host, _ = configuration.split_address(config.listen)
-        address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
-        print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
-        if config.http_listen:
-            print(f"console and JSON over HTTP on {server.http_url}", flush=True)  # noqa: T201 - too
-        _log.info("serving on %s, data in %s", address, config.data_dir)
+        announce_addresses(config, server)
+        parts = start_line.describe(config, server, version)
+        _log.info(start_line.sentence(parts), extra={process.LOG_FIELDS: parts})
+        systemd.notify(systemd.READY)
         await stopping.wait()
+        systemd.notify(systemd.STOPPING)
         _log.info("draining")
         finished = await server.drain(config.drain_grace)
         _log.info("drained" if finished else "calls were cut off after the grace period")

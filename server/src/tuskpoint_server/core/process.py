@@ -176,6 +176,10 @@ class _OneLineFormatter(logging.Formatter):
         return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
 
 
+LOG_FIELDS = "fields"
+"""Name in `extra` of a line's parts, which JSON has as fields of their own."""
+
+
 class _JsonFormatter(_OneLineFormatter):
     """An object for each line; `trace_id` and `span_id` are of the span that it happened in."""
 
@@ -186,6 +190,7 @@ class _JsonFormatter(_OneLineFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.message,
+            **getattr(record, LOG_FIELDS, {}),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

@@ -52,6 +52,7 @@ class Server:
     pipeline: CallPipeline
     _health: Health
     http_url: str = ""  # of the listener for HTTP beside it, if any
+    has_console: bool = False  # whether that listener has the console's files
 
     @property
     def is_serving(self) -> bool:

@@ -59,6 +59,11 @@ class Console:
             # The files raise what is wrong with a request; this answers it.
             self._files = ExceptionMiddleware(StaticFiles(directory=assets / "static"))
 
+    @property
+    def is_built(self) -> bool:
+        """Whether this installation has the console's files."""
+        return self._files is not None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -66,6 +66,7 @@ class Listener:
     """A listener that is built and not yet started."""
 
     url: str
+    has_console: bool
     _server: _Server
     _socket: socket.socket
     _acceptor: Acceptor
@@ -135,7 +136,7 @@ def build(
     scheme = "http" if tls is None else "https"
     url = f"{scheme}://{name}:{listening.getsockname()[1]}"
     acceptor = Acceptor(listening, max_connections, tls)
-    return Listener(url, _Server(config, acceptor), listening, acceptor)
+    return Listener(url, console.is_built, _Server(config, acceptor), listening, acceptor)
 
 
 def _listen(host: str, port: int) -> socket.socket:

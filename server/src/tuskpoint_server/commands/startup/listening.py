@@ -92,4 +92,5 @@ def listen_http(
     except OSError as error:
         raise AddressError("--http-listen", config.http_listen, error) from None
     server.http_url = http_listener.url
+    server.has_console = http_listener.has_console
     return http_listener
