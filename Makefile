@@ -61,8 +61,8 @@ example: env ## run the example of a framework with a server of its own (NAME=op
 	@$(PY) -m tools.frameworks example $(NAME)
 
 .PHONY: serve
-serve: env ## run the server (ARGS='--data-dir DIR --listen HOST:PORT')
-	@$(BIN)/tuskpoint-server $(ARGS)
+serve: env ## run the server for this machine, with the console if it is built (ARGS='--data-dir DIR --port 7400')
+	@$(BIN)/tuskpoint-server dev $(ARGS)
 
 .PHONY: walrus
 walrus: env ## run an emulated Walrus (ARGS='--latency 5 --directory DIR')

@@ -87,7 +87,7 @@ def test_a_command_takes_every_other_setting_too(capsys: Printed) -> None:
         (["--data_dir=x"], "unknown option --data_dir; did you mean --data-dir?"),
         (["--port", "1"], "unknown option --port; see `tuskpoint-server --help`"),
         (["-x"], "unknown option -x; see `tuskpoint-server --help`"),
-        (["tokens"], "unknown command 'tokens'; did you mean token?"),
+        (["devel"], "unknown command 'devel'; did you mean dev?"),
         (["7390"], "unknown command '7390'; see `tuskpoint-server --help`"),
         (["backup", "--too", "f"], "unknown option --too; did you mean --to?"),
         (["recover", "--catlog", "x"], "unknown option --catlog; did you mean --catalog?"),
@@ -95,6 +95,7 @@ def test_a_command_takes_every_other_setting_too(capsys: Printed) -> None:
         (["copy", "--form", "a"], "unknown option --form; did you mean --from?"),
         (["keys", "list", "f", "--datadir", "x"], "unknown option --datadir; did you mean --data-"),
         (["health", "now"], "unknown argument 'now'; see `tuskpoint-server health --help`"),
+        (["dev", "--prot", "1"], "unknown option --prot; did you mean --port?"),
         (["config", "--chek"], "unknown option --chek; did you mean --check?"),
     ],
 )

@@ -91,6 +91,9 @@ SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read mo
 
 _log = logging.getLogger(__name__)
 
+Announce = Callable[[Config, rpc.Server], None]
+"""Prints where a server serves, for who started it."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until a signal stops it, or another command; return the exit code."""
@@ -120,7 +123,7 @@ def announce_addresses(config: Config, server: rpc.Server) -> None:
         print(f"console and JSON over HTTP on {server.http_url}", flush=True)  # noqa: T201 - too
 
 
-def run(settings: Settings, version: str) -> None:
+def run(settings: Settings, version: str, announce: Announce = announce_addresses) -> None:
     """Serve with these settings until a signal stops the server."""
     config = settings.config
     process.configure_logs(config.log_level, config.log_format)
@@ -131,19 +134,19 @@ def run(settings: Settings, version: str) -> None:
     stop_telemetry = process.start_telemetry(config.telemetry, version, address)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config, version))
+            runner.run(serve(config, version, announce))
     finally:
         stop_telemetry()
 
 
-async def serve(config: Config, version: str) -> None:
+async def serve(config: Config, version: str, announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with running_server(config) as server:
-        announce_addresses(config, server)
+        announce(config, server)
         parts = start_line.describe(config, server, version)
         _log.info(start_line.sentence(parts), extra={process.LOG_FIELDS: parts})
         systemd.notify(systemd.READY)

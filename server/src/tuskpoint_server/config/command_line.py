@@ -17,6 +17,7 @@ from .sources import did_you_mean
 
 PROGRAM = "tuskpoint-server"
 COMMANDS: Mapping[str, str] = {
+    "dev": "serve this machine, with a console and its data in a folder",
     "config": "print the settings and where each comes from, or check them",
     "health": "ask the server of the same settings whether it serves",
     "token": "make a token for a client",

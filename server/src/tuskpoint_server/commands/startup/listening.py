@@ -59,6 +59,15 @@ def listen(
         raise AddressError("--listen", config.listen, error) from None
 
 
+def can_serve_http() -> bool:
+    """Return whether the libraries for HTTP are installed."""
+    try:
+        from ...api.web import listener  # noqa: F401 - whether it can be imported is the question
+    except ImportError:
+        return False
+    return True
+
+
 def listen_http(
     config: Config, contract: Contract, access: Access, server: rpc.Server, max_connections: int
 ) -> Listener:
