@@ -31,6 +31,7 @@ from tools.packages.archives import (
     run,
     versions,
 )
+from tools.packages.extras import try_extras
 
 OUT = ROOT / "dist"
 
@@ -106,6 +107,10 @@ def try_out(built: dict[str, Built], package: Path | None, scratch: Path) -> Non
                 print("npm package: hands a thread over; its types hold")
         trying.emulators(folder / "emulators", archive[EMULATORS.name])
         print(f"{kind}: tuskpoint-walrus stores a blob, tuskpoint-memwal serves")
+        if kind == "wheel":
+            for distribution in (CLIENT, SERVER):
+                try_extras(distribution, archive, folder / f"{distribution.name}-extras")
+                print(f"{kind}: each extra of {distribution.name} works alone")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def client(folder: Path, archive: Path, target: str) -> None:
     printed = environment.run("python", "-I", example, TUSKPOINT_TARGET=target)
     if "['read', 'write']" not in printed:
         raise DistError(f"{example.name} printed {printed!r}")
-    environment.install(f"{archive}[cli,langgraph]", "langgraph")
+    environment.install(f"{archive}[cli,langgraph]")
     for entries in (1, 2):
         printed = environment.run(
             "python", "-I", ROOT / "examples/swap_one_line.py", TUSKPOINT_TARGET=target

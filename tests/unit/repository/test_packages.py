@@ -11,6 +11,7 @@ import pytest
 from tools.packages.archives import (
     CLIENT,
     DISTRIBUTIONS,
+    ROOT,
     SERVER,
     Built,
     Distribution,
@@ -19,6 +20,7 @@ from tools.packages.archives import (
     problems,
     versions,
 )
+from tools.packages.extras import STATEMENTS
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda each: each.name)
@@ -61,6 +63,17 @@ def test_a_wheel_that_differs_is_described(tmp_path: Path) -> None:
         f"tuskpoint: {test} does not belong there",
         f"tuskpoint: {changed} differs from the source tree",
     ]
+
+
+@pytest.mark.parametrize("distribution", [CLIENT, SERVER], ids=lambda each: each.name)
+def test_every_extra_is_tried_as_the_pages_show_it(distribution: Distribution) -> None:
+    statements = STATEMENTS[distribution.name]
+    assert set(statements) == set(distribution.project["optional-dependencies"])
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    shown = [
+        line for lines in statements.values() for line in lines if line.startswith("from tusk")
+    ]
+    assert [line for line in shown if f"\n{line}\n" not in pages] == []
 
 
 def test_every_place_names_one_version() -> None:

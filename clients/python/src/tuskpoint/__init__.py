@@ -219,7 +219,7 @@ def _module(path: str) -> Any:
         missing = (error.name or "").partition(".")[0]
         if path == ".langgraph" and missing in ("langgraph", "langchain_core"):
             raise ImportError(
-                "tuskpoint.langgraph needs LangGraph's checkpoint package, which is not installed: "
+                "tuskpoint.langgraph needs LangGraph, which is not installed: "
                 "pip install 'tuskpoint[langgraph]'",
                 name=missing,
             ) from error
