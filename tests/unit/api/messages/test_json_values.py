@@ -9,10 +9,13 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuskpoint._messages.arguments import encode_json
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import store_service_pb2 as store
+from tuskpoint_server.api.messages import json_values
 from tuskpoint_server.api.messages.json_text import JsonText, from_json, to_json
 from tuskpoint_server.api.messages.json_values import MAX_LEVELS
 from tuskpoint_server.api.middleware.policy import POLICY
@@ -83,6 +86,26 @@ BY_TYPESCRIPT = [
 async def test_the_bytes_are_those_of_the_typescript_client(text: str) -> None:
     assert await stored(text) == text.encode()
     assert await stored(f" {text} ") == text.encode()
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.sampled_from('"\\[{e1.')), inner),
+)
+
+
+@given(JSON)
+def test_what_is_written_fast_is_what_is_written_slowly(value: Any) -> None:
+    text = encode_json("value", value)
+    assert json_values._compact(json_values.parse_json(text)) == text.decode()
+    assert json_values.compact(json_values.parse_json(text)) == text.decode()
+    assert json_values._shown(text) == text.decode()
+    spaced = json.dumps(value, indent=1).encode()
+    assert json_values._shown(spaced) == text.decode()
 
 
 @pytest.mark.parametrize("text", ["1e400", "1.50", "1E2", "-0.0e-0"])

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
@@ -31,6 +33,10 @@ MAX_LEVELS = 200
 
 JSON_TYPE = "json"
 _VALUE = value_pb2.Value.DESCRIPTOR.full_name
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_FLOAT = re.compile(r"\d[.e]")  # outside of strings
+_STEPS = tuple((byte in b"[{") - (byte in b"]}") for byte in range(256))
+_NO_BRACKETS = bytes(byte for byte in range(256) if not _STEPS[byte])
 _LITERALS = {None: "null", False: "false", True: "true"}
 
 
@@ -138,7 +144,7 @@ def show_fields(descriptor: Descriptor, tree: Any) -> None:
 def _encoded(path: str, value: Any) -> str:
     """Return base64 of the bytes that are stored for JSON."""
     try:
-        text = compact(value).encode()
+        text = _compact(value).encode()
     except UnicodeEncodeError:
         problem = "has half of a surrogate pair, which UTF-8 cannot encode"
         raise invalid_field(path, problem) from None
@@ -150,11 +156,43 @@ def _encoded(path: str, value: Any) -> str:
 def _shown(data: bytes) -> EncodedJson | None:
     """Return bytes as JSON for an answer; `None` if their content would change."""
     try:
-        text = compact(parse_json(data))
-        text.encode()
+        text = data.decode()
+        if not _is_compact(text):
+            text = compact(parse_json(data))
+            text.encode()
     except (ValueError, RecursionError):
         return None
     return EncodedJson(text)
+
+
+def _compact(value: Any) -> str:
+    """Return what `compact` returns, from the interpreter's own encoder where both agree."""
+    try:
+        text = _dumps(value)
+    except ValueError:  # a number that no float can hold
+        return compact(value)
+    bare = _STRING.sub("", text)
+    return compact(value) if _FLOAT.search(bare) or _levels(bare) > MAX_LEVELS else text
+
+
+def _is_compact(text: str) -> bool:
+    """Return whether a text is what `compact` would write of it, as far as is seen at once."""
+    try:
+        return _dumps(json.loads(text)) == text and _levels(_STRING.sub("", text)) <= MAX_LEVELS
+    except ValueError:
+        return False
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+    )
+
+
+def _levels(bare: str) -> int:
+    """Return how many arrays and objects are inside one another in JSON without its strings."""
+    brackets = bare.encode().translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def _inner(
