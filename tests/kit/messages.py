@@ -134,7 +134,7 @@ def reported(error: grpc.RpcError) -> ReportedError:
         error.code(),
         error.details() or "",
         info.reason,
-        dict(info.metadata),
+        dict(sorted(info.metadata.items())),  # a map has no order of its own
         tuple(violation.field for violation in bad.field_violations),
         frozenset(detail.TypeName().rpartition(".")[2] for detail in status.details),
     )

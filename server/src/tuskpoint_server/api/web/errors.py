@@ -93,7 +93,10 @@ def plain_error(error: Mapping[str, Any]) -> dict[str, Any]:
         for detail in error.get("details", ())
     }
     info = shown.get("ErrorInfo", {})
-    plain |= {name: info[name] for name in ("reason", "metadata") if info.get(name)}
+    if info:
+        plain["reason"] = info["reason"]
+    if info.get("metadata"):
+        plain["metadata"] = dict(sorted(info["metadata"].items()))  # a map has no order of its own
     violations = shown.get("BadRequest", {}).get("fieldViolations", ())
     if len(violations) > 1:
         plain["further"] = [
