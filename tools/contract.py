@@ -65,7 +65,7 @@ def _here() -> list[stubs.Language]:
     here = []
     for language in stubs.LANGUAGES:
         lacking = language.lacking()
-        if not lacking or language is stubs.PYTHON:
+        if not lacking or language.packages:
             here.append(language)
         else:
             print(f"{language.folder} is left out: {lacking}")

@@ -23,9 +23,16 @@ Written by ``make generate`` from proto/tuskpoint/v1; do not edit. Messages are 
 and servicers in ``*_pb2_grpc``.
 """
 '''
+STORAGE_INIT = '''\
+"""The generated messages of the formats of stored bytes.
+
+Written by ``make generate`` from proto/tuskpoint/storage; do not edit.
+"""
+'''
 GENERATOR_BIN = Path(".venv-generate/bin")
 TYPESCRIPT_PLUGIN = Path("clients/typescript/node_modules/.bin/protoc-gen-es")
 ERROR_DETAILS = "google/rpc/error_details.proto"
+CALLS = "proto/tuskpoint/v1"  # without the formats of stored bytes, which only Python reads
 DIFF_LINES = 40
 DIFF_WIDTH = 120
 
@@ -48,6 +55,7 @@ class Language:
         install: What brings the tools.
         details: Whether the error details of google.rpc are to be made too: the language has no
             package that brings them.
+        packages: The modules of Python that are packages, with their text.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Language:
     tools: tuple[Path, ...]
     install: str
     details: bool = False
+    packages: tuple[tuple[str, str], ...] = ()
 
     def lacking(self) -> str:
         """Return why the stubs cannot be made here; empty if they can."""
@@ -76,6 +85,17 @@ PYTHON = Language(
     suffixes=frozenset({".py", ".pyi"}),
     tools=(GENERATOR_BIN / "protoc-gen-mypy_grpc",),
     install="run `make setup`",
+    packages=(("__init__.py", PYTHON_INIT),),
+)
+PYTHON_STORAGE = Language(
+    name="Python",
+    template="buf.gen.yaml",
+    made=Path("build/generated/python/tuskpoint/storage"),
+    folder=Path("clients/python/src/tuskpoint/storage"),
+    suffixes=frozenset({".py", ".pyi"}),
+    tools=(GENERATOR_BIN / "protoc-gen-mypy_grpc",),
+    install="run `make setup`",
+    packages=(("__init__.py", STORAGE_INIT), ("v1/__init__.py", STORAGE_INIT)),
 )
 TYPESCRIPT = Language(
     name="TypeScript",
@@ -96,7 +116,7 @@ GO = Language(
     tools=(Path("go"),),
     install="install Go 1.24 or newer",
 )
-LANGUAGES = (PYTHON, TYPESCRIPT, GO)
+LANGUAGES = (PYTHON, PYTHON_STORAGE, TYPESCRIPT, GO)
 
 
 def buf_path() -> str:
@@ -129,7 +149,10 @@ def build(language: Language, out: Path) -> dict[str, str]:
     inputs: list[list[str]] = [[]]
     if language.details:
         packages = sysconfig.get_paths()["purelib"]
-        inputs = [["proto"], [packages, "--path", str(Path(packages) / ERROR_DETAILS)]]
+        inputs = [
+            ["proto", "--path", CALLS],
+            [packages, "--path", str(Path(packages) / ERROR_DETAILS)],
+        ]
     texts: dict[str, str] = {}
     for number, arguments in enumerate(inputs):
         scratch = out / str(number)
@@ -137,9 +160,7 @@ def build(language: Language, out: Path) -> dict[str, str]:
         if run_buf(*command, "--output", str(scratch), path=ROOT / GENERATOR_BIN) != 0:
             raise ContractError("buf generate failed; its message is above")
         texts |= _texts(scratch / language.made, language)
-    if language is PYTHON:
-        texts["__init__.py"] = PYTHON_INIT
-    return texts
+    return texts | dict(language.packages)
 
 
 def committed(language: Language, root: Path = ROOT) -> dict[str, str]:

@@ -11,9 +11,10 @@ from tests.attacks.bombs import MIB, descriptor_of, frame, placed, segment_of
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint.errors import TuskPointError
+from tuskpoint.storage.v1 import segment_pb2
 from tuskpoint.transfer import lines
 from tuskpoint.transfer.threads import Problem
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.archive.formats.stored_json import decode_parts, encode_parts
 from tuskpoint_server.core.errors import Reason, Refusal

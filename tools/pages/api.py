@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "tuskpoint"
-PROGRAMS_AND_STUBS = frozenset({"cli", "mcp", "v1"})
+PROGRAMS_AND_STUBS = frozenset({"cli", "mcp", "storage", "v1"})
 ADAPTERS = "frameworks"
 TITLES = {
     "client": "Client",

@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 PACKAGE = "tuskpoint.v1"
+STORAGE = "tuskpoint.storage.v1"  # formats of stored bytes
 _Field = FieldDescriptorProto
 _MESSAGES = FileDescriptorProto.MESSAGE_TYPE_FIELD_NUMBER
 _ENUMS = FileDescriptorProto.ENUM_TYPE_FIELD_NUMBER
@@ -38,7 +39,7 @@ def pages(descriptors: FileDescriptorSet) -> dict[str, str]:
     Besides a page for each file there is `index.md`, which lists every service and message.
     """
     described = sorted(descriptors.file, key=lambda file: file.name)
-    files = [_File(file) for file in described if file.package == PACKAGE]
+    files = [_File(file) for file in described if file.package in (PACKAGE, STORAGE)]
     texts = {f"{file.stem}.md": file.page() for file in files}
     texts["index.md"] = _index(files)
     return texts
@@ -53,7 +54,8 @@ def _index(files: Sequence[_File]) -> str:
     lines = [
         "# The contract",
         "",
-        f"Every service, message and enum of `{PACKAGE}`, with the comments of its definition. "
+        f"Every service, message and enum of `{PACKAGE}`, and the formats of stored bytes, "
+        f"`{STORAGE}`, with the comments of their definitions. "
         "[How to call it](../../docs/contract.md) explains them.",
         "",
         "```{toctree}",
@@ -204,7 +206,7 @@ def _oneof(field: FieldDescriptorProto, message: DescriptorProto) -> str:
 def _reference(type_name: str) -> str:
     """Return a link to a type of the contract, or the name of one that others define."""
     name = type_name.removeprefix(".")
-    local = name.removeprefix(f"{PACKAGE}.")
+    local = name.removeprefix(f"{PACKAGE}.").removeprefix(f"{STORAGE}.")
     return _link(local) if local != name else f"`{name}`"
 
 

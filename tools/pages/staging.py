@@ -20,6 +20,7 @@ PAGES = "docs"
 PYTHON = "reference/python"
 CONTRACT = "reference/contract"
 PROTO = "proto/tuskpoint/v1"
+STORAGE = "proto/tuskpoint/storage/v1"
 # The menus, in the order of a reader; docs/README.md lists the same pages under the same headings.
 # A page of docs/ that is in no group comes last, unless the README of its folder is in a group and
 # lists it.
@@ -206,7 +207,10 @@ def _place(target: str, references: dict[str, str]) -> str:
     path = PurePosixPath(target)
     if target in ("proto", PROTO):
         return f"{CONTRACT}/index.md"
-    if str(path.parent) == PROTO and (page := f"{CONTRACT}/{path.stem}.md") in references:
+    if (
+        str(path.parent) in (PROTO, STORAGE)
+        and (page := f"{CONTRACT}/{path.stem}.md") in references
+    ):
         return page
     if path.suffix in PICTURES:
         return target

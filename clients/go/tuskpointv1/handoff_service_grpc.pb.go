@@ -34,8 +34,8 @@ const (
 // `AdoptHandoff`.
 type HandoffServiceClient interface {
 	// Stores everything that is needed to continue from a checkpoint as a blob of
-	// its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-	// returns the descriptor of the hand-off.
+	// its own, reads the blob back, and returns the descriptor of the hand-off.
+	// The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
 	//
 	// The same unchanged checkpoint gives the same blob. The server renews the
 	// blob as long as the thread exists.
@@ -166,8 +166,8 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // `AdoptHandoff`.
 type HandoffServiceServer interface {
 	// Stores everything that is needed to continue from a checkpoint as a blob of
-	// its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-	// returns the descriptor of the hand-off.
+	// its own, reads the blob back, and returns the descriptor of the hand-off.
+	// The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
 	//
 	// The same unchanged checkpoint gives the same blob. The server renews the
 	// blob as long as the thread exists.

@@ -123,6 +123,19 @@ def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
     assert not (folder / "gone_pb2.py").exists()
 
 
+def test_stubs_of_stored_formats_are_python_only(tmp_path: Path) -> None:
+    stubs.generate(stubs.PYTHON_STORAGE, tmp_path)
+    assert stubs.differences(stubs.PYTHON_STORAGE, tmp_path) == []
+    assert "v1/segment_pb2.py" in stubs.committed(stubs.PYTHON_STORAGE, tmp_path)
+    others = [name for language in stubs.LANGUAGES for name in stubs.committed(language)]
+    assert sorted(name for name in others if "segment" in name) == [
+        "v1/segment_pb2.py",
+        "v1/segment_pb2.pyi",
+        "v1/segment_pb2_grpc.py",
+        "v1/segment_pb2_grpc.pyi",
+    ]
+
+
 def test_missing_tools_of_a_language_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

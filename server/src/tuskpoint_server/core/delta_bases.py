@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from tuskpoint.v1 import segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
 
 from .errors import malformed_bytes
 from .limits import LIMITS

@@ -30,7 +30,8 @@ from tuskpoint.audit.reading import Bounds, Progress, Reader
 from tuskpoint.audit.sources import DirectorySource, Source
 from tuskpoint.audit.verdicts import Findings, Item
 from tuskpoint.cli import main
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2, value_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub

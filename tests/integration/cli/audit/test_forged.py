@@ -21,7 +21,8 @@ from tests.integration.cli.audit.kit import (
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.reading import Bounds
 from tuskpoint.audit.verdicts import ItemKind, Verdict
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 
 NO_HASH = "0" * 64
 

@@ -20,7 +20,7 @@ from tuskpoint.audit.reading import SILENT_AT_MOST, Bounds, Reader
 from tuskpoint.audit.roots import UnclearName, find
 from tuskpoint.audit.sources import BadSource, is_patch_id
 from tuskpoint.audit.verdicts import Verdict
-from tuskpoint.v1 import segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
 
 BLOB = "B" * 42 + "A"
 WEB_PAGE = Reply(200, b"<!DOCTYPE html><p>Sign in", {"Content-Type": "text/html"})

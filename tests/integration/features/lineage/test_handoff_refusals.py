@@ -26,9 +26,9 @@ from tests.integration.features.lineage.handoff_kit import (
 from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.blobs.member_file import stored_files, stored_members
 from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
+from tuskpoint.storage.v1 import segment_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
-from tuskpoint.v1 import segment_pb2
 from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.archive.formats.segments import (
     SKIPPABLE,

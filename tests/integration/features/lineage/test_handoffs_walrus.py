@@ -20,7 +20,8 @@ from google.protobuf.json_format import MessageToDict
 from tests.integration.features.lineage.handoff_kit import Side, content, save_run
 from tests.integration.features.lineage.handoff_servers import side
 from tests.kit.messages import FIRST, SECOND, THREAD, refused
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint_emulators.walrus.encoding.blob_id import from_text
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation

@@ -17,7 +17,7 @@ from tests.unit.core.formats.rows import (
     value,
     write,
 )
-from tuskpoint.v1 import segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
 from tuskpoint_server.archive.formats import segment_reading
 from tuskpoint_server.archive.formats.segment_reading import decode_segment, digests_of
 from tuskpoint_server.archive.formats.segments import (

@@ -40,8 +40,8 @@ class HandoffServiceStub:
     def __new__(cls, channel: _aio.Channel) -> HandoffServiceAsyncStub: ...
     CreateHandoff: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]
     """Stores everything that is needed to continue from a checkpoint as a blob of
-    its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-    returns the descriptor of the hand-off.
+    its own, reads the blob back, and returns the descriptor of the hand-off.
+    The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
 
     The same unchanged checkpoint gives the same blob. The server renews the
     blob as long as the thread exists.
@@ -136,8 +136,8 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateHandoff: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]  # type: ignore[assignment]
     """Stores everything that is needed to continue from a checkpoint as a blob of
-    its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-    returns the descriptor of the hand-off.
+    its own, reads the blob back, and returns the descriptor of the hand-off.
+    The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
 
     The same unchanged checkpoint gives the same blob. The server renews the
     blob as long as the thread exists.
@@ -235,8 +235,8 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handoff_service_pb2.CreateHandoffResponse, _abc.Awaitable[_handoff_service_pb2.CreateHandoffResponse]]:
         """Stores everything that is needed to continue from a checkpoint as a blob of
-        its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-        returns the descriptor of the hand-off.
+        its own, reads the blob back, and returns the descriptor of the hand-off.
+        The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
 
         The same unchanged checkpoint gives the same blob. The server renews the
         blob as long as the thread exists.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from tuskpoint.v1 import sealed_pb2
+from tuskpoint.storage.v1 import sealed_pb2
 
 from ...core.errors import Reason, Refusal, malformed_bytes
 from ...core.model import BlobLocation

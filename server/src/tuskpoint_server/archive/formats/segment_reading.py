@@ -14,7 +14,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 
 from ...core.delta_bases import decode_delta_base
 from ...core.errors import malformed_bytes

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import EncodeError
 
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 
 from ...core.limits import LIMITS, MIB
 from ...core.model import NO_LINEAGE, BlobLocation, Lineage

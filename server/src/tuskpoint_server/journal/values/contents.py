@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
-from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+from tuskpoint.storage.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2
 
 from ...core.limits import LIMITS, MIB
 from ...core.model import EVICTED, Damage, DamagedValue, Value

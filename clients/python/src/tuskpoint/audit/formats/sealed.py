@@ -6,7 +6,7 @@ import struct
 
 from google.protobuf.message import DecodeError
 
-from ...v1 import sealed_pb2
+from ...storage.v1 import sealed_pb2
 from .stored import MalformedError
 
 _HEAD = struct.Struct("<II")

@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
-from ...v1 import checkpoint_pb2, segment_pb2
+from ...storage.v1 import segment_pb2
+from ...v1 import checkpoint_pb2
 from .frames import check_fields, declared_size, unpack
 from .records import Place
 from .stored import FORMAT_VERSION, MAX_COUNT, Location, MalformedError, is_json_object

@@ -424,8 +424,8 @@ export const AdoptStageSchema: GenEnum<AdoptStage> = /*@__PURE__*/
 export const HandoffService: GenService<{
   /**
    * Stores everything that is needed to continue from a checkpoint as a blob of
-   * its own (a segment with `ThreadSegment.handoff`), reads the blob back, and
-   * returns the descriptor of the hand-off.
+   * its own, reads the blob back, and returns the descriptor of the hand-off.
+   * The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
    *
    * The same unchanged checkpoint gives the same blob. The server renews the
    * blob as long as the thread exists.
