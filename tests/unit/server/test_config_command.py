@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,3 +223,25 @@ def test_a_check_reads_the_files_that_settings_name_and_writes_nothing(
     }
     bad.unlink()
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_check_reports_folders_that_this_user_may_not_use(
+    capsys: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The tests may run as root, whom the rights of a folder do not stop."""
+    data = str(tmp_path / "locked" / "data")
+    permits = {"lstat": os.lstat, "stat": os.stat}
+
+    def refuse(name: str, path: Any, **options: Any) -> Any:
+        if str(path).startswith(data):
+            raise PermissionError(13, "Permission denied")
+        return permits[name](path, **options)
+
+    for name in permits:
+        monkeypatch.setattr(os, name, partial(refuse, name))
+    line = f"--data-dir {data} cannot be used: Permission denied"
+    assert refused(capsys, "--check", "--data-dir", data) == [line]
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    [line] = refused(capsys, "--check", "--data-dir", data)
+    assert line.endswith(f"this user may not read and write {tmp_path}")

@@ -112,7 +112,8 @@ async def _problems(config: Config) -> list[str]:
     ]
     if config.retention_file is not None:
         checks.append(partial(read_rules, config.retention_file))
-    if not config.bucket and not config.walrus_aggregator_url:
+    is_directory = not config.bucket and not config.walrus_aggregator_url
+    if is_directory and config.data_dir not in config.blob_directory.parents:
         checks.append(partial(_check_directory, "--blob-dir", config.blob_directory))
     problems = []
     for check in checks:
@@ -125,21 +126,31 @@ async def _problems(config: Config) -> list[str]:
 
 def _check_signing_key(config: Config) -> None:
     """Read the signing key, unless the first start would make it."""
-    if config.signing_key is not None or config.signing_file.exists():
+    if config.signing_key is not None or os.path.exists(config.signing_file):
         signing_keys(config)
 
 
 def _check_directory(flag: str, path: Path) -> None:
     """Refuse a directory that a server could not make or write."""
-    existing = path.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
+    try:
+        existing = _nearest_existing(path.absolute())
+    except OSError as error:
+        raise process.ConfigError(f"{flag} {path} cannot be used: {error.strerror}") from None
     if not os.path.isdir(existing):
         raise process.ConfigError(f"{flag} {path} cannot be used: {existing} is not a directory")
     if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
         raise process.ConfigError(
-            f"{flag} {path} cannot be used: {existing} cannot be read and written by this user"
+            f"{flag} {path} cannot be used: this user may not read and write {existing}"
         )
+
+
+def _nearest_existing(path: Path) -> Path:
+    """Return a path, or the nearest of its parents that exists."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _nearest_existing(path.parent)
+    return path
 
 
 def _check_libraries(config: Config) -> None:

@@ -63,9 +63,8 @@ def main(arguments: Sequence[str], version: str) -> int:
         taken, flag = (port, "--port") if error.flag == "--listen" else (http_port, "--http-port")
         raise process.StartError(
             error.code,
-            f"port {taken} of {HOST} cannot be used: {error.reason}; stop the program that uses "
-            f"it, or choose another: tuskpoint-server dev {flag} {_another(taken)} (0 picks a "
-            "free one)",
+            f"port {taken} of {HOST} cannot be used: {error.reason}; {error.advice}choose "
+            f"another: tuskpoint-server dev {flag} {_another(taken)} (0 picks a free one)",
         ) from None
     print(f"stopped; {_data(settings.config)}")  # noqa: T201 - for who started it
     return 0

@@ -26,15 +26,19 @@ class AddressError(StartError):
     Attributes:
         flag: The option that names the address.
         reason: Why, for a message.
+        advice: What to do, besides choosing another address; empty if nothing else helps.
     """
 
     def __init__(self, flag: str, address: str, error: OSError) -> None:
         self.flag = flag
         self.reason = error.strerror or str(error)
-        advice = f"choose another {flag} (port 0 picks a free one)"
-        if error.errno == errno.EADDRINUSE:
-            advice = f"stop the program that uses it, or {advice}"
-        super().__init__(EXIT_ADDRESS, f"cannot listen on {address}: {self.reason}; {advice}")
+        is_taken = error.errno == errno.EADDRINUSE
+        self.advice = "stop the program that uses it, or " if is_taken else ""
+        super().__init__(
+            EXIT_ADDRESS,
+            f"cannot listen on {address}: {self.reason}; {self.advice}choose another {flag} "
+            "(port 0 picks a free one)",
+        )
 
 
 def listen(
