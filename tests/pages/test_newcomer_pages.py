@@ -9,8 +9,9 @@ import pytest
 
 from tools.pages import markdown, staging
 from tools.stubs import ROOT
-from tuskpoint_server.config import command_line
+from tuskpoint_server.config.command_line import server_parser
 from tuskpoint_server.config.settings import Config
+from tuskpoint_server.config.sources import from_flags
 
 MOST_WORDS = 2500
 SECONDS_OF_A_DAY = 86_400
@@ -83,7 +84,7 @@ def test_the_configuration_for_s3_can_be_used() -> None:
         for name, value in described.items()
         for argument in (f"--{name.replace('_', '-')}", str(value))
     ]
-    loaded = command_line.load(arguments, version="1.2.3")
+    loaded = from_flags(vars(server_parser("1.2.3").parse_args(arguments)))
     assert loaded.blobs == "s3://my-bucket/tuskpoint?region=eu-west-1"
     puts = SECONDS_OF_A_DAY // described["flush_interval"]
     assert f"{puts:,} puts and {2 * puts:,} gets" in page("docs/only-s3.md")
