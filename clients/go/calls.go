@@ -198,6 +198,8 @@ var slow = map[string]bool{
 	tuskpointv1.ThreadService_CopyThread_FullMethodName:        true,
 	tuskpointv1.ThreadService_PruneThreads_FullMethodName:      true,
 	tuskpointv1.ThreadService_DeleteRuns_FullMethodName:        true,
+	tuskpointv1.ThreadService_PreviewRetention_FullMethodName:  true,
+	tuskpointv1.ThreadService_EraseThreads_FullMethodName:      true,
 	tuskpointv1.ThreadService_ForkThread_FullMethodName:        true,
 	tuskpointv1.ThreadService_RollbackThread_FullMethodName:    true,
 	tuskpointv1.ThreadService_DiffCheckpoints_FullMethodName:   true,

@@ -76,6 +76,21 @@ export type {
   SearchResult,
   SearchResults,
 } from "./messages/search.js";
+export type {
+  FoundItems,
+  GetItemsOptions,
+  ItemChange,
+  ItemKey,
+  ItemRecord,
+  ListItemNamespacesOptions,
+  SearchItemsOptions,
+} from "./messages/items.js";
+export type {
+  Receipt,
+  RetentionEffect,
+  RetentionPreview,
+  RetentionRule,
+} from "./messages/retention.js";
 export type { SnapshotRecord } from "./messages/snapshots.js";
 export type {
   ArchiveStatus,
@@ -85,4 +100,5 @@ export type {
   StateName,
   ThreadRecord,
 } from "./messages/threads.js";
+export type { TrailEntry } from "./messages/trail.js";
 export type { DurabilityName, SourceName, ViewName } from "./messages/words.js";

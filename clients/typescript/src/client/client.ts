@@ -30,6 +30,7 @@ import {
   type Flushed,
   type ServerInfo,
 } from "../messages/threads.js";
+import { TrailReader, type TrailEntry } from "../messages/trail.js";
 import { nameOf } from "../messages/words.js";
 import type { CallOptions } from "../transport/connection.js";
 import { emitWarnings } from "../transport/warnings.js";
@@ -41,8 +42,8 @@ import {
   type InterruptOptions,
   type OpenInterrupt,
 } from "./interrupts.js";
+import { Items } from "./items.js";
 import type { HandoffOptions } from "./options.js";
-import { Snapshots } from "./snapshots.js";
 
 /**
  * Saves and loads the state of agents.
@@ -51,7 +52,7 @@ import { Snapshots } from "./snapshots.js";
  * batches. Failed calls are tried again where that is safe, and every call has a deadline and takes
  * an `AbortSignal`; errors are those of `TuskPointError`.
  */
-export class Client extends Snapshots {
+export class Client extends Items {
   /**
    * Return the interrupts that a checkpoint waits for.
    *
@@ -160,6 +161,29 @@ export class Client extends Snapshots {
   /** Return the state of the archive. */
   async status(options: CallOptions = {}): Promise<ArchiveStatus> {
     return archiveStatus(await this.raw.admin.getArchiveStatus({}, callOf(options)));
+  }
+
+  /**
+   * Yield the entries of the audit trail, the oldest first. Needs the scope "admin".
+   *
+   * @throws DataLoss - A batch is malformed, or was changed or left out.
+   */
+  async *trail(options: CallOptions = {}): AsyncGenerator<TrailEntry, void, undefined> {
+    const reader = new TrailReader();
+    const call = callOf(options);
+    for (let afterBatchId = ""; ; ) {
+      const { batches } = await this.raw.admin.listTrail({ afterBatchId }, call);
+      if (batches.length === 0) {
+        return;
+      }
+      for (const batch of batches) {
+        for (const entry of reader.entries(batch)) {
+          this.connection.checkOpen();
+          yield entry;
+        }
+        afterBatchId = batch.batchId;
+      }
+    }
   }
 
   /** Certify everything saved so far, and return then. */

@@ -6,6 +6,14 @@ import { invalidField } from "../errors.js";
 import { PruneStrategy, ThreadOrder } from "../gen/tuskpoint/v1/thread_service_pb.js";
 import { locationOf, type Location } from "../messages/records.js";
 import {
+  receiptOf,
+  retentionPreview,
+  ruleOf,
+  type Receipt,
+  type RetentionPreview,
+  type RetentionRule,
+} from "../messages/retention.js";
+import {
   manifestRecord,
   THREAD_STATES,
   threadRecord,
@@ -154,6 +162,40 @@ export abstract class Threads extends History {
       deleted += (await this.raw.threads.deleteRuns(request, callOf(options))).deletedCheckpoints;
     }
     return deleted;
+  }
+
+  /**
+   * Delete threads, wait until that is certified, and return a signed receipt.
+   *
+   * @param threadIds - A thread, or several, at most 1,000. Threads that do not exist are listed with
+   *   0 checkpoints.
+   * @throws Unavailable - The blob store cannot be used now. What was deleted stays deleted; another
+   *   call returns a receipt.
+   */
+  async erase(threadIds: string | Iterable<string>, options: CallOptions = {}): Promise<Receipt> {
+    const names = typeof threadIds === "string" ? [threadIds] : [...threadIds];
+    const call = callOf(options);
+    try {
+      return receiptOf(await this.raw.threads.eraseThreads({ threadIds: names }, call));
+    } finally {
+      for (const threadId of names) {
+        this.memory.forget(threadId);
+      }
+    }
+  }
+
+  /**
+   * Return what retention rules would delete now. Nothing is deleted.
+   *
+   * @param rules - The rules. Default: the rules of the server.
+   * @throws InvalidRequest - A time is not in whole seconds above 0.
+   */
+  async previewRetention(
+    rules: Iterable<RetentionRule> = [],
+    options: CallOptions = {},
+  ): Promise<RetentionPreview> {
+    const request = { rules: [...rules].map(ruleOf) };
+    return retentionPreview(await this.raw.threads.previewRetention(request, callOf(options)));
   }
 
   /**

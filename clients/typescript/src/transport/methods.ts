@@ -32,6 +32,8 @@ const PATIENCE: ReadonlyMap<DescMethod, Patience> = new Map<DescMethod, Patience
   [ThreadService.method.copyThread, "long"],
   [ThreadService.method.pruneThreads, "long"],
   [ThreadService.method.deleteRuns, "long"],
+  [ThreadService.method.previewRetention, "long"],
+  [ThreadService.method.eraseThreads, "long"],
   [ThreadService.method.forkThread, "long"],
   [ThreadService.method.rollbackThread, "long"],
   [ThreadService.method.diffCheckpoints, "long"],
