@@ -84,6 +84,8 @@ def test_an_item_expires_and_is_certified(target: str) -> None:
         ("put users k --index a --no-index", "{}", Exit.USAGE, "exclude one another: give one"),
         ('put ["a k', "{}", Exit.USAGE, "write labels with periods between them"),
         ("put [1] k", "{}", Exit.USAGE, "namespace '[1]' has labels that are not texts: write"),
+        ("put users..x k", "{}", Exit.USAGE, "namespace 'users..x' has an empty label: write"),
+        ("get [] k", None, Exit.USAGE, "namespace '[]' has an empty label: write labels"),
         ("search users --filter x", None, Exit.USAGE, "--filter is not JSON: "),
         ('search users --filter {"n":{"$x":1}}', None, Exit.USAGE, "$x"),
     ],

@@ -137,6 +137,7 @@ def test_a_manifest_needs_a_flush(target: str) -> None:
         ("retention show nope", Exit.NOT_FOUND, "`tuskpoint threads` lists the threads"),
         ("retention set nope 1d", Exit.NOT_FOUND, "`tuskpoint threads` lists the threads"),
         ("retention set one soon", Exit.USAGE, "'soon' is not a time such as 45s, 30m, 12h or 90d"),
+        ("retention set one 36501d", Exit.USAGE, "'36501d' is more than 100 years: write never"),
         ("retention preview /nope", Exit.USAGE, "'/nope' cannot be read: No such file"),
         ("save one --durability sure", Exit.USAGE, "'sure' is not one of 'journaled', 'certified'"),
     ],

@@ -106,8 +106,6 @@ def search(
         _print_table(cli, records[:limit])
     else:
         cli.out.note("no items")
-    for warning in records.warnings:
-        cli.out.note(plain(warning.message))
     if not is_json and len(records) > limit:
         cli.out.note(f"there are more than {limit}: --limit N shows more")
 
@@ -197,7 +195,7 @@ def put(
         raise CommandError(
             Exit.USAGE, "--index and --no-index exclude one another", "give one of them"
         )
-    labels, indexed = _labels(namespace), index or None
+    labels, indexed = _whole(namespace), index or None
     parts: Literal[False] | list[str] | None = False if no_index else indexed
     value = json_object(cli.read(file, "the value"), "the value")
     change = ItemChange(labels, key, value, ttl_s=_seconds(ttl), index=parts)
@@ -229,7 +227,7 @@ def delete(
 
     records = _found(cli, namespace, list(dict.fromkeys(keys)))
     names = ", ".join(f"'{record.key}'" for record in records)
-    labels = _labels(namespace)
+    labels = _whole(namespace)
     noun = "item" if len(records) == 1 else "items"
     cli.confirm(f"Delete {noun} {names} in {_spelled(labels)}", is_agreed=yes)
     cli.client.put_items(
@@ -242,7 +240,7 @@ def delete(
 
 def _found(cli: Session, namespace: str, keys: list[str]) -> list[ItemRecord]:
     """Return items, of which all must be there."""
-    labels = _labels(namespace)
+    labels = _whole(namespace)
     records = cli.client.get_items([(labels, key) for key in keys])
     for key, record in zip(keys, records, strict=True):
         if record is None:
@@ -252,6 +250,14 @@ def _found(cli: Session, namespace: str, keys: list[str]) -> list[ItemRecord]:
                 f"`tuskpoint items search {shell_word(namespace)}` lists the items there",
             )
     return [record for record in records if record is not None]
+
+
+def _whole(text: str) -> tuple[str, ...]:
+    """Return the labels of the namespace of an item, which has at least one."""
+    labels = _labels(text)
+    if not all(labels) or not labels:
+        raise CommandError(Exit.USAGE, f"namespace '{plain(text)}' has an empty label", _HOW)
+    return labels
 
 
 def _labels(text: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ RETENTION = typer.Typer(help="Show and set how long threads are kept.")
 PROGRAM.add_typer(RETENTION, name="retention", rich_help_panel=OPERATE)
 
 _NEVER = "never"
+_LONGEST = timedelta(days=36_500)
 _NO_RULES = "no retention rules are in force: start the server with --retention-file"
 _SEE_RULES = "write [[retention]] with tenant, and delete_after, keep_last or keep_for"
 _KEYS = {"tenant", "agent", "thread", "delete_after", "keep_last", "keep_for"}
@@ -98,6 +99,9 @@ def set_retention(
         retention = None if time == _NEVER else length_of(time)
     except ValueError as error:
         raise CommandError(Exit.USAGE, f"TIME: {error}", f"or write {_NEVER}") from None
+    if retention is not None and retention > _LONGEST:
+        problem = f"TIME: '{plain(time)}' is more than 100 years"
+        raise CommandError(Exit.USAGE, problem, f"write {_NEVER} to keep the thread")
     cli.client.set_retention(thread_id, retention, durability=durability.value)
     _show_thread(cli, cli.client.thread(thread_id))
 
