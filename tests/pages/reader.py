@@ -17,7 +17,9 @@ from tests.kit.servers.processes import own_environment, unused_port
 from tools.pages import markdown
 from tools.stubs import ROOT
 
-BLOCK_SECONDS = 120
+BLOCK_SECONDS = 240
+PAGE_SECONDS = 900
+"""A page starts up to ten programs; a loaded machine takes half a minute for each."""
 ADDRESS = re.compile(r"127\.0\.0\.1:(739\d)")
 _DONE = "\x1e"
 _STARTED_SERVER = re.compile(r"(?m)^(.*tuskpoint-server (?:.*--(?:listen|port) (\S+))?.*&)(?= |$)")
@@ -53,7 +55,6 @@ class Reader:
             env={
                 **own_environment(),
                 "CHECKOUT": str(ROOT),
-                "TUSKPOINT_LISTEN": self.address("7390"),
                 "PATH": ":".join(map(str, path)),
                 "NO_PROXY": "*",
             },
@@ -117,6 +118,8 @@ class Reader:
         return f"127.0.0.1:{self._ports[port]}"
 
     def _with_own_addresses(self, text: str) -> str:
+        ports = f"--port {self._ports['7390']} --http-port {self._ports['7391']}"
+        text = text.replace("tuskpoint-server dev", f"tuskpoint-server dev {ports}")
         return ADDRESS.sub(lambda found: self.address(found[1]), text)
 
     def _run(self, commands: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.pages.reader import Reader
+from tests.pages.reader import PAGE_SECONDS, Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
 
@@ -29,6 +29,7 @@ exec node "${{2%.mts}}.mjs"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PAGE_SECONDS)
 def test_the_agent_and_the_server_are_killed_and_the_agent_continues(tmp_path: Path) -> None:
     with Reader(PAGE, tmp_path) as reader:
         reader.follow(SERVER, "A LangGraph agent", "Kill the agent", "Kill the server")
@@ -44,6 +45,7 @@ def test_the_agent_and_the_server_are_killed_and_the_agent_continues(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PAGE_SECONDS)
 def test_each_language_continues_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

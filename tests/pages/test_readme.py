@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.reader import Reader
+from tests.pages.reader import PAGE_SECONDS, Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
 
@@ -16,6 +16,7 @@ ROW = re.compile(r"^\| (.+?) \| .*test_.*\|$", re.MULTILINE)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PAGE_SECONDS)
 def test_the_quickstart_runs(tmp_path: Path) -> None:
     [commands] = [
         block.text

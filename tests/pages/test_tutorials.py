@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.reader import Reader
+from tests.pages.reader import PAGE_SECONDS, Reader
 from tools.stubs import ROOT
 
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
@@ -14,6 +14,7 @@ TUTORIALS = [page.stem for page in PAGES if page.name != "README.md"]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PAGE_SECONDS)
 @pytest.mark.parametrize("tutorial", TUTORIALS)
 def test_the_page_is_true(tutorial: str, tmp_path: Path) -> None:
     with Reader(f"docs/tutorials/{tutorial}.md", tmp_path) as reader:
