@@ -68,24 +68,14 @@ HINTS: Mapping[str, str] = {
     "CHECKPOINT_MISSING": "`tuskpoint list THREAD` lists its checkpoints",
     "BACKLOG_FULL": "`tuskpoint status` shows the backlog",
     "BLOB_UNAVAILABLE": "`tuskpoint status` shows the state of the archive",
-    "LIMIT_EXCEEDED": "send less at once; `limit` in --json names the bound",
     "BLOB_HASH_MISMATCH": "`tuskpoint verify THREAD` shows what is affected",
-    "BLOB_MALFORMED": "read it with a server of the version that wrote it",
     "BLOB_REJECTED": "`tuskpoint status` shows the state of the archive",
-    "JOURNAL_UNAVAILABLE": "try again; the log of the server has the cause",
-    "QUOTA_EXCEEDED": "delete or prune threads, or wait",
     "SCOPE_MISSING": "give another token with --token-file FILE, or in TUSKPOINT_TOKEN",
     "CERTIFICATION_FAILED": "`tuskpoint status` shows the state of the archive",
     "SEARCH_UNAVAILABLE": "omit --mode, or see `search` in `tuskpoint status`",
-    "SEALING_UNAVAILABLE": "omit --recipient, or let the server seal what it stores",
-    "SIGNATURE_REFUSED": "ask the sender for the unchanged descriptor",
-    "KEY_MISSING": "give the server the keys that sealed it",
-    "KEY_WRONG": "check that blob, tenant and keys of the server belong together",
-    "KEY_PROVIDER_UNAVAILABLE": "try again; the log of the server has the cause",
-    "STREAM_TRUNCATED": "try again",
     "CREDENTIAL_INVALID": "give a token with --token-file FILE, or in TUSKPOINT_TOKEN",
 }
-"""What to do at a command line about a reason, where the service's own message does not say it."""
+"""Which command or option helps, where the service's own message cannot name one."""
 
 STATUS_HINTS: Mapping[str, str] = {
     "DEADLINE_EXCEEDED": "give a longer --timeout, or try again",
