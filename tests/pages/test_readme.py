@@ -1,4 +1,4 @@
-"""The README: its quickstart runs, and its promises are those of the page of all promises."""
+"""The README: its quickstart runs, and its promises have the words of the page of all promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The revisions of the protocol: the stateless one, and those that begin with a handshake."""
+"""The revisions of the protocol: the stateless revision, and revisions with a handshake."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ async def test_a_client_that_goes_away_cancels_its_list(headers: dict[str, str])
 
 
 class Counting:
-    """Answers with so many texts of 1 KiB, and counts those that were taken."""
+    """Answers with a number of texts of 1 KiB, and counts the texts that were taken."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -4,7 +4,7 @@ The mapping of Protocol Buffers writes bytes as base64. Two kinds of bytes are J
 and may be written as JSON: `data` of a value of the type `json`, as `json`; and a field whose name
 ends in `_json`, under its name without that ending.
 
-The bytes that are stored for such JSON are those of the clients: UTF-8 without spaces between
+The server stores the same bytes for such JSON as the clients send: UTF-8 without spaces between
 tokens, members in their order, strings with the escapes that JSON requires and no others. A number
 with a fraction or an exponent stays as it is written, because languages write floats differently.
 """
