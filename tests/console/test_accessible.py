@@ -44,7 +44,7 @@ def everywhere(look: Look, part: str = "") -> None:
         ("/thread?id={waiting}", "Publish it?"),
         ("/thread?id={finished}", "handed off"),
         ("/thread?id={broken}", "UnicodeDecodeError"),
-        ("/thread?id=no-such", "no thread"),
+        ("/thread?id=no-such", "not found or deleted"),
         ("/diff?from={waiting}&to={finished}", "added"),
         ("/proof?thread={finished}&run=1", "Verified"),
         ("/search?q=approval", "distance"),
