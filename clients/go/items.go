@@ -226,7 +226,7 @@ type ItemNamespacesOptions struct {
 	// Suffix lists only namespaces that end with these labels; "*" stands for any label.
 	Suffix []string
 
-	// MaxDepth cuts namespaces to so many labels, and lists equal ones once; 0 cuts none.
+	// MaxDepth cuts namespaces to this number of labels, and lists equal namespaces once; 0 cuts none.
 	MaxDepth uint32
 
 	// Limit is how many to return at most; 0 is 100.

@@ -61,7 +61,7 @@ func TestItemsArePutReadFoundListedAndDeleted(t *testing.T) {
 	below := tuskpoint.ItemNamespacesOptions{Prefix: []string{root}}
 	want(t, "the namespaces", list(below), fmt.Sprint([][]string{ada, bob}))
 	below.Suffix = []string{"bob"}
-	want(t, "those of bob", list(below), fmt.Sprint([][]string{bob}))
+	want(t, "namespaces of bob", list(below), fmt.Sprint([][]string{bob}))
 	below.Suffix, below.MaxDepth = nil, 1
 	want(t, "those that are cut", list(below), fmt.Sprint([][]string{{root}}))
 

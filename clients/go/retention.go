@@ -31,8 +31,8 @@ type RetentionRule struct {
 	KeepFor time.Duration
 }
 
-// PreviewRetention returns what retention rules would delete now, and deletes nothing. Without rules,
-// those of the server count.
+// PreviewRetention returns what retention rules would delete now, and deletes nothing. Without rules, it
+// uses the rules of the server.
 //
 // Errors: [ErrInvalidRequest] if a time is not in whole seconds above 0.
 func (c *Client) PreviewRetention(

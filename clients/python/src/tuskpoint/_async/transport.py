@@ -172,7 +172,7 @@ class AsyncTransport(Transport):
             server = opened.next()
             pause_s = None
             try:
-                with server.asking(anew=contact.is_last) as ask:
+                with server.asking(reconnects=contact.is_last) as ask:
                     await answer_of(
                         ask, b"", timeout_s=contact.timeout_s(), metadata=(), kept=self._kept
                     )

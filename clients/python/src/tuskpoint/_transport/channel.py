@@ -112,13 +112,13 @@ class Server:
         return function
 
     @contextmanager
-    def asking(self, *, anew: bool) -> Iterator[Callable[..., Any]]:
+    def asking(self, *, reconnects: bool) -> Iterator[Callable[..., Any]]:
         """Yield a call that any server answers, also one that has another service.
 
         Args:
-            anew: Whether to connect now. gRPC waits up to 2 seconds before it connects again.
+            reconnects: Whether to connect now. gRPC waits up to 2 seconds before it connects again.
         """
-        if not anew:
+        if not reconnects:
             yield self.channel.unary_unary(_HEALTH)
             return
         channel = self.reopen()

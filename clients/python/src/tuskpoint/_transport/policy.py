@@ -93,8 +93,8 @@ def pause_or_raise(
 class FirstContact:
     """The attempts to reach a target that never answered in this process.
 
-    They end earlier than those of a call, so that a wrong address or a server that was not started
-    is reported at once. After two seconds without an answer, a warning is logged.
+    They end earlier than the attempts of a call: a wrong address, or a server that was not
+    started, is reported soon. After two seconds without an answer, a warning is logged.
 
     Args:
         options: The client's settings.
@@ -118,7 +118,7 @@ class FirstContact:
         """Return the seconds to wait before the next attempt; `None` if the error is an answer.
 
         Raises:
-            Unavailable: Nothing answers, and there is no next attempt.
+            Unavailable: Nothing answers, and the time is up.
         """
         failure = self._failure(error)
         if failure is None:

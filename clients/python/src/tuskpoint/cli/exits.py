@@ -82,7 +82,7 @@ STATUS_HINTS: Mapping[str, str] = {
     "UNIMPLEMENTED": "check --target, or use a server of this version",
     "INTERNAL": "report it, with what the log of the server says",
 }
-"""What to do about a status for which there is no hint by its reason."""
+"""What to do about a status whose reason has no hint."""
 
 
 class CommandError(Exception):

@@ -300,7 +300,7 @@ def print_changes(out: Output, changes: tuple[Change, ...], *, with_framework: b
     Args:
         out: The output.
         changes: The differences.
-        with_framework: Whether those of the framework's own channels are printed too.
+        with_framework: Whether channels of the framework are printed too.
 
     Returns:
         How many channels of the framework differ and are not printed.

@@ -130,7 +130,7 @@ def erase(
             checkpoint.thread_id for checkpoint in cli.client.list(metadata=criteria)
         )
     if not names:
-        raise CommandError(Exit.USAGE, "there is no thread to erase", "give THREAD or --metadata")
+        raise CommandError(Exit.USAGE, "no thread to erase was named", "give THREAD or --metadata")
     cli.confirm(f"Erase {counted(len(names), 'thread')} for good", is_agreed=yes)
     if output is not None:
         _write(output, "")  # a file that cannot be written is better known before
