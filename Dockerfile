@@ -1,4 +1,4 @@
-# The server with the extras age, http, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/deployment.md.
+# The server with the extras age, http, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/servers/deployment.md.
 FROM node:24-trixie-slim AS console
 WORKDIR /build/console
 COPY console ./

@@ -273,7 +273,7 @@ test-console: env console ## test the console in a browser (needs Chromium)
 	$(PY) -m pytest -q tests/console $(ARGS)
 
 .PHONY: console-pictures
-console-pictures: env console ## write the pictures of docs/console.md, from the same tests
+console-pictures: env console ## write the pictures of docs/threads/console.md, from the same tests
 	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/test_views.py $(ARGS)
 
 # --- measuring ------------------------------------------------------------------------------------

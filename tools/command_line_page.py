@@ -1,4 +1,4 @@
-"""The session on docs/command-line.md: run for real, so that the page shows what people get.
+"""Run the session of docs/threads/command-line.md, so that the page shows what people get.
 
     python -m tools.command_line_page          write what the commands print into the page
     python -m tools.command_line_page check    fail if the page shows something else
@@ -36,7 +36,7 @@ from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveWritesRequest
 from tuskpoint.v1.value_pb2 import PendingWrite, Value
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "command-line.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "threads" / "command-line.md"
 WIDTH = 100
 INDEXED_SECONDS = 30
 ADDRESS = "127.0.0.1:7390"

@@ -37,7 +37,7 @@ from bench.setting import Setting, prepared
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DOCS = _ROOT / "docs"
-_PAGES = ("benchmarks.md", "evidence.md", "scale.md")
+_PAGES = ("benchmarks.md", "evidence.md", "servers/scale.md")
 _PICTURES = "benchmarks"
 _BLOCK = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _BEGAN = time.monotonic()

@@ -69,7 +69,7 @@ func seconds(rule int, name string, duration time.Duration) (*durationpb.Duratio
 
 // Receipt is the proof that a server deleted threads.
 type Receipt struct {
-	// Content is the signed JSON object, as the server sent it; docs/retention.md describes its keys.
+	// Content is the signed JSON object, as the server sent it; docs/servers/retention.md describes its keys.
 	Content json.RawMessage
 
 	// Signer is the public key of the server, in lowercase hex.

@@ -24,5 +24,5 @@ def test_every_variable_is_a_setting() -> None:
 
 
 def test_a_server_may_take_its_time_to_stop() -> None:
-    put = 30  # docs/object-stores.md, under "Retries"
+    put = 30  # docs/blobs/object-stores.md, under "Retries"
     assert Config().drain_grace + put < STOP_SECONDS

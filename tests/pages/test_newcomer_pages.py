@@ -18,10 +18,10 @@ SHORT = (
     "README.md",
     "docs/README.md",
     "docs/concepts.md",
-    "docs/only-s3.md",
-    "docs/production.md",
+    "docs/blobs/only-s3.md",
+    "docs/servers/production.md",
     "docs/quickstart.md",
-    "docs/troubleshooting.md",
+    "docs/servers/troubleshooting.md",
     "docs/why.md",
 )
 
@@ -74,7 +74,7 @@ def test_the_list_of_pages_has_the_menus_under_the_same_headings() -> None:
 
 
 def test_the_configuration_for_s3_can_be_used(tmp_path: Path) -> None:
-    blocks = markdown.blocks(page("docs/only-s3.md"))
+    blocks = markdown.blocks(page("docs/blobs/only-s3.md"))
     [text] = [block.text for block in blocks if block.language == "toml"]
     file = tmp_path / "server.toml"
     file.write_text(text)
@@ -83,4 +83,4 @@ def test_the_configuration_for_s3_can_be_used(tmp_path: Path) -> None:
     assert loaded.blobs == "s3://my-bucket/tuskpoint?region=eu-west-1"
     assert loaded.flush_interval
     puts = SECONDS_OF_A_DAY // int(loaded.flush_interval)
-    assert f"{puts:,} puts and {2 * puts:,} gets" in page("docs/only-s3.md")
+    assert f"{puts:,} puts and {2 * puts:,} gets" in page("docs/blobs/only-s3.md")

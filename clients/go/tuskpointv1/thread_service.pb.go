@@ -1618,7 +1618,7 @@ func (x *EraseThreadsRequest) GetThreadIds() []string {
 // Response of `EraseThreads`.
 type EraseThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The receipt: a JSON object in UTF-8. docs/retention.md describes its keys.
+	// The receipt: a JSON object in UTF-8. docs/servers/retention.md describes its keys.
 	Receipt []byte `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	// Ed25519 public key (RFC 8032) of the server that signed the receipt, 64
 	// lowercase hex digits.

@@ -1,4 +1,4 @@
-/** The descriptor of a hand-off as JSON, with the keys that all clients write (docs/handoff.md). */
+/** The descriptor of a hand-off as JSON, with the keys that all clients write (docs/threads/handoff.md). */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandoffDescriptor, HandoffDescriptorSchema } from "@contract/handoff_service_pb.js";
 

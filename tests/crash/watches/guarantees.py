@@ -1,7 +1,7 @@
 """Events that watchers saw, acknowledgements of writers, and the guarantees for them.
 
 Each guarantee of a watch is a validator: a pure function of a record, which returns what is
-wrong with it. docs/history.md says what each of them promises.
+wrong with it. docs/threads/history.md says what each of them promises.
 """
 
 from __future__ import annotations

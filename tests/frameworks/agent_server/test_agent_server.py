@@ -335,7 +335,7 @@ async def test_an_agent_server_that_ignores_the_checkpointer_is_refused(
 def test_the_page_installs_an_agent_server_that_was_tested() -> None:
     lock = (ROOT / "requirements/agent-server.in").read_text()
     [tested] = [line for line in lock.splitlines() if line.startswith("langgraph-api")]
-    assert f"'{tested}'" in (ROOT / "docs/agent-server.md").read_text()
+    assert f"'{tested}'" in (ROOT / "docs/agents/agent-server.md").read_text()
 
 
 def test_a_missing_package_is_named() -> None:

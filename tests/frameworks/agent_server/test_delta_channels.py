@@ -1,4 +1,4 @@
-"""What delta channels cost with an Agent Server, as docs/agent-server.md has it.
+"""What delta channels cost with an Agent Server, as docs/agents/agent-server.md has it.
 
 What costs is the adapter around the saver, which runs here without the rest of the server.
 """

@@ -14,7 +14,7 @@ from tools.pages import markdown
 from tuskpoint import Client, errors
 from tuskpoint_server.api.server.server import Server
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-client.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "clients" / "python-client.md"
 EXAMPLES = [
     block.text
     for block in markdown.blocks(PAGE.read_text(encoding="utf-8"))

@@ -65,7 +65,7 @@ async def test_the_definitions_are_short(server: MCPServer) -> None:
     assert size(tools) < MAX_BYTES_WITH_RESULTS
     short = make_server(cast(AsyncClient, None), ACCESS, has_result_schemas=False)
     assert size(await short.list_tools()) < MAX_BYTES
-    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "threads" / "mcp.md").read_text("utf-8")
     assert f"less than {MAX_BYTES // 1000} kB of JSON" in page
     assert f"less than {MAX_BYTES_WITH_RESULTS // 1000} kB" in page
 

@@ -40,7 +40,7 @@ def post(url: str, body: Mapping[str, Any], **headers: str) -> httpx.Response:
 
 
 def test_the_page_names_the_revisions() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "threads" / "mcp.md").read_text("utf-8")
     named = re.findall(r"`(20\d\d-\d\d-\d\d)`", page)
     assert sorted(named) == sorted((STATELESS, *WITH_HANDSHAKE))
     assert MODERN_PROTOCOL_VERSIONS == (STATELESS,)

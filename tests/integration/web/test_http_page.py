@@ -20,7 +20,7 @@ from tuskpoint_server.core.limits import LIMITS, MIB
 with_server = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "clients" / "http.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:

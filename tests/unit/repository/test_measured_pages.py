@@ -28,9 +28,9 @@ COUNTED = {
 def test_every_measure_has_its_place() -> None:
     named = {
         page: re.findall(r"<!-- measured: (.*) -->", (DOCS / page).read_text(encoding="utf-8"))
-        for page in ("benchmarks.md", "evidence.md", "scale.md")
+        for page in ("benchmarks.md", "evidence.md", "servers/scale.md")
     }
-    assert named["scale.md"] == ["scale"]
+    assert named["servers/scale.md"] == ["scale"]
     assert sorted([*named["benchmarks.md"], "scale"]) == sorted(["run", "summary", *MEASURES])
     assert sorted(named["evidence.md"]) == sorted(COUNTED)
 

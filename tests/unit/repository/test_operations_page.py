@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tuskpoint_server.config.settings import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "servers" / "operations.md").read_text("utf-8")
 SOURCES = ROOT / "server" / "src"
 _NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
 _METRIC = r"(?:tuskpoint|process)\.[a-z_.]+"

@@ -69,7 +69,7 @@ def test_a_wheel_that_differs_is_described(tmp_path: Path) -> None:
 def test_every_extra_is_tried_as_the_pages_show_it(distribution: Distribution) -> None:
     statements = STATEMENTS[distribution.name]
     assert set(statements) == set(distribution.project["optional-dependencies"])
-    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
     shown = [
         line for lines in statements.values() for line in lines if line.startswith("from tusk")
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuskpoint_server.api.middleware.policy import POLICY
 from tuskpoint_server.core.credentials import TENANT_RULE, Scope
 
-PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "security" / "security.md").read_text("utf-8")
 _ROW = re.compile(
     r"^\| `(?P<service>\w+Service)` \| (?P<calls>[^|]+) \| (?P<scopes>[^|]+) \|$", re.M
 )

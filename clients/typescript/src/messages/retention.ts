@@ -61,7 +61,7 @@ export interface RetentionPreview {
 export interface Receipt {
   /** The signed JSON object, as the server sent it. */
   readonly content: string;
-  /** The content, parsed; docs/retention.md describes its keys. */
+  /** The content, parsed; docs/servers/retention.md describes its keys. */
   readonly document: JsonObject;
   /** Public key of the server, in lowercase hex. */
   readonly signer: string;

@@ -92,7 +92,7 @@ class Receipt:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content, parsed; docs/retention.md describes its keys."""
+        """The content, parsed; docs/servers/retention.md describes its keys."""
         document: dict[str, Any] = json.loads(self.content)
         return document
 

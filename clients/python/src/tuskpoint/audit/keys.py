@@ -1,4 +1,4 @@
-"""The keys that open sealed roots: those of the server's key provider. See docs/sealing.md."""
+"""The server's keys, which open sealed roots. See docs/security/sealing.md."""
 
 from __future__ import annotations
 

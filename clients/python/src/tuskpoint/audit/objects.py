@@ -1,7 +1,7 @@
 """A bucket as the source of an audit: S3, Google Cloud Storage, Azure Blob Storage.
 
-Written from docs/object-stores.md, as an audit shares no code with the server. `obstore` is an
-optional requirement, imported here alone.
+Written from docs/blobs/object-stores.md, as an audit shares no code with the server. `obstore` is
+an optional requirement, imported here alone.
 """
 
 from __future__ import annotations

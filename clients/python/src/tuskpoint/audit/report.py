@@ -76,7 +76,7 @@ class Report:
         return findings_digest(self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report in the form of docs/audit.md."""
+        """Return the report in the form of docs/threads/audit.md."""
         return {
             "format_version": FORMAT_VERSION,
             "kind": KIND,

@@ -1,4 +1,4 @@
-"""A file of threads: JSON Lines, each line one object. docs/import.md describes the form.
+"""A file of threads: JSON Lines, each line one object. docs/agents/import.md describes the form.
 
 A checkpoint is the message `tuskpoint.v1.Checkpoint` in protobuf's JSON form, without what the
 server adds. The last line has counts, and the SHA-256 of the lines before it.
@@ -262,7 +262,7 @@ class _Index:
             and isinstance(searchable, bool)
             and (retention_s is None or (type(retention_s) is int and retention_s > 0))
         ):
-            raise self._bad(number, "the thread is not described as docs/import.md says")
+            raise self._bad(number, "the thread is not described as docs/agents/import.md says")
         if thread_id in self._places:
             raise self._bad(number, f"the thread '{thread_id}' begins again")
         retention = None if retention_s is None else timedelta(seconds=retention_s)

@@ -57,7 +57,7 @@ def trouble(error: Exception) -> ObjectStoreTrouble:
     message = " ".join([f"{answer[1]}{answer[2].rstrip()}", *words])
     if request and _OF_CREDENTIALS.search(request[1]):
         return ObjectStoreTrouble(
-            f"there are no credentials for it ({message}); see docs/object-stores.md",
+            f"there are no credentials for it ({message}); see docs/blobs/object-stores.md",
             passing=status in _PASSING,
             status=status,
         )

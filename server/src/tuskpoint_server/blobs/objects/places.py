@@ -55,7 +55,7 @@ def parse_place(url: str) -> Place:
     if option_names is None:
         raise ValueError(f"{_without_secrets(url)} begins with none of {', '.join(_url_schemes())}")
     if "@" in parts.netloc:
-        raise ValueError("credentials do not belong in the URL; see docs/object-stores.md")
+        raise ValueError("credentials do not belong in the URL; see docs/blobs/object-stores.md")
     if not parts.netloc or ":" in parts.netloc or parts.fragment:
         raise ValueError(f"{_without_secrets(url)} is not {parts.scheme}://BUCKET/PREFIX")
     prefix = unquote(parts.path).strip("/")
@@ -105,7 +105,7 @@ def open_bucket(place: Place) -> object:
         return AzureStore(place.bucket, **common, **options)
     except (BaseError, OSError) as error:
         problem = str(error).partition("\n")[0]
-        raise ValueError(f"{place}: {problem}; see docs/object-stores.md") from None
+        raise ValueError(f"{place}: {problem}; see docs/blobs/object-stores.md") from None
 
 
 def _profile() -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The retention file, which has the rules that the server applies.
 
-docs/retention.md describes the file.
+docs/servers/retention.md describes the file.
 """
 
 from __future__ import annotations

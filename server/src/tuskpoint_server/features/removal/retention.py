@@ -29,7 +29,7 @@ _UNREACHED = {
     "journal-log": "a long read kept the write-ahead log of the journal in use; it is emptied "
     "later, at the latest when the server stops",
     "journal-free-pages": "an earlier build, which did not overwrite what it removed, made the "
-    "journal; stop the server and run VACUUM once, as docs/retention.md says",
+    "journal; stop the server and run VACUUM once, as docs/servers/retention.md says",
     "memwal": "MemWal keeps memories of summaries; no search returns them",
     "handoffs": "stored manifests, and threads that other servers adopted, are not erased",
     "backups": "backups and copies of the journal and of the blob store are not erased",
@@ -65,7 +65,7 @@ class RetentionPreview:
 class ErasureReceipt:
     """A receipt of deletion, and who signed it."""
 
-    content: bytes  # a JSON object; docs/retention.md describes it
+    content: bytes  # a JSON object; docs/servers/retention.md describes it
     signer: str
     signature: str
 

@@ -103,7 +103,7 @@ def _wrong_signature(descriptor: Descriptor) -> str:
 
 
 def _sentence(thread_id: str, checkpoint_id: str, metadata_json: bytes) -> str:
-    """Return a descriptor's summary for a checkpoint that has none; see docs/handoff.md."""
+    """Return a descriptor's summary for a checkpoint that has none; see docs/threads/handoff.md."""
     metadata = json.loads(metadata_json or b"{}")
     step, source = metadata.get("step"), metadata.get("source")
     if type(step) is not int:

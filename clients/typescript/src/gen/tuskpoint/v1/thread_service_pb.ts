@@ -740,7 +740,7 @@ export const EraseThreadsRequestSchema: GenMessage<EraseThreadsRequest> = /*@__P
  */
 export type EraseThreadsResponse = Message<"tuskpoint.v1.EraseThreadsResponse"> & {
   /**
-   * The receipt: a JSON object in UTF-8. docs/retention.md describes its keys.
+   * The receipt: a JSON object in UTF-8. docs/servers/retention.md describes its keys.
    *
    * @generated from field: bytes receipt = 1;
    */
