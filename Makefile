@@ -200,16 +200,18 @@ format: env ## format the code and apply automatic fixes
 # --- the contract ---------------------------------------------------------------------------------
 
 .PHONY: generate
-generate: setup node-modules ## write the stubs of proto/ in every language whose tools are installed
+generate: setup node-modules ## write the stubs of proto/ in every language whose tools are installed, and docs/errors.md
 	$(PY) -m tools.contract generate
+	$(PY) -m tools.error_page
 
 .PHONY: sync
 sync: env ## generate the Python client's blocking code from its async code
 	$(PY) -m tools.sync_source generate
 
 .PHONY: check-generated
-check-generated: setup node-modules ## fail if the committed stubs are not what proto/ generates
+check-generated: setup node-modules ## fail if the committed stubs or docs/errors.md are not what proto/ generates
 	$(PY) -m tools.contract check
+	$(PY) -m tools.error_page check
 
 .PHONY: proto-image
 proto-image: env ## make the current contract the one that `buf breaking` compares with

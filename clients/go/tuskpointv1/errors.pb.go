@@ -72,7 +72,8 @@ const (
 	// Metadata, a filter or the value of an item is not a JSON object in UTF-8.
 	//
 	// Status: `INVALID_ARGUMENT`, with `BadRequest`. Example: {"reason":
-	// "METADATA_NOT_JSON", "metadata": {"field": "checkpoint.metadata_json"}}
+	// "METADATA_NOT_JSON", "metadata": {"field": "checkpoint.metadata_json",
+	// "problem": "it is an array"}}
 	ErrorReason_ERROR_REASON_METADATA_NOT_JSON ErrorReason = 2
 	// The digest of a channel does not match the value that the save has for the
 	// channel. Digests are in lowercase hex.
@@ -112,8 +113,8 @@ const (
 	// means that the namespace has no checkpoint.
 	//
 	// Status: `NOT_FOUND`. Example: {"reason": "CHECKPOINT_NOT_FOUND",
-	// "metadata": {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id":
-	// "1f0..."}}
+	// "metadata": {"what": "checkpoint '1f0...'", "thread_id": "t1",
+	// "checkpoint_ns": "", "checkpoint_id": "1f0..."}}
 	ErrorReason_ERROR_REASON_CHECKPOINT_NOT_FOUND ErrorReason = 8
 	// The thread does not exist, or was deleted.
 	//
@@ -385,8 +386,9 @@ const (
 	// hex; for a row, these keys are absent.
 	//
 	// Status: `DATA_LOSS`. Example: {"reason": "JOURNAL_DAMAGED", "metadata":
-	// {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id": "1f0...",
-	// "problem": "the row was changed"}}
+	// {"what": "checkpoint '1f0...' in namespace ” of thread 't1'", "thread_id":
+	// "t1", "checkpoint_ns": "", "checkpoint_id": "1f0...", "problem": "the row
+	// was changed"}}
 	ErrorReason_ERROR_REASON_JOURNAL_DAMAGED ErrorReason = 46
 	// The database of the journal did not confirm whether the change was stored,
 	// and did not answer in time when the server asked again. The change MAY be

@@ -1,46 +1,73 @@
-"""The page of refusals says what the catalog says."""
+"""The page of errors is what the table of errors and the contract generate."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import pytest
+
+from tools.error_page import PAGE, PROTO, PageError, entries, main, rendered
 from tuskpoint_server.core.errors import Reason
 
-PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
-_ROW = re.compile(
-    r"^\| (?P<status>`[A-Z_]+`(?: · `[A-Z_]+`)?) \| `(?P<reason>[A-Z_]+)` \| (?P<rest>.*) \|$"
+CONTRACT = PROTO.read_text(encoding="utf-8")
+
+
+def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 0, capsys.readouterr().err
+
+
+def test_a_changed_block_is_found_and_text_between_blocks_stays() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    changed = page.replace("### HEAD_MOVED\n", "### HEAD_STAYED\n")
+    assert changed != page
+    assert rendered(changed, CONTRACT) == page
+    longer = page.replace("\n## Search\n", "\nby hand\n\n## Search\n")
+    assert rendered(longer, CONTRACT) == longer != page
+
+
+@pytest.mark.parametrize(
+    ("block", "replacement"),
+    [
+        ("<!-- error: HEAD_MOVED -->", "<!-- error: HEAD_STAYED -->"),
+        ("<!-- error: HEAD_MOVED -->", "<!-- error: DRAINING -->"),
+        ("<!-- errors -->", "<!-- error -->"),
+    ],
 )
+def test_each_reason_has_one_block(block: str, replacement: str) -> None:
+    page = PAGE.read_text(encoding="utf-8").replace(block, replacement)
+    with pytest.raises(PageError, match="one block for each reason"):
+        rendered(page, CONTRACT)
 
 
-def rows() -> dict[str, tuple[set[str], list[str]]]:
-    """Statuses and the other cells of each row, by reason."""
-    rows_by_reason: dict[str, tuple[set[str], list[str]]] = {}
-    for line in PAGE.read_text("utf-8").splitlines():
-        if row := _ROW.match(line):
-            assert row["reason"] not in rows_by_reason, f"{row['reason']} has two rows"
-            cells = [cell.strip() for cell in row["rest"].split(" | ")]
-            rows_by_reason[row["reason"]] = (set(re.findall(r"[A-Z_]+", row["status"])), cells)
-    return rows_by_reason
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"ERROR_REASON_DRAINING = 23;", ""),
+        (r"// Status: `ABORTED`. Example", "// Status: `DATA_LOSS`. Example"),
+        (r"// Status: `UNAVAILABLE`, with `RetryInfo`.", "// Status: `UNAVAILABLE`."),
+        (r'{"reason": "NOT_CERTIFIED"', '{"reason": "DRAINING"'),
+        (r'Example: {"reason": "NOT_CERTIFIED"', "None"),
+    ],
+)
+def test_a_comment_that_differs_from_the_table_of_errors_is_refused(
+    pattern: str, replacement: str
+) -> None:
+    changed = CONTRACT.replace(pattern, replacement)
+    assert changed != CONTRACT
+    with pytest.raises(PageError):
+        entries(changed)
 
 
-def test_every_reason_has_a_row_with_its_status() -> None:
-    reported = rows()
-    assert reported.keys() == {reason.name for reason in Reason}
-    for reason in Reason:
-        assert reason.status.name in reported[reason.name][0], reason
+def test_an_example_fills_the_message_and_names_the_remedy() -> None:
+    for reason, entry in entries(CONTRACT).items():
+        section = entry.section()
+        assert not re.search(r"\{\w+\}", section), reason
+        assert entry.reason.remedy.split("{")[0].split(";")[0] in " ".join(section.split())
 
 
-def test_every_row_has_an_event_a_remedy_and_whether_to_retry() -> None:
-    for reason, (_, cells) in rows().items():
-        happened, to_do, again = cells
-        assert len(happened) > 10, reason
-        assert len(to_do) > 10, reason
-        assert again in ("yes", "no"), reason
-
-
-def test_reasons_that_the_catalog_retries_may_be_tried_again() -> None:
-    reported = rows()
-    for reason in Reason:
-        if reason.retry_after_s is not None:
-            assert reported[reason.name][1][2] == "yes", reason
+def test_a_reason_that_only_some_answers_retry_is_marked() -> None:
+    retries = {name: entry.retry for name, entry in entries(CONTRACT).items()}
+    some = {name for name, retry in retries.items() if retry == "if `RetryInfo`"}
+    assert some == {"CREDENTIAL_INVALID", "QUOTA_EXCEEDED", "SEARCH_UNAVAILABLE"}
+    always = {name for name, retry in retries.items() if retry == "yes"}
+    assert always == {reason.name for reason in Reason if reason.retry_after_s is not None}

@@ -194,7 +194,8 @@ export enum ErrorReason {
    * Metadata, a filter or the value of an item is not a JSON object in UTF-8.
    *
    * Status: `INVALID_ARGUMENT`, with `BadRequest`. Example: {"reason":
-   * "METADATA_NOT_JSON", "metadata": {"field": "checkpoint.metadata_json"}}
+   * "METADATA_NOT_JSON", "metadata": {"field": "checkpoint.metadata_json",
+   * "problem": "it is an array"}}
    *
    * @generated from enum value: ERROR_REASON_METADATA_NOT_JSON = 2;
    */
@@ -264,8 +265,8 @@ export enum ErrorReason {
    * means that the namespace has no checkpoint.
    *
    * Status: `NOT_FOUND`. Example: {"reason": "CHECKPOINT_NOT_FOUND",
-   * "metadata": {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id":
-   * "1f0..."}}
+   * "metadata": {"what": "checkpoint '1f0...'", "thread_id": "t1",
+   * "checkpoint_ns": "", "checkpoint_id": "1f0..."}}
    *
    * @generated from enum value: ERROR_REASON_CHECKPOINT_NOT_FOUND = 8;
    */
@@ -727,8 +728,9 @@ export enum ErrorReason {
    * hex; for a row, these keys are absent.
    *
    * Status: `DATA_LOSS`. Example: {"reason": "JOURNAL_DAMAGED", "metadata":
-   * {"thread_id": "t1", "checkpoint_ns": "", "checkpoint_id": "1f0...",
-   * "problem": "the row was changed"}}
+   * {"what": "checkpoint '1f0...' in namespace '' of thread 't1'", "thread_id":
+   * "t1", "checkpoint_ns": "", "checkpoint_id": "1f0...", "problem": "the row
+   * was changed"}}
    *
    * @generated from enum value: ERROR_REASON_JOURNAL_DAMAGED = 46;
    */
