@@ -73,6 +73,7 @@ GROUPS = {
         "docs/servers/upgrading.md",
         "docs/servers/moving.md",
         "docs/servers/retention.md",
+        "docs/security/tls.md",
         "docs/security/security.md",
         "docs/security/sealing.md",
         "docs/blobs/object-stores.md",
