@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ MORE_BYTES = 64 << 20
 MORE_SHARE = 0.2
 PAGE_CACHE_BYTES = 4 * (32 << 20)  # of SQLite's connections; they fill as the journal grows
 MORE_DESCRIPTORS = 16
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Sampler(Background):
         facts = dict(
             line.split(":", 1) for line in (process / "status").read_text("utf-8").splitlines()
         )
-        descriptors = len(list((process / "fd").iterdir()))
+        descriptors = open_descriptors(pid)
         spool_bytes = 0
         for path in (self._server.data_dir / "spool").glob("**/*"):
             try:
@@ -125,13 +127,31 @@ def course(samples: Sequence[Sample], number: Callable[[Sample], int]) -> Course
     )
 
 
-def growth(rss: Course, descriptors: Course) -> list[str]:
+def growth(rss: Course) -> list[str]:
     """Return what has grown too much."""
-    problems = []
     allowed = max(MORE_BYTES, MORE_SHARE * rss.middle)
     first_allowed = PAGE_CACHE_BYTES + max(MORE_BYTES, MORE_SHARE * rss.early)
     if rss.late - rss.middle > allowed or rss.late - rss.early > first_allowed:
-        problems.append(f"the server's memory grew: {rss}")
-    if descriptors.late - descriptors.middle > MORE_DESCRIPTORS:
-        problems.append(f"the server's open descriptors grew: {descriptors}")
-    return problems
+        return [f"the server's memory grew: {rss}"]
+    return []
+
+
+def open_descriptors(pid: int) -> int:
+    """Count the open file descriptors of a process."""
+    return len(list(Path("/proc", str(pid), "fd").iterdir()))
+
+
+def left_open(pid: int, least: int, patience_s: float) -> list[str]:
+    """Wait until a server without clients has closed what it opened for them; return what it kept.
+
+    Args:
+        pid: The server's process.
+        least: The fewest descriptors that the process had while it served.
+        patience_s: Seconds after which a descriptor counts as kept.
+    """
+    deadline = time.monotonic() + patience_s
+    while (count := open_descriptors(pid)) > least + MORE_DESCRIPTORS:
+        if time.monotonic() > deadline:
+            return [f"the server keeps {count} descriptors open; it had {least} while it served"]
+        time.sleep(POLL_SECONDS)
+    return []

@@ -27,7 +27,7 @@ from tests.kit.servers.processes import WalrusProcess
 from tests.soak import agents
 from tests.soak.faults import Faults, Kind, Leader, blob_kind, clock_kind, disk_kind, wire_kind
 from tests.soak.machine import Disk, LeftOutError, SoakServer
-from tests.soak.samples import Sample, Sampler, course, growth
+from tests.soak.samples import Sample, Sampler, course, growth, left_open
 from tests.soak.wire import Wire
 from tuskpoint.v1.admin_service_pb2 import GetArchiveStatusRequest, GetArchiveStatusResponse
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
@@ -115,8 +115,10 @@ def run(folder: Path, plan: Plan) -> Outcome:
         options = ["--agents", str(plan.agents), "--pause", str(plan.pause_s), "--token", token]
         ways = ",".join(wire.target for wire in wires)
         with WriterProcess(folder, ways, plan.seed, *options, program=agents.main) as writer:
-            let_fail(outcome, plan, server, token, writer, kinds)
+            least = let_fail(outcome, plan, server, token, writer, kinds)
             writer.stop()
+        assert server.pid is not None, "the server ended by itself"
+        outcome.problems += left_open(server.pid, least, SETTLE_SECONDS)
         server.kill()
         outcome.problems += broken_databases(server.data_dir)
         server.start()
@@ -167,8 +169,10 @@ def let_fail(
     token: str,
     writer: WriterProcess,
     kinds: list[Kind],
-) -> None:
+) -> int:
     """Let things fail while the agents work, and take samples.
+
+    Returns the fewest descriptors that the last process of the server had open.
 
     The server is killed in the first quarter of the time only: then one process lives through the
     others, whose samples are compared.
@@ -194,7 +198,7 @@ def let_fail(
             time.sleep(CHECK_SECONDS)
     rss = course(sampler.samples, lambda sample: sample.rss_bytes)
     descriptors = course(sampler.samples, lambda sample: sample.descriptors)
-    outcome.problems += leader.problems + growth(rss, descriptors)
+    outcome.problems += leader.problems + growth(rss)
     outcome.faults += faults.log
     outcome.figures |= {
         "agents": plan.agents,
@@ -213,6 +217,8 @@ def let_fail(
         ),
         "peak_backlog": max(sample.backlog or 0 for sample in sampler.samples),
     }
+    pid = sampler.samples[-1].pid
+    return min(sample.descriptors for sample in sampler.samples if sample.pid == pid)
 
 
 def over_time(samples: Sequence[Sample]) -> list[int]:
