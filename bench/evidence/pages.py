@@ -37,7 +37,16 @@ from bench.setting import Setting, prepared
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DOCS = _ROOT / "docs"
-_PAGES = ("benchmarks.md", "evidence.md", "servers/scale.md")
+BENCHMARKS = (
+    "benchmarks.md",
+    "benchmarks/agents.md",
+    "benchmarks/server.md",
+    "benchmarks/storage.md",
+    "benchmarks/goals.md",
+    "servers/scale.md",
+)
+"""Pages below `docs/` with the blocks of the measures."""
+PAGES = (*BENCHMARKS, "evidence.md")
 _PICTURES = "benchmarks"
 _BLOCK = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _BEGAN = time.monotonic()
@@ -91,7 +100,7 @@ def main() -> int:
             _write(pictures / f"{table.chart.name}.svg", svg(table.chart))
     results = {name: dataclasses.asdict(table) for name, table in tables.items()}
     _write(pictures / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    for page in _PAGES:
+    for page in PAGES:
         path = options.docs / page
         _write(path, filled(path.read_text(encoding="utf-8"), blocks))
     for failure in failures:
