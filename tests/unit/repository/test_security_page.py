@@ -1,4 +1,4 @@
-"""The page on security has every call with the scopes that it needs."""
+"""The page on tokens has every call with the scopes that it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tuskpoint_server.api.middleware.policy import POLICY
 from tuskpoint_server.core.credentials import TENANT_RULE, Scope
 
-PAGE = (Path(__file__).parents[3] / "docs" / "security" / "security.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "security" / "tokens.md").read_text("utf-8")
 _ROW = re.compile(
     r"^\| `(?P<service>\w+Service)` \| (?P<calls>[^|]+) \| (?P<scopes>[^|]+) \|$", re.M
 )
