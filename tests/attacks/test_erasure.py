@@ -24,9 +24,9 @@ from tuskpoint import Client, Receipt
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.value_pb2 import Value
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import collect as collect_command
-from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
 
 if sys.version_info >= (3, 14):
@@ -170,7 +170,7 @@ def collect(
     with monkeypatch.context() as environment:
         for name, text in settings.items():
             environment.setenv(name, text)
-        return serve.main(["collect", "--data-dir", str(data_dir), *flags])
+        return tuskpoint_server(["collect", "--data-dir", str(data_dir), *flags])
 
 
 @pytest.mark.parametrize("packing", ["quilt", "blob"])
@@ -213,7 +213,7 @@ def test_no_byte_of_an_erased_thread_is_left(
             for name, text in environment.items():
                 changed.setenv(name, text)
             source = ["--catalog", catalog.blob_id, "--data-dir", str(tmp_path / "two" / "data")]
-            assert serve.main(["recover", *source]) == 0
+            assert tuskpoint_server(["recover", *source]) == 0
         with ServerProcess(tmp_path / "two", settings) as server:
             server.start()
             with Client(server.target) as client:
@@ -313,7 +313,7 @@ def test_a_recovered_server_needs_all_to_remove_what_was_stored_before(
         os.utime(path, (time.time() - 7200, time.time() - 7200))
     with ServerProcess(tmp_path / "two", place) as two:
         source = ["--catalog", catalog.blob_id, "--blob-dir", place["TUSKPOINT_BLOB_DIR"]]
-        assert serve.main(["recover", "--data-dir", str(two.data_dir), *source]) == 0
+        assert tuskpoint_server(["recover", "--data-dir", str(two.data_dir), *source]) == 0
         two.start()
         with Client(two.target) as client:
             client.erase("goes")
@@ -374,7 +374,7 @@ def test_another_journal_keeps_what_it_stored(
     """Two servers share a directory; each erases the same name, and removes only its own."""
     place = {**STAY, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
     if seals:
-        assert serve.main(["keys", "create", str(tmp_path / "keys")]) == 0
+        assert tuskpoint_server(["keys", "create", str(tmp_path / "keys")]) == 0
         place["TUSKPOINT_KEY_FILE"] = str(tmp_path / "keys")
     with (
         ServerProcess(tmp_path / "one", place) as first,

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
 from tuskpoint import Client
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.config.blob_stores import open_blobs
 from tuskpoint_server.config.composition import open_identities, open_keys, signing_keys
 from tuskpoint_server.config.settings import Config
@@ -22,7 +22,7 @@ from tuskpoint_server.core import process
 def run_with_open_umask(arguments: Sequence[str]) -> int:
     """Run the server where new files are for everybody unless a program says otherwise."""
     os.umask(0)
-    return serve.main(arguments)
+    return tuskpoint_server(arguments)
 
 
 class OpenServer(ServerProcess):
@@ -57,7 +57,7 @@ def test_what_the_server_writes_is_private_whatever_the_umask(tmp_path: Path) ->
             assert open_to_others(folder) == []
         backup = tmp_path / "backup"
         copied = ["backup", "--data-dir", str(server.data_dir), "--to", str(backup)]
-        assert serve.main(copied) == 0
+        assert tuskpoint_server(copied) == 0
         assert open_to_others(backup) == []
 
 
@@ -76,7 +76,7 @@ def test_a_key_file_that_others_can_read_is_refused(
 ) -> None:
     file = tmp_path / "keys"
     command = "identity" if setting == "identity" else "create"
-    assert serve.main(["keys", command, str(file)]) == 0
+    assert tuskpoint_server(["keys", command, str(file)]) == 0
     walrus = {"walrus_aggregator_url": "http://127.0.0.1:1"} if "walrus" in setting else {}
     config = Config.model_validate({"data_dir": tmp_path / "data", setting: file, **walrus})
     OPENED[setting](config)

@@ -21,8 +21,8 @@ from tests.kit.servers import http2
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint import Client
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.api.web import connect, connections
-from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process as processes
 
 MIB = 1024 * 1024
@@ -74,7 +74,7 @@ def attacked(directory: Path, *arguments: str, files: int = 4096) -> Iterator[At
     settings = ["--data-dir", str(directory / "data"), "--tokens", str(directory / "tokens.toml")]
     listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
     process = Forked(
-        serve.main,
+        tuskpoint_server,
         [*listen, *settings, *arguments],
         own_environment(),
         directory / "log",

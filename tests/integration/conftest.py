@@ -25,6 +25,7 @@ from tests.kit.servers.processes import own_environment
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
@@ -133,7 +134,7 @@ def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
     """Run a program of the server in this process; return its exit code and its one line."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        code = serve.main(arguments)
+        code = tuskpoint_server(arguments)
         printed = capsys.readouterr()
         assert printed.out == ""
         [line] = printed.err.splitlines()
@@ -150,7 +151,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
 
     async def start(*arguments: str) -> StartedServer:
         log = tmp_path_factory.mktemp("log") / "server.log"
-        process = Forked(serve.main, arguments, own_environment(), log)
+        process = Forked(tuskpoint_server, arguments, own_environment(), log)
         started.append(process)
         line = (await asyncio.to_thread(process.output.readline)).decode()
         match = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)

@@ -14,7 +14,7 @@ from typing import IO
 
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import Program, ServerProcess
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 
 PROGRAM = Path(sys.executable).with_name("tuskpoint-server")
 DISK_BYTES = 4 << 30  # takes memory only as it fills
@@ -90,7 +90,7 @@ class SoakServer(ServerProcess):
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
         if self.clock is None:
-            process: Process = Forked(serve.main, arguments, environment)
+            process: Process = Forked(tuskpoint_server, arguments, environment)
         else:  # it takes the library of the clock in as it is loaded
             process = subprocess.Popen(
                 [PROGRAM, *arguments],

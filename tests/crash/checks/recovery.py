@@ -18,7 +18,7 @@ from tests.kit.servers.processes import (
     ServerProcess,
     own_environment,
 )
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 
 RECOVER_SECONDS = 600.0
 
@@ -47,7 +47,7 @@ def recovered(folder: Path, settings: Mapping[str, str], catalog: str) -> Iterat
     """Rebuild a server from the blob store of these settings alone, and run it."""
     with ServerProcess(folder, {**FLUSH_OFTEN, **settings}) as server:
         program = Forked(
-            serve.main,
+            tuskpoint_server,
             ["recover", "--catalog", catalog, "--data-dir", str(server.data_dir)],
             {**own_environment(), **settings},
             server.log,

@@ -17,7 +17,7 @@ import trustme
 
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import LISTENING, await_line, own_environment
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import Grant, Scope
 
@@ -115,7 +115,7 @@ def running_secure_server(root: Path, *arguments: str) -> Iterator[SecureServer]
     tokens["unknown"], _ = new_token(GRANTS[0])
     settings = ["--data-dir", str(root / "data"), "--tokens", str(token_file)]
     flags = ["--listen", "127.0.0.1:0", *settings, *certificates.server_flags, *arguments]
-    process = Forked(serve.main, flags, own_environment(), log)
+    process = Forked(tuskpoint_server, flags, own_environment(), log)
     try:
         address = await_line(process.output, LISTENING)
         assert address is not None, log.read_text("utf-8")

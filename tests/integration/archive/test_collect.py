@@ -12,8 +12,8 @@ import pytest
 from tests.kit.archives import check_certified, house
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
 from tuskpoint_server.core.process import DataDirLock
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
@@ -39,7 +39,7 @@ async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
 
 async def collect(data_dir: Path, blobs: Path, *flags: str) -> int:
     arguments = ["collect", "--data-dir", str(data_dir), "--blob-dir", str(blobs), *flags]
-    return await asyncio.to_thread(serve.main, arguments)
+    return await asyncio.to_thread(tuskpoint_server, arguments)
 
 
 def files(blobs: Path) -> dict[str, int]:
@@ -132,7 +132,7 @@ async def test_refusals_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFi
     url = "http://127.0.0.1:1"
     flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url, "--public"]
     walrus = ["collect", "--data-dir", str(data_dir), *flags]
-    assert await asyncio.to_thread(serve.main, walrus) == process.EXIT_CONFIG
+    assert await asyncio.to_thread(tuskpoint_server, walrus) == process.EXIT_CONFIG
     assert "unneeded blobs expire there" in capsys.readouterr().err
     for path in await asyncio.to_thread(lambda: list(blobs.glob("??/*"))):
         path.unlink()

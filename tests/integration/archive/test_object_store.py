@@ -31,10 +31,11 @@ from tests.kit.messages import refused as error_of
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
-from tuskpoint_server.commands import recover, serve
+from tuskpoint_server.commands import recover
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
@@ -160,7 +161,7 @@ async def test_a_server_is_rebuilt_and_collected_by_the_programs(
         await home.flush()
     collect = ("collect", "--data-dir", str(tmp_path / "data"), "--blobs", server.url("team"))
     before = set(server.keys())
-    assert await asyncio.to_thread(serve.main, collect) == 0
+    assert await asyncio.to_thread(tuskpoint_server, collect) == 0
     removed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     gone = {name.rpartition("/")[2] for name in before - set(server.keys())}
     assert len(gone) >= 11

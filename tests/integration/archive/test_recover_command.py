@@ -25,6 +25,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember, BlobStore
 from tuskpoint_server.blobs.directory import DirectoryStore
@@ -65,7 +66,11 @@ class Outcome:
 async def run_recover(*arguments: str) -> Outcome:
     """Run the program in a process of its own."""
     done = await asyncio.to_thread(
-        run_forked, serve.main, ["recover", *arguments], own_environment(), timeout=END_SECONDS
+        run_forked,
+        tuskpoint_server,
+        ["recover", *arguments],
+        own_environment(),
+        timeout=END_SECONDS,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -403,7 +408,7 @@ async def test_a_recovery_that_was_killed_can_be_run_again(
     data_dir = tmp_path / "new"
     arguments = ["recover", *stored.arguments(data_dir)]
     environment = {**own_environment(), "TUSKPOINT_FAILPOINT": place}
-    program = Forked(serve.main, arguments, environment, tmp_path / "recover.log")
+    program = Forked(tuskpoint_server, arguments, environment, tmp_path / "recover.log")
     assert await asyncio.to_thread(program.wait, END_SECONDS) == -signal.SIGKILL
     with pytest.raises(process.StartError, match="was not filled to the end"):
         async with serve.running_server(Config(data_dir=data_dir, blob_dir=stored.blobs)):

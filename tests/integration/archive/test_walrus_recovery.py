@@ -21,10 +21,10 @@ from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint_emulators.walrus.server import WalrusEmulator
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.commands import serve
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.lineage.lineage import LineageRows
@@ -136,7 +136,9 @@ async def test_the_program_needs_nothing_but_an_aggregator(
         arguments = ["--data-dir", str(tmp_path / "second"), "--catalog", catalog.blob_id]
         aggregator = ["--walrus-aggregator-url", emulator.url]
         log = tmp_path / "log"
-        program = Forked(serve.main, ["recover", *arguments, *aggregator], own_environment(), log)
+        program = Forked(
+            tuskpoint_server, ["recover", *arguments, *aggregator], own_environment(), log
+        )
         assert await asyncio.to_thread(program.wait, 60) == 0, log.read_text()
         async with house(tmp_path / "second", store, home.clock) as second:
             assert await compare(home, second) == 11

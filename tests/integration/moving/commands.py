@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess, own_environment
 from tuskpoint import Client
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 
 SECONDS = 60.0
 
@@ -34,7 +34,7 @@ def run(log: Path, *arguments: str, failpoint: str = "") -> Ended:
     """Run a command to its end; with a failpoint, to the place where it is killed."""
     log.unlink(missing_ok=True)
     environment = own_environment() | ({"TUSKPOINT_FAILPOINT": failpoint} if failpoint else {})
-    process = Forked(serve.main, arguments, environment, log)
+    process = Forked(tuskpoint_server, arguments, environment, log)
     out = b""
     while piece := os.read(process.output.fileno(), 65536):
         out += piece

@@ -16,7 +16,7 @@ from tests.integration.conftest import RefusedProgram
 from tests.integration.moving.commands import run, serving
 from tests.kit.databases import in_postgres, place, postgres
 from tuskpoint import Client, InvalidRequest
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.core import process
 from tuskpoint_server.journal.sql.journal_metadata import backend_of, prepare
 
@@ -239,7 +239,7 @@ def test_a_file_that_is_no_whole_backup_is_refused_in_one_line(
     data, file, empty = tmp_path / "data", tmp_path / "backup", tmp_path / "empty"
     data.mkdir()
     facts(data / "journal.db")
-    assert serve.main(["backup", "--data-dir", str(data), "--to", str(file)]) == 0
+    assert tuskpoint_server(["backup", "--data-dir", str(data), "--to", str(file)]) == 0
     capsys.readouterr()
     damage(file, kind)
     ended, line = refused_program("restore", "--from", str(file), "--data-dir", str(empty))
@@ -256,7 +256,7 @@ def test_nothing_is_overwritten(
     assert (code, "there is no " in line) == (process.EXIT_JOURNAL, True)
     data.mkdir()
     facts(data / "journal.db")
-    assert serve.main(back_up_it) == 0
+    assert tuskpoint_server(back_up_it) == 0
     content = file.read_bytes()
     capsys.readouterr()
     code, line = refused_program(*back_up_it)

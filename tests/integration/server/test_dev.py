@@ -16,8 +16,8 @@ import pytest
 
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment, unused_port
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.api.web.console import ASSETS
-from tuskpoint_server.commands import serve
 from tuskpoint_server.core.process import EXIT_ADDRESS, EXIT_CONFIG, EXIT_DATA_DIR_TAKEN
 
 LAST_LINE = "Ctrl-C stops the server."
@@ -47,7 +47,7 @@ def start_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
 
     def start(*arguments: str, **variables: str) -> Dev:
         environment = own_environment() | variables
-        process = Forked(serve.main, ["dev", *arguments], environment, tmp_path / "log")
+        process = Forked(tuskpoint_server, ["dev", *arguments], environment, tmp_path / "log")
         started.append(process)
         lines: list[str] = []
         while LAST_LINE not in lines:
@@ -177,5 +177,5 @@ def test_a_second_one_in_the_same_folder_names_the_first(
 def test_an_address_that_dev_does_not_serve_is_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str
 ) -> None:
-    assert serve.main(["dev", *arguments]) == EXIT_CONFIG
+    assert tuskpoint_server(["dev", *arguments]) == EXIT_CONFIG
     assert problem in capsys.readouterr().err

@@ -15,14 +15,14 @@ from tests.integration.conftest import RefusedProgram
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerEndedError, ServerProcess
 from tuskpoint import Client
 from tuskpoint.errors import PreconditionFailed, Unavailable
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.core import process
 
 SECRET = "xylophone"  # in everything that an agent may write
 
 
 def make_keys(path: Path) -> Path:
-    assert serve.main(["keys", "create", str(path)]) == 0
+    assert tuskpoint_server(["keys", "create", str(path)]) == 0
     return path
 
 
@@ -68,7 +68,7 @@ def catalog_of(server: ServerProcess) -> str:
 
 def recover(keys: Path, server: ServerProcess, blobs: Path, data_dir: Path) -> int:
     named = ["--catalog", catalog_of(server), "--data-dir", str(data_dir)]
-    return serve.main(["recover", *named, "--blob-dir", str(blobs), "--key-file", str(keys)])
+    return tuskpoint_server(["recover", *named, "--blob-dir", str(blobs), "--key-file", str(keys)])
 
 
 def test_nothing_that_an_agent_wrote_can_be_found_in_what_is_stored(
@@ -133,7 +133,7 @@ def test_a_key_is_replaced_without_writing_a_blob_again(
     before = {path: path.read_bytes() for path in stored(blobs)}
     old = keys.read_text("ascii")
     assert server.stop() == 0
-    assert serve.main(["keys", "rotate", str(keys)]) == 0
+    assert tuskpoint_server(["keys", "rotate", str(keys)]) == 0
     server.start()
     with Client(server.target) as client:
         client.flush()
@@ -157,7 +157,7 @@ def test_a_hand_off_opens_with_its_key_or_for_its_recipient_and_only_so(
         assert (closed.key, with_key.blob_id) == ("", closed.blob_id)
         assert client.adopt(closed, "of the same keys").verified
     theirs, identity = make_keys(tmp_path / "their.keys"), tmp_path / "identity"
-    assert serve.main(["keys", "identity", str(identity)]) == 0
+    assert tuskpoint_server(["keys", "identity", str(identity)]) == 0
     variables = settings(theirs, tmp_path / "blobs", TUSKPOINT_IDENTITY=str(identity))
     with ServerProcess(tmp_path / "two", variables) as second:
         second.start()
@@ -219,7 +219,7 @@ def test_a_key_file_is_not_overwritten(
     assert keys.read_bytes() == before
     link = tmp_path / "link"
     link.symlink_to(keys)
-    assert serve.main(["keys", "rotate", str(link)]) == 0
+    assert tuskpoint_server(["keys", "rotate", str(link)]) == 0
     assert link.is_symlink()
     assert keys.read_bytes().endswith(before)
 
@@ -308,7 +308,7 @@ def test_a_sealed_journal_opens_with_its_key_after_a_rotation(
     code, line = refused_program(*here, "--seal-journal")
     assert (code, "--seal-journal needs a key provider" in line) == (process.EXIT_CONFIG, True)
     old = keys.read_text("ascii")
-    assert serve.main(["keys", "rotate", str(keys)]) == 0
+    assert tuskpoint_server(["keys", "rotate", str(keys)]) == 0
     sealed.start()
     with Client(sealed.target) as client:
         client.flush()
@@ -342,7 +342,7 @@ def test_a_journal_becomes_sealed_by_a_recovery(
     with ServerProcess(tmp_path / "two", variables) as second:
         named = ["--catalog", catalog_of(server), "--data-dir", str(second.data_dir)]
         named += ["--blob-dir", str(blobs), "--key-file", str(keys), "--seal-journal"]
-        assert serve.main(["recover", *named]) == 0
+        assert tuskpoint_server(["recover", *named]) == 0
         second.start()
         with Client(second.target) as client:
             checkpoint = client.load("t")
@@ -369,13 +369,13 @@ def test_an_erased_thread_is_noise_once_the_old_key_is_dropped(
     shutil.copy(keys, copy)
     here = ["--data-dir", str(sealed.data_dir)]
     capsys.readouterr()
-    assert serve.main(["keys", "list", str(keys), *here]) == 0
+    assert tuskpoint_server(["keys", "list", str(keys), *here]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert "first" in line
     assert line.endswith("the newest catalog of tenant default; the values in the journal")
     with Client(sealed.target) as client:
         client.erase("t")
-        assert serve.main(["keys", "rotate", str(keys)]) == 0
+        assert tuskpoint_server(["keys", "rotate", str(keys)]) == 0
         capsys.readouterr()
         code, line = refused_program("keys", "drop", str(keys), *here)
         assert (code, "nothing is dropped: the newest catalog" in line) == (
@@ -386,14 +386,16 @@ def test_an_erased_thread_is_noise_once_the_old_key_is_dropped(
     sealed.start()
     with Client(sealed.target) as client:
         client.flush()
-        assert serve.main(["keys", "drop", str(keys), *here]) == 0
+        assert tuskpoint_server(["keys", "drop", str(keys), *here]) == 0
         assert "1 keys are dropped" in capsys.readouterr().out
         assert client.load("other") is not None
     assert sealed.stop() == 0
 
     def rebuilt(name: str, keys: Path, catalog: str) -> int:
         named = ["--catalog", catalog, "--data-dir", str(tmp_path / name)]
-        return serve.main(["recover", *named, "--blob-dir", str(blobs), "--key-file", str(keys)])
+        return tuskpoint_server(
+            ["recover", *named, "--blob-dir", str(blobs), "--key-file", str(keys)]
+        )
 
     assert rebuilt("who kept the old key", copy, before) == 0
     assert rebuilt("who did not", keys, before) == process.EXIT_ARCHIVE

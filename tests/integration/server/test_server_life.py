@@ -29,6 +29,7 @@ from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.api.web.console import ASSETS
 from tuskpoint_server.commands import serve
@@ -74,7 +75,7 @@ async def test_the_service_manager_is_told_of_ready_and_stopping(
         manager.bind(name)
         environment = own_environment() | {"NOTIFY_SOCKET": name.replace("\0", "@")}
         arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
-        with Forked(serve.main, arguments, environment, tmp_path / "log") as process:
+        with Forked(tuskpoint_server, arguments, environment, tmp_path / "log") as process:
             assert await asyncio.to_thread(manager.recv, 4096) == b"READY=1"
             line = process.output.readline().decode()
             async with grpc.aio.insecure_channel(line.split()[-1]) as channel:
@@ -87,7 +88,7 @@ async def test_the_service_manager_is_told_of_ready_and_stopping(
 async def test_a_service_manager_that_is_gone_does_not_stop_the_server(tmp_path: Path) -> None:
     environment = own_environment() | {"NOTIFY_SOCKET": str(tmp_path / "none")}
     arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
-    with Forked(serve.main, arguments, environment, tmp_path / "log") as process:
+    with Forked(tuskpoint_server, arguments, environment, tmp_path / "log") as process:
         assert process.output.readline().startswith(b"tuskpoint-server listening on ")
         process.terminate()
         assert process.wait(END_SECONDS) == 0
@@ -100,7 +101,7 @@ async def test_one_line_of_the_log_describes_the_start(tmp_path: Path, form: str
     write_tokens(tokens)
     arguments = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--log-format", form]
     arguments += ["--data-dir", str(tmp_path / "data"), "--tokens", str(tokens)]
-    with Forked(serve.main, arguments, own_environment(), tmp_path / "log") as process:
+    with Forked(tuskpoint_server, arguments, own_environment(), tmp_path / "log") as process:
         address = process.output.readline().decode().split()[-1]
         url = process.output.readline().decode().split()[-1]
         process.terminate()

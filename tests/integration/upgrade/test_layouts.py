@@ -17,7 +17,7 @@ from tests.kit.servers.processes import ServerEndedError, ServerProcess, own_env
 from tuskpoint import Client
 from tuskpoint.cli import main
 from tuskpoint.errors import DataLoss
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.journal.migrations import LATEST
 
 LAYOUTS = ["layout-1", "layout-1-sealed", "layout-2", "layout-2-sealed"]
@@ -199,7 +199,7 @@ def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path, layout: str)
         command = ["recover", "--catalog", catalog]
         recovered = tmp_path / "recovered" / "data"
         places = ["--data-dir", str(recovered), "--blob-dir", str(server.data_dir / "blobs")]
-        done = run_forked(serve.main, [*command, *places, *sealed], own_environment())
+        done = run_forked(tuskpoint_server, [*command, *places, *sealed], own_environment())
         assert done.returncode == 0, done.stderr
     settings = {"TUSKPOINT_BLOB_DIR": str(server.data_dir / "blobs")}
     settings |= {"TUSKPOINT_KEY_FILE": str(keys)} if sealed else {}

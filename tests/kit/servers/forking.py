@@ -31,6 +31,7 @@ _FORKS.set_forkserver_preload(
     [
         "tests.kit.servers.forking",
         "tests.crash.writers.agents",
+        "tuskpoint_server.__main__",
         "tuskpoint_server.commands.serve",
         "tuskpoint_server.api.web.listener",
         "tuskpoint_server.auth.oidc",

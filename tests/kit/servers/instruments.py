@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.sdk.metrics import Meter
 
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 
 KINDS = (
     "counter",
@@ -42,7 +42,7 @@ def main() -> int:
     for kind in KINDS:
         create = getattr(Meter, f"create_{kind}")
         setattr(Meter, f"create_{kind}", noted(kind, create, Path(sys.argv[1])))
-    return serve.main(sys.argv[2:])
+    return tuskpoint_server(sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import httpx
 
 from tests.kit.servers.forking import Forked
 from tuskpoint_emulators.walrus import program
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 30.0
@@ -128,7 +128,7 @@ class ServerProcess:
         self._process = self._run(arguments, environment)
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
-        return Forked(serve.main, arguments, environment, self.log)
+        return Forked(tuskpoint_server, arguments, environment, self.log)
 
     def start(self, failpoint: str = "") -> None:
         """Start the process and wait until it listens.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.config.composition import open_identities
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -149,7 +149,7 @@ def test_without_the_package_its_name_is_said(
     with pytest.raises(Refusal, match="this server lacks pyrage") as caught:
         sealing_to(PUBLIC)
     assert caught.value.reason is Reason.SEALING_UNAVAILABLE
-    assert serve.main(["keys", "identity", str(tmp_path / "new")]) != 0
+    assert tuskpoint_server(["keys", "identity", str(tmp_path / "new")]) != 0
     assert "an identity needs pyrage" in capsys.readouterr().err
     assert open_identities(Config()).recipients("default") == ()
 
@@ -158,17 +158,17 @@ def test_the_command_makes_a_file_and_puts_later_identities_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "identity"
-    assert serve.main(["keys", "identity", str(file)]) == 0
+    assert tuskpoint_server(["keys", "identity", str(file)]) == 0
     first = capsys.readouterr().out.strip()
     assert Identities.of_file(file).recipients("default") == (first,)
     assert file.stat().st_mode & 0o777 == 0o600
     before = file.read_text("ascii")
-    assert serve.main(["keys", "identity", str(file)]) == 0
+    assert tuskpoint_server(["keys", "identity", str(file)]) == 0
     second = capsys.readouterr().out.strip()
     assert Identities.of_file(file).recipients("default") == (second, first)
     assert file.read_text("ascii").endswith(before)
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("no identity", "ascii")
-    assert serve.main(["keys", "identity", str(file)]) != 0
+    assert tuskpoint_server(["keys", "identity", str(file)]) != 0
     assert "identity 1 is not an X25519 secret key" in capsys.readouterr().err
     assert file.read_text("ascii") == "no identity"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto import mock_aws
 from moto.kms.models import kms_backends
 
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.keys.aws import AwsKeys
 from tuskpoint_server.keys.command import CommandKeys
@@ -48,14 +48,16 @@ class Case:
 @asynccontextmanager
 async def file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     path = folder / "keys"
-    serve.main(["keys", "create", str(path)])
+    tuskpoint_server(["keys", "create", str(path)])
 
     def lose() -> None:
         path.unlink()
-        serve.main(["keys", "create", str(path)])
+        tuskpoint_server(["keys", "create", str(path)])
 
     yield Case(
-        lambda: LocalKeys.of_file(path), lambda: serve.main(["keys", "rotate", str(path)]), lose
+        lambda: LocalKeys.of_file(path),
+        lambda: tuskpoint_server(["keys", "rotate", str(path)]),
+        lose,
     )
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from pydantic import SecretStr
 
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.config.command_line import COMMANDS
 from tuskpoint_server.config.option_groups import GROUPS
 from tuskpoint_server.config.settings import Config
@@ -19,14 +19,14 @@ Printed = pytest.CaptureFixture[str]
 
 def help_of(capsys: Printed, *command: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        serve.main([*command, "--help"])
+        tuskpoint_server([*command, "--help"])
     assert ended.value.code == 0
     return capsys.readouterr().out
 
 
 def problem_of(capsys: Printed, *arguments: str) -> str:
     """Return the one line that a command line is refused with."""
-    assert serve.main(arguments) == EXIT_CONFIG
+    assert tuskpoint_server(arguments) == EXIT_CONFIG
     printed = capsys.readouterr()
     assert printed.out == ""
     [line] = printed.err.splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.access.tls_kit import write_certificates
-from tuskpoint_server.commands import serve
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.config.sources import CLIENT_VARIABLES, from_flags, without_secrets
 from tuskpoint_server.core.process import EXIT_CONFIG
@@ -29,7 +29,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def printed_by(capsys: Printed, *arguments: str) -> str:
-    assert serve.main(["config", *arguments]) == 0
+    assert tuskpoint_server(["config", *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -37,7 +37,7 @@ def printed_by(capsys: Printed, *arguments: str) -> str:
 
 def refused(capsys: Printed, *arguments: str) -> list[str]:
     """Return the lines of a `config` that ends with 2."""
-    assert serve.main(["config", *arguments]) == EXIT_CONFIG
+    assert tuskpoint_server(["config", *arguments]) == EXIT_CONFIG
     printed = capsys.readouterr()
     assert printed.out == ""
     return [line.removeprefix("tuskpoint-server: ") for line in printed.err.splitlines()]
@@ -114,7 +114,7 @@ def test_a_mistyped_variable_is_refused(
     monkeypatch.setenv(variable, "s3cret")
     line = f"variable {variable} is not a setting; {problem}"
     assert refused(capsys) == refused(capsys, "--check") == [line]
-    assert serve.main(["--listen", "127.0.0.1:0"]) == EXIT_CONFIG
+    assert tuskpoint_server(["--listen", "127.0.0.1:0"]) == EXIT_CONFIG
 
 
 def test_variables_of_other_programs_are_not_refused(
@@ -127,7 +127,7 @@ def test_variables_of_other_programs_are_not_refused(
         monkeypatch.setenv(variable, "x")
     assert printed_by(capsys, "--check") == "the settings can be used\n"
     monkeypatch.setenv("TUSKPOINT_COLOUR", "x")
-    assert serve.main(["config", "--check"]) == 0
+    assert tuskpoint_server(["config", "--check"]) == 0
     assert "variable TUSKPOINT_COLOUR is ignored" in capsys.readouterr().err
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HEAVY = {
     "connectrpc": "speaks Connect and gRPC-Web",
     "google.protobuf.json_format": "reads and writes JSON",
@@ -52,3 +54,33 @@ def test_a_server_that_serves_has_loaded_nothing_that_only_a_setting_needs(tmp_p
 def test_the_list_of_loaded_modules_names_an_imported_one() -> None:
     program = "import json, sys, numpy; print(json.dumps(list(sys.modules)))"
     assert "numpy" in loaded("-c", program)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["token", "--help"], ["--version"]])
+def test_help_is_shown_without_the_server(arguments: list[str]) -> None:
+    program = (
+        "import contextlib, json, sys\n"
+        "from tuskpoint_server.__main__ import main\n"
+        f"with contextlib.suppress(SystemExit): main({arguments})\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *shown, modules = done.stdout.splitlines()
+    assert shown
+    assert not {"grpc", "tuskpoint_server.commands.serve"} & set(json.loads(modules))
+
+
+def test_an_interrupt_while_the_server_loads_ends_it_without_a_traceback() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tuskpoint_server.commands.serve':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from tuskpoint_server.__main__ import main\n"
+        "sys.exit(main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.auth.tokens import parse_tokens, read_tokens
-from tuskpoint_server.commands import serve, token
+from tuskpoint_server.commands import token
 from tuskpoint_server.commands.token import new_token
 from tuskpoint_server.core.credentials import Grant, Scope, token_digest
 from tuskpoint_server.core.process import ConfigError
@@ -27,7 +28,7 @@ def expiry(text: str) -> datetime | None:
 
 def test_a_token_and_its_entry_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--name", "ci", "--tenant", "acme", "--scope", "read", "--scope", "write"]
-    assert serve.main(["token", *arguments]) == 0
+    assert tuskpoint_server(["token", *arguments]) == 0
     out, err = capsys.readouterr()
     token, _, entry = out.partition("\n\n")
     assert TOKEN.fullmatch(token)
@@ -44,7 +45,10 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
     file = tmp_path / "tokens.toml"
     made = []
     for name in ("first", "second"):
-        assert serve.main(["token", "--name", name, "--scope", "read", "--append", str(file)]) == 0
+        assert (
+            tuskpoint_server(["token", "--name", name, "--scope", "read", "--append", str(file)])
+            == 0
+        )
         made.append(capsys.readouterr().out.removesuffix("\n"))
         assert TOKEN.fullmatch(made[-1]), "the token alone"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -64,7 +68,7 @@ def test_comments_and_a_last_line_without_a_newline_stay(tmp_path: Path) -> None
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("tokens.toml")
-    assert serve.main(["token", *NAMED, "--append", str(tmp_path / "link")]) == 0
+    assert tuskpoint_server(["token", *NAMED, "--append", str(tmp_path / "link")]) == 0
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "tokens.toml").is_file()
 
@@ -73,7 +77,7 @@ def test_a_file_that_cannot_be_replaced_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "tokens.toml"
-    assert serve.main(["token", *NAMED, "--append", str(file)]) == 0
+    assert tuskpoint_server(["token", *NAMED, "--append", str(file)]) == 0
     before = file.read_bytes()
     capsys.readouterr()
 
@@ -81,7 +85,7 @@ def test_a_file_that_cannot_be_replaced_is_left_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    assert serve.main(["token", *NAMED, "--append", str(file)]) == 5
+    assert tuskpoint_server(["token", *NAMED, "--append", str(file)]) == 5
     out, err = capsys.readouterr()
     assert not out, "no token that nobody knows"
     assert "No space left on device; nothing is changed" in err
@@ -94,7 +98,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
 ) -> None:
     file = tmp_path / "server.toml"
     file.write_text("listen = '127.0.0.1:0'\n")
-    assert serve.main(["token", *NAMED, "--append", str(file)]) == 2
+    assert tuskpoint_server(["token", *NAMED, "--append", str(file)]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert "'listen' is no kind of entry" in err
@@ -121,7 +125,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
 def test_bad_arguments_are_reported_in_one_line(
     arguments: list[str], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert serve.main(["token", *arguments]) == 2
+    assert tuskpoint_server(["token", *arguments]) == 2
     out, err = capsys.readouterr()
     assert not out
     [line] = err.splitlines()
@@ -133,7 +137,7 @@ def test_a_directory_that_is_not_there_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gone" / "tokens.toml"
-    assert serve.main(["token", *NAMED, "--append", str(file)]) == 5
+    assert tuskpoint_server(["token", *NAMED, "--append", str(file)]) == 5
     assert f"--append {file} cannot be written: No such file" in capsys.readouterr().err
 
 

@@ -6,13 +6,10 @@ docs/architecture.md has the order, under "Start and stop".
 from __future__ import annotations
 
 import asyncio
-import importlib
 import importlib.metadata
 import logging
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -26,7 +23,6 @@ from ..api.services import services
 from ..archive.evict.eviction import EvictionSettings, Evictor
 from ..auth.access import FileFollower, open_access
 from ..config import settings as configuration
-from ..config.command_line import COMMANDS, server_parser
 from ..config.composition import (
     bind_rows,
     open_identities,
@@ -84,7 +80,6 @@ RULES_SECONDS = 300.0
 promises twice as much."""
 HEALTH_SECONDS = 0.5  # time between two looks at the journal
 SIZE_SECONDS = 15.0  # time between two looks at the size of the journal, for the metrics
-PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
 CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
 BIND_SECONDS = 5.0  # time between two looks for rows that servers of an older version wrote
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
@@ -95,23 +90,9 @@ Announce = Callable[[Config, rpc.Server], None]
 """Prints where a server serves, for who started it."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the server until a signal stops it, or another command; return the exit code."""
-    # Numpy's threads spin while they wait for one another, and slow saves down.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.umask(PRIVATE)
-    version = importlib.metadata.version("tuskpoint-server")
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        if arguments and arguments[0] in COMMANDS:
-            command = importlib.import_module(f".{arguments[0]}", __package__)
-            return int(command.main(arguments[1:], version))
-        run(read_settings(vars(server_parser(version).parse_args(arguments))), version)
-    except process.StartError as error:
-        print(f"tuskpoint-server: {error}", file=sys.stderr)  # noqa: T201 - for who started it
-        return error.code
-    except KeyboardInterrupt:
-        return process.EXIT_DEFECT
+def main(flags: Mapping[str, object], version: str) -> int:
+    """Serve with the settings of a command line until a signal stops the server; return 0."""
+    run(read_settings(flags), version)
     return 0
 
 

@@ -30,6 +30,7 @@ from tests.kit.databases import journal_of
 from tests.kit.messages import SECOND, refused
 from tuskpoint import AsyncClient, PreconditionFailed
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
+from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.archive.formats.sealing import open_member
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
@@ -59,7 +60,7 @@ class House:
     def identity(self, name: str) -> Path:
         """Make a file of identities, or put a new one first in it; return it."""
         file = self.root / f"{name}.identity"
-        assert serve.main(["keys", "identity", str(file)]) == 0
+        assert tuskpoint_server(["keys", "identity", str(file)]) == 0
         return file
 
 
@@ -257,7 +258,7 @@ async def test_tenants_of_one_server_do_not_open_what_is_sealed_to_another(
     grants = (Grant("sender", "acme", everything), Grant("receiver", "zeta", everything))
     tokens = write_tokens(tmp_path / "tokens.toml", grants)
     key_file.make(tmp_path / "keys")
-    assert serve.main(["keys", "identity", str(tmp_path / "identity")]) == 0
+    assert tuskpoint_server(["keys", "identity", str(tmp_path / "identity")]) == 0
     data_dir = tmp_path / "data"
     config = Config(
         listen="127.0.0.1:0",
