@@ -1,4 +1,5 @@
-# The server with the extras age, http, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/servers/deployment.md.
+# The server with its console and the extras for every store, key service and exporter:
+# docs/servers/deployment.md.
 FROM node:24-trixie-slim AS console
 WORKDIR /build/console
 COPY console ./

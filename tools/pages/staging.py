@@ -69,6 +69,7 @@ GROUPS = {
         "docs/blobs/only-s3.md",
         "docs/servers/operations.md",
         "docs/servers/deployment.md",
+        "docs/servers/kubernetes.md",
         "docs/servers/troubleshooting.md",
         "docs/servers/upgrading.md",
         "docs/servers/moving.md",

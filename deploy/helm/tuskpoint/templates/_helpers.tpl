@@ -18,7 +18,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "tuskpoint.name" .) "default") }}
 {{- end }}
 
-{{- /* Origins of pages that may call, with that of the Ingress. */ -}}
+{{- /* Origins of web pages that may call, with the origin of the Ingress. */ -}}
 {{- define "tuskpoint.origins" -}}
 {{- $origins := .Values.http.origins }}
 {{- if .Values.ingress.http.enabled }}
@@ -27,7 +27,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- join " " $origins }}
 {{- end }}
 
-{{- /* Whether the server serves. Probes of Kubernetes have no client certificate, and those for gRPC no TLS. */ -}}
+{{- /* Readiness: the server serves. Kubernetes probes have no client certificate, and those for gRPC no TLS. */ -}}
 {{- define "tuskpoint.probe" -}}
 {{- if .Values.tls.clientCaSecret -}}
 tcpSocket:
@@ -46,7 +46,7 @@ exec:
 {{- end }}
 {{- end }}
 
-{{- /* Whether the process lives: it does while it drains, and without its journal. */ -}}
+{{- /* Liveness: the process also lives while it drains or has no journal. */ -}}
 {{- define "tuskpoint.livenessProbe" -}}
 {{- if or .Values.tls.clientCaSecret (not .Values.http.enabled) -}}
 tcpSocket:
@@ -59,7 +59,7 @@ httpGet:
 {{- end }}
 {{- end }}
 
-{{- /* Settings that would lose data, or with which no server starts. */ -}}
+{{- /* Refuse settings that would lose data, or with which no server starts. */ -}}
 {{- define "tuskpoint.check" -}}
 {{- $shared := eq .Values.journal.kind "postgresql" }}
 {{- $stored := or .Values.blobs.url .Values.walrus.publisherUrls }}
