@@ -35,13 +35,13 @@ _SCHEDULES = re.compile(
 _STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 
 _LABELS = {
-    "kills": "times the server was killed with SIGKILL under load",
-    "checkpoints": "saves of checkpoints acknowledged",
-    "writes": "pending writes acknowledged",
-    "certified": "of the saves, acknowledged as certified",
+    "kills": "kills of the server with SIGKILL under load",
+    "checkpoints": "acknowledged saves of checkpoints",
+    "writes": "acknowledged pending writes",
+    "certified": "saves acknowledged as certified",
     "loads": "checkpoints loaded and compared byte for byte",
-    "blob_loads": "of the loads, from the blob store",
-    "lost": "acknowledged and not loaded, or loaded with other bytes",
+    "blob_loads": "loads of these from the blob store",
+    "lost": "acknowledged checkpoints lost or changed",
     "half_visible": "checkpoints visible in part",
 }
 
@@ -61,7 +61,7 @@ def test_count_table(root: Path) -> Table:
     )
     rows = [[kind, str(count)] for kind, count in sorted(kinds.items())]
     rows.append(["all", str(kinds.total())])
-    notes = ["Tests as pytest counts them, cases of one parametrized test singly."]
+    notes = ["Tests as pytest counts them; each case of a parametrized test counts as one test."]
     if done.returncode:
         notes.append("Some files could not be collected in this run; their tests are not counted.")
     return Table("Tests", ("kind", "tests"), rows, notes)
@@ -83,7 +83,7 @@ def kill_loop_table(root: Path, kills: int) -> Table:
         counted: dict[str, int] = json.loads(report.read_text(encoding="utf-8"))
     rows = [[label, number(counted[name])] for name, label in _LABELS.items()]
     seed = counted["seed"]
-    notes = [f"From `{_KILL_LOOP}`; `TUSKPOINT_KILL_SEED={seed}` chooses the same moments."]
+    notes = [f"From `{_KILL_LOOP}`; `TUSKPOINT_KILL_SEED={seed}` repeats the moments of the kills."]
     return Table("Kills survived", ("what", "count"), rows, notes)
 
 
@@ -98,16 +98,16 @@ def kill_points_table(root: Path) -> Table:
         places = dict(zip(_KILLED_AT.values(), runs, strict=True))
     rows = [[store, str(len(named))] for store, named in places.items()]
     every = sorted({name for named in places.values() for name in named})
-    rows.append(["different places", str(len(every))])
+    rows.append(["different failpoints", str(len(every))])
     notes = [
-        "With the directory, a server was killed twice at each place, on an empty journal and on "
-        "what the first death had left; with Walrus, one server was killed at one place after "
-        "another. None lost anything that it had acknowledged. The places: "
+        "With the directory, a server was killed twice at each failpoint: on an empty journal, and "
+        "on the state after the first kill. With Walrus, one server was killed at one failpoint "
+        "after another. No server lost an acknowledged change. The failpoints: "
         f"{', '.join(f'`{name}`' for name in every)}. "
-        f"From {' and '.join(f'`{path}`' for path in _KILLED_AT)}; the first also fails if the "
-        "code names a place that no test dies at."
+        f"From {' and '.join(f'`{path}`' for path in _KILLED_AT)}; the first test also fails if "
+        "no test kills a server at a failpoint of the code."
     ]
-    return Table("Kill points covered", ("blob store", "places"), rows, notes)
+    return Table("Failpoints covered", ("blob store", "failpoints"), rows, notes)
 
 
 def _places_died_at(root: Path, path: str) -> list[str]:
@@ -147,13 +147,13 @@ def simulation_table(root: Path, schedules: int) -> Table:
     steps = _STEPS.search(done.stdout)
     rows = [
         ["seeds, each a schedule of faults and crashes", f"{ran:,}"],
-        ["lives of the server in them", f"{lives:,}"],
-        ["catalogs from which everything was found again", f"{catalogs:,}"],
-        ["promises broken", "0"],
+        ["starts of a server in these schedules", f"{lives:,}"],
+        ["catalogs that recovered everything", f"{catalogs:,}"],
+        ["broken promises", "0"],
     ]
     notes = [
         f"Seeds {first} to {first + ran - 1} of `make simulate`: journal, archive and a faulty "
-        "blob store on a virtual clock, in one process; a seed replays its schedule."
+        "blob store on a virtual clock, in one process. A seed replays its schedule."
     ]
     if steps is not None:
         notes.append(f"Steps: {steps[1]}.")

@@ -1,4 +1,4 @@
-"""What a reader of the benchmarks needs first: five sentences with the figures of a run."""
+"""The five points that open the page of benchmarks, with the figures of a run."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def summary(tables: Mapping[str, Table]) -> str:
         "8 processes of 4 agents, async",
     )
     sentences = (
-        "**Use SQLite** if all agents run in one process on one machine and its disk may be lost: "
-        f"one agent does {rate(f'{alone}, SQLite')} steps per second there, and "
-        f"{rate(f'{alone}, TuskPoint')} with TuskPoint.",
-        "**Use PostgreSQL** if you run it already and need only checkpoints: 32 agents do "
+        "**Use SQLite** if all agents run in one process on one machine, and you can afford to "
+        f"lose its disk: one agent does {rate(f'{alone}, SQLite')} steps per second with "
+        f"SQLite, and {rate(f'{alone}, TuskPoint')} with TuskPoint.",
+        "**Use PostgreSQL** if you already run PostgreSQL and need only checkpoints: 32 agents do "
         f"{rate(f'{together}, PostgreSQL')} steps per second with one saver, "
         f"{rate(f'{together}, PostgreSQL, 16 savers on 16 connections')} with 16 savers on 16 "
         "connections, because a saver runs one call at a time.",
         "**Use TuskPoint** if agents in several processes or on several machines share threads, or "
-        "if threads must be verified, searched, forked, handed over or recovered without the "
+        "if threads must be verified, searched, forked, handed off or recovered without the "
         f"machine: 32 agents of one process do {rate(f'{together}, TuskPoint')} steps per second, "
         f"8 processes of 4 agents {rate(f'{apart}, TuskPoint')} (SQLite on one file "
         f"{rate(f'{apart}, SQLite')}, PostgreSQL {rate(f'{apart}, PostgreSQL')}).",
-        "**TuskPoint is slower for an agent alone**: a save takes "
-        f"{save(f'{alone}, TuskPoint')} ms against {save(f'{alone}, SQLite')} ms with SQLite and "
-        f"{save(f'{alone}, PostgreSQL')} ms with PostgreSQL, because each of its two calls passes "
-        "the threads of client, gRPC and server, and waits for a commit on disk.",
-        "**It costs a server**: an idle one has "
-        f"{figure('memory', 'an idle server', 'MB')} MB in memory, and the database of a thread "
-        "that grows takes "
-        f"{figure('journal-bytes', _JOURNAL, 'of AsyncSqliteSaver')} of the bytes of SQLite's.",
+        "**TuskPoint is slower for a single agent**: a save takes "
+        f"{save(f'{alone}, TuskPoint')} ms, compared with {save(f'{alone}, SQLite')} ms with "
+        f"SQLite and {save(f'{alone}, PostgreSQL')} ms with PostgreSQL, because each of its two "
+        "calls passes the threads of client, gRPC and server, and waits for a commit on disk.",
+        "**TuskPoint needs a server**: an idle server takes "
+        f"{figure('memory', 'an idle server', 'MB')} MB of memory. The database of a growing "
+        f"thread takes {figure('journal-bytes', _JOURNAL, 'compared with AsyncSqliteSaver')} of "
+        "the bytes of SQLite's database.",
     )
     lines = [textwrap.fill(f"- {text}", _WIDTH, subsequent_indent="  ") for text in sentences]
     return "\n".join(lines)

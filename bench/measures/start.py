@@ -14,7 +14,7 @@ from bench.report import Table, at_most, number
 from bench.running.servers import running_tuskpoint
 from bench.setting import Setting
 
-TITLE = "Starting"
+TITLE = "Start"
 _SERVES, _COMMAND = 0.8, 0.3
 _SMALLEST = ("-m", "tuskpoint.cli", "threads", "--json")
 
@@ -38,7 +38,7 @@ def _measured(setting: Setting) -> Table:
         ["from `tuskpoint-server` to serving, on an empty directory", number(seconds)],
         ["processor time of `tuskpoint threads`", number(processor)],
     ]
-    notes = [f"Medians of {rounds}."]
+    notes = [f"Medians of {rounds} starts."]
     goals = [
         at_most("seconds from `tuskpoint-server` to serving", seconds, _SERVES, ""),
         at_most("seconds of processor time of `tuskpoint threads`", processor, _COMMAND, ""),

@@ -33,8 +33,8 @@ from tuskpoint.v1.value_pb2 import PendingWrite, Value
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
-TITLE = "A fan-out: a late write of a checkpoint against the 100th, and a step of many tasks"
-_HEADER = ("what", "ms", "relation")
+TITLE = "Fan-out: a late write of a checkpoint, compared with write 100, and a step of many tasks"
+_HEADER = ("what", "ms", "ratio")
 _EARLY, _SPAN = 100, 160
 _AFTERWARDS_S = 0.004
 """Time after an answer in which the server does what no caller waits for."""
@@ -75,10 +75,12 @@ async def measure(setting: Setting) -> Table:
             [f"{journal} journal, load of {late:,} writes: processor time", number(many_ms), ""],
         ]
         named = f"{journal} journal: processor time of write {late:,} of a checkpoint"
-        goals.append(at_most(f"{named}, of write {_EARLY}'s", late_ms / early_ms, _BOUND))
+        goals.append(at_most(f"{named}, compared with write {_EARLY}", late_ms / early_ms, _BOUND))
         named = f"{journal} journal: processor time of a load for each of {late:,} writes"
         goals.append(
-            at_most(f"{named}, of {late // 10:,} writes'", many_ms / few_ms / 10, _LOAD_BOUND)
+            at_most(
+                f"{named}, compared with {late // 10:,} writes", many_ms / few_ms / 10, _LOAD_BOUND
+            )
         )
     step_seconds, load_seconds = await _fan_out(setting, tasks, rounds)
     for name, seconds in step_seconds.items():
@@ -86,19 +88,23 @@ async def measure(setting: Setting) -> Table:
         rows.append([f"step of {tasks:,} tasks, {name}", number(seconds * 1e3), relation])
     for name, seconds in load_seconds.items():
         relation = "" if name == TUSKPOINT else ratio(load_seconds[TUSKPOINT], seconds)
-        rows.append([f"load of its {tasks:,} writes, {name}", number(seconds * 1e3), relation])
+        rows.append([f"load of the {tasks:,} writes, {name}", number(seconds * 1e3), relation])
     goals += [
-        at_most(f"step of {tasks:,} tasks, of {name}'s", step_seconds[TUSKPOINT] / seconds, 1.0)
+        at_most(
+            f"step of {tasks:,} tasks, compared with {name}", step_seconds[TUSKPOINT] / seconds, 1.0
+        )
         for name, seconds in step_seconds.items()
         if name not in (TUSKPOINT, MEMORY)
     ]
     notes = [
-        f"Above: medians of {_SPAN} SaveWrites around write {_EARLY} of one checkpoint and of the "
-        f"last {_SPAN} of another, taken in turn; processor time of the server's event loop and "
-        f"of its journal's threads. Loads are GetCheckpoint, medians of {_LOADS}. Below: medians "
-        f"of {rounds} rounds, the checkpointers in turn in each, of one LangGraph run with a step "
-        f"of {tasks:,} tasks (`Send`), durability async; and of `aget_tuple` of the checkpoint "
-        "that has their writes. The relation is TuskPoint's time to the other's."
+        f"Upper rows: medians of {_SPAN} SaveWrites around write {_EARLY} of one checkpoint and "
+        f"of the last {_SPAN} of another checkpoint, in turn. Processor time is that of the "
+        "server's event loop and of the journal's threads. Loads are GetCheckpoint, medians of "
+        f"{_LOADS}. The ratio is the late write's time divided by the early write's time. Lower "
+        f"rows: medians of {rounds} rounds; in each round the checkpointers run in turn. A round "
+        f"is one LangGraph run with a step of {tasks:,} tasks (`Send`), durability async, and an "
+        "`aget_tuple` of the checkpoint with the writes of these tasks. The ratio is TuskPoint's "
+        "time divided by the other checkpointer's time."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)
 

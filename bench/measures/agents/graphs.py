@@ -93,15 +93,16 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
             relation = "" if name == TUSKPOINT else relation
             rows.append([f"{_named(scenario)}, {name}", shown, relation])
         goals += [
-            at_most(f"cost of {_named(scenario)}, of {peer}'s", ours / costs[peer], bound)
+            at_most(f"cost of {_named(scenario)}, compared with {peer}", ours / costs[peer], bound)
             for peer, bound in _GOALS.get(scenario, {}).items()
             if costs.get(peer, 0) >= _LEAST_COST
         ]
     notes = [
-        f"Medians of {rounds} rounds, the checkpointers in turn in each. A run has {_SUPERSTEPS} "
-        f"supersteps of {len(_NODES)} parallel nodes, each of which returns a message of 1 KiB. "
-        "The cost is the time of a run, less that of the same run with InMemorySaver in the same "
-        f"round, by superstep; {_MANY} graphs run on one event loop, or in as many threads."
+        f"Medians of {rounds} rounds; in each round the checkpointers run in turn. A run has "
+        f"{_SUPERSTEPS} supersteps of {len(_NODES)} parallel nodes, and each node returns a "
+        "message of 1 KiB. The cost is the time of a run minus the time of the same run with "
+        f"InMemorySaver in the same round, divided by the number of supersteps. {_MANY} graphs "
+        f"run on one event loop, or in {_MANY} threads."
     ]
     chart = Chart(
         "graphs",
@@ -111,7 +112,7 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
             for scenario, costs in medians.items()
         ],
     )
-    header = ("run, checkpointer", "ms per superstep", "TuskPoint takes")
+    header = ("run, checkpointer", "ms per superstep", "TuskPoint / peer")
     notes += filter(None, [setting.left_out])
     return Table(TITLE, header, rows, notes, goals, chart)
 

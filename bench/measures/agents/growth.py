@@ -18,7 +18,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
-TITLE = "Time of a late save of a thread against the 100th (SaveCheckpoint)"
+TITLE = "Time of a late save of a thread, compared with save 100 (SaveCheckpoint)"
 _EARLY = 100
 _SPAN = 100
 
@@ -42,10 +42,10 @@ async def measure(setting: Setting) -> Table:
         [f"save {late:,}", number(after * 1e3), ratio(after, before)],
     ]
     notes = [
-        f"Median of {_SPAN} saves around the 100th of one thread and of the last {_SPAN} of "
-        "another, taken in turn; the state does not grow, only the thread does."
+        f"Median of {_SPAN} saves around save 100 of one thread and of the last {_SPAN} saves of "
+        "another thread, in turn. The state does not grow; only the thread grows."
     ]
-    what = f"time of save {late:,} of a thread, of save {_EARLY}'s"
+    what = f"time of save {late:,} of a thread, compared with save {_EARLY}"
     goals = [at_most(what, after / before, 1.1)]
     return Table(TITLE, ("save", "median ms", "late / early"), rows, notes, goals)
 

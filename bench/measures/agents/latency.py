@@ -39,11 +39,11 @@ async def measure(setting: Setting) -> Table:
     ]
     fewest = {load: min(len(steps[contender.label, load]) for contender in here) for load in _LOADS}
     notes = [
-        f"{rounds} rounds of {seconds} s, async, the checkpointers in turn, each with its agents "
-        "in a process of their own; steps, checkpoints and configurations are as in `steps`. "
-        "Of each call there are at least "
-        f"{' and '.join(f'{count:,} ({load})' for load, count in fewest.items())} times; a p99.9 "
-        "of fewer than 1,000 is the slowest call."
+        f"{rounds} rounds of {seconds} s, async. The checkpointers run in turn, and the agents of "
+        "each checkpointer have a process of their own. Steps, checkpoints and configurations "
+        "are those of `steps`. Each call was timed at least "
+        f"{' and '.join((f'{count:,} ({load})' for load, count in fewest.items()))} times. A "
+        "p99.9 of fewer than 1,000 calls is the slowest call."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])])
 

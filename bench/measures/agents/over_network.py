@@ -18,7 +18,7 @@ from bench.setting import Setting
 
 _ONE_WAY_SECONDS = 0.0005
 _MANY = 32
-TITLE = f"Agents with {_ONE_WAY_SECONDS * 2e3:.0f} ms of network to the server or database"
+TITLE = f"Agent steps with {_ONE_WAY_SECONDS * 2e3:.0f} ms of network to the server or database"
 _LOADS = {"1 agent": 1, f"{_MANY} agents": _MANY}
 _HEADER = (
     "agents, checkpointer",
@@ -26,7 +26,7 @@ _HEADER = (
     "save p50 ms",
     "save p99 ms",
     "load p50 ms",
-    "TuskPoint is",
+    "TuskPoint / peer",
 )
 
 
@@ -69,10 +69,9 @@ async def measure(setting: Setting) -> Table:
         for contender in here
     ]
     notes = [
-        f"Medians of {rounds} rounds of {seconds} s, async, in turn; steps and configurations are "
-        f"as in `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1e3:g} ms "
-        f"{how.rstrip('.')}. "
-        "SQLite has no network, and stands here for comparison."
+        f"Medians of {rounds} rounds of {seconds} s, async, in turn. Steps and configurations are "
+        f"those of `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1000.0:g} ms "
+        f"{how.rstrip('.')}. SQLite has no network and is listed for comparison."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [left_out])])
 

@@ -11,7 +11,7 @@ from bench.running.contenders import POSTGRES, SQLITE, TUSKPOINT, Contender, con
 from bench.running.workers import Outcome, Work, Workers
 from bench.setting import Setting
 
-TITLE = "Peers in several configurations"
+TITLE = "Checkpointers in several configurations"
 _MANY = 32
 _HEADER = ("checkpointer", "1 agent, steps/s", f"{_MANY} agents, steps/s", "save p50 ms", "")
 _CONNECTIONS = (4, 8, 16, 32)
@@ -64,10 +64,11 @@ async def measure(setting: Setting) -> Table:
         cells = (_rate(alone[label]), rates[label], percentile(saves, 0.5) * 1e3)
         rows.append([label, *map(number, cells), "best" if label in best.values() else ""])
     notes = [
-        f"Medians of {rounds} rounds of {seconds} s, in turn, async; the best has the most steps "
-        f"per second with {_MANY} agents. A saver of PostgreSQL holds a lock for each call, so "
-        "more connections help only with more savers: the default is one saver on a pool of "
-        f"{here[-1].pool} connections. Against the best, TuskPoint does "
+        f"Medians of {rounds} rounds of {seconds} s, async, in turn. The best configuration has "
+        f"the most steps per second with {_MANY} agents. A saver of PostgreSQL holds a lock during "
+        "each call, so more connections help only with more savers; by default, one saver has a "
+        f"pool of {here[-1].pool} connections. TuskPoint's steps per second, compared with the "
+        "best: "
         + ", ".join(f"{ratio(rates[TUSKPOINT], rates[label])} ({label})" for label in best.values())
         + "."
     ]

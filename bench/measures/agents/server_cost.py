@@ -18,9 +18,9 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
-TITLE = "Server's processor time against a bare echo of the same bytes"
+TITLE = "Server's processor time, compared with a bare echo of the same bytes"
 _AGENTS = 32
-_HEADER = ("what", "µs", "of the echo")
+_HEADER = ("what", "µs", "compared with the echo")
 
 
 async def measure(setting: Setting) -> Table:
@@ -46,14 +46,14 @@ async def measure(setting: Setting) -> Table:
         ours, floor = (spent_on[server] / calls * 1e6 for server in servers)
         rows.append([f"{name}: bare echo", number(floor), ""])
         rows.append([f"{name}: TuskPoint", number(ours), ratio(ours, floor)])
-        what = f"server's processor time of {name}, of a bare echo's"
+        what = f"server's processor time of {name}, compared with a bare echo"
         goals.append(at_most(what, ours / floor, bound))
     notes = [
-        f"{calls:,} steps of {_AGENTS} agents at once on each, in {rounds} alternating rounds. A "
-        "step is a SaveCheckpoint and a SaveWrites; TuskPoint's time goes on until everything is "
-        "certified and indexed. A load is a GetCheckpoint of a latest checkpoint. The echo parses "
-        "each request and answers it (a load with as many bytes), on the same runtime and event "
-        "loop, and stores nothing."
+        f"{calls:,} steps of {_AGENTS} concurrent agents on each server, in {rounds} alternating "
+        "rounds. A step is a SaveCheckpoint and a SaveWrites; TuskPoint's time includes the "
+        "certification and indexing of all steps. A load is a GetCheckpoint of a latest "
+        "checkpoint. The echo parses each request and answers it, a load with as many bytes, on "
+        "the same runtime and event loop, and stores nothing."
     ]
     return Table(TITLE, _HEADER, rows, notes, goals)
 

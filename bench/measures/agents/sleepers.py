@@ -73,13 +73,13 @@ async def measure(setting: Setting) -> Table:
                 used = store.cpu_seconds() - before
                 rows.append(_row(contender.label, outcomes, used, store.resident_bytes()))
     notes = [
-        f"{_AGENTS:,} agents in {_PROCESSES} processes for {seconds:.0f} s, one checkpointer after "
-        f"the other; each agent sleeps {_PAUSE_SECONDS / 2:.0f} to {_PAUSE_SECONDS * 1.5:.0f} s "
-        "between two steps. A save is `put` and `put_writes`, a load is `get_tuple`; the "
-        "configurations are as in `steps`. Processor time is the sum over all processes, divided "
-        "by the steps; work while agents sleep counts too. Memory is the sum over the agents' "
-        "processes, and over the server's or PostgreSQL's processes, with shared pages counted "
-        "once; SQLite works inside the agents' processes."
+        f"{_AGENTS:,} agents in {_PROCESSES} processes for {seconds:.0f} s, one checkpointer "
+        f"after another. Each agent sleeps {_PAUSE_SECONDS / 2:.0f} to {_PAUSE_SECONDS * 1.5:.0f} "
+        "s between two steps. A save is `put` and `put_writes`; a load is `get_tuple`. The "
+        "configurations are those of `steps`. Processor time is the sum over all processes, "
+        "divided by the number of steps, and includes work while agents sleep. Memory is the sum "
+        "over the agents' processes, and over the processes of the server or of PostgreSQL; "
+        "shared pages count once. SQLite runs inside the agents' processes."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])])
 

@@ -34,7 +34,7 @@ _HEADER = (
     "agents' memory MB",
     "peak MB",
     "save p50 ms",
-    "TuskPoint is",
+    "TuskPoint / peer",
 )
 _ASYNC_1, _ASYNC_MANY = "1 agent, async", f"{_MANY} agents, async"
 _BLOCKING_1, _BLOCKING_MANY = "1 thread, sync", f"{_MANY} threads, sync"
@@ -151,17 +151,18 @@ def _table(
     ]
     best = [contender.label for contender in here if contender.setting]
     notes = [
-        f"Medians of {rounds} rounds of {seconds} s, the checkpointers in turn in each; lowest and "
-        "highest beside it. A save is `put` and `put_writes`, a step is a save and `get_tuple`, "
-        "with the checkpoints of version 4 that LangGraph writes for a graph of two nodes: in a "
-        "thread of 20 steps its `messages` grow to 20 short ones, and every second step replaces "
-        "1 KiB of text. TuskPoint's server is another process, with its archive and its index at "
-        "work; SQLite works inside the agents' process on one file, with the synchronous=FULL that "
-        "it defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
-        f"in each of several processes). In the best configuration of `peer-settings`: "
-        f"{'; '.join(best)}. CPU is the processor time of the agents' processes for a step, with "
-        "the agent's own part of it; memory is resident memory of the agents' process at the end, "
-        "and its peak."
+        f"Medians of {rounds} rounds of {seconds} s; in each round the checkpointers run in turn. "
+        "Lowest and highest are the slowest and the fastest round. A save is `put` and "
+        "`put_writes`; a step is a save and `get_tuple`. The checkpoints are those that "
+        "LangGraph writes for a graph of two nodes, in version 4: in a thread of 20 steps, "
+        "`messages` grows to 20 short messages, and every second step replaces 1 KiB of text. "
+        "TuskPoint's server is a separate process with archive and index. SQLite runs inside the "
+        "agents' process on one file, by default with synchronous=FULL. PostgreSQL has its "
+        "default durability and a pool of 16 connections, or of 4 in each of several processes. "
+        f"The best configurations of `peer-settings` are also measured: {'; '.join(best)}. "
+        "Agents' CPU is the processor time of the agents' processes for a step, with the agents' "
+        "own work. Memory is the resident memory of the agents' process at the end; peak is its "
+        "highest value."
     ]
     chart = Chart(
         "steps",
@@ -195,7 +196,7 @@ def _goals(here: Sequence[Contender], measured: Scenarios) -> list[Goal]:
     peers = [contender.label for contender in here[1:] if not contender.setting]
     goals = [
         at_least(
-            f"steps per second, {scenario}, of {peer}'s",
+            f"steps per second, {scenario}, compared with {peer}",
             measured[scenario][TUSKPOINT].rate / measured[scenario][peer].rate,
             bounds[peer],
         )
@@ -205,7 +206,7 @@ def _goals(here: Sequence[Contender], measured: Scenarios) -> list[Goal]:
     one_agent = measured[_ASYNC_1]
     goals += [
         at_most(
-            f"p50 of one agent's save, async, of {peer}'s",
+            f"p50 of one agent's save, async, compared with {peer}",
             one_agent[TUSKPOINT].save / one_agent[peer].save,
             _SAVES[peer],
         )

@@ -56,17 +56,18 @@ async def measure(setting: Setting) -> Table:
         ["flush", number(flush)],
         ["index", number(index)],
         ["flush and index", number(flush + index)],
-        ["SQLite's full text of as much, alone", number(floor)],
+        ["SQLite's full text of as many words, alone", number(floor)],
     ]
     notes = [
-        f"{count:,} checkpoints of {_THREADS} threads in {rounds} rounds on each server, 4 KiB of "
-        "new words in each, a flush after each round. Index: what the server that indexes used "
-        f"more; it is {ratio(index, floor)} what SQLite needs to add as many words to full text, "
-        f"{_BATCH} checkpoints in a transaction, in a process that does nothing else."
+        f"{count:,} checkpoints of {_THREADS} threads in {rounds} rounds on each server, with 4 "
+        "KiB of new words in each checkpoint and a flush after each round. Index is the "
+        "difference between a server that indexes and a server that does not. This is "
+        f"{ratio(index, floor)} of the time that SQLite needs to add the same number of words to "
+        f"full text, {_BATCH} checkpoints in a transaction, in a process that does nothing else."
     ]
     goals = [
         at_most("flush per checkpoint, processor time, us", flush, 120, ""),
-        at_most("index per checkpoint over SQLite's full text alone", index / floor, 3),
+        at_most("index per checkpoint, compared with SQLite's full text alone", index / floor, 3),
     ]
     return Table(TITLE, _HEADER, rows, notes, goals)
 

@@ -35,7 +35,7 @@ _WORKERS = 8
 
 
 async def measure(setting: Setting) -> Table:
-    """Fill the journal and time the flush, several rounds; and the plain way beside each."""
+    """Fill the journal and time the flush, several rounds; and the plain client beside each."""
     rounds = 1 if setting.quick else 4
     folder = setting.place("flush")
     certified, flushing, storing = 0, 0.0, 0.0
@@ -58,16 +58,18 @@ async def measure(setting: Setting) -> Table:
             number(certified / whole),
             ratio(certified / whole, plain),
         ],
-        ["a file and a manifest per checkpoint", number(plain), ""],
+        ["plain client: a file and a manifest per checkpoint", number(plain), ""],
     ]
     notes = [
-        f"{certified:,} checkpoints of {rounds * _THREADS} threads, 4 KiB new in each: "
-        "packed, spooled, stored, read back and recorded. The plain way writes each checkpoint to "
-        f"a file and rewrites its thread's manifest, both compressed and fsynced, {_WORKERS} at a "
-        "time, and reads nothing back. Both store checkpoints whole."
+        f"{certified:,} checkpoints of {rounds * _THREADS} threads, with 4 KiB of new values in "
+        "each: packed, spooled, stored, read back and recorded. The plain client writes each "
+        "checkpoint to a file and rewrites the manifest of the thread, both compressed and "
+        f"fsynced, {_WORKERS} at a time, and reads nothing back. Both store checkpoints whole."
     ]
     goals = [at_least("checkpoints certified per second, directory", ours, 1500, "")]
-    return Table(TITLE, ("way", "checkpoints/s", "of the plain way"), rows, notes, goals)
+    return Table(
+        TITLE, ("method", "checkpoints/s", "compared with the plain client"), rows, notes, goals
+    )
 
 
 async def fill(channel: grpc.aio.Channel, turn: int) -> int:

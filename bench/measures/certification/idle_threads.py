@@ -15,7 +15,7 @@ from tuskpoint.v1.admin_service_pb2 import FlushRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
-TITLE = "A flush of one thread beside idle ones"
+TITLE = "Flush of one thread beside idle threads"
 _FEW = 100
 _FLUSH_SECONDS = 600.0
 _TINY = 16
@@ -51,9 +51,10 @@ async def measure(setting: Setting) -> Table:
         [f"beside {crowd_size:,}", number(after * 1e3), ratio(after, before)],
     ]
     notes = [
-        f"Medians of {rounds} flushes of one checkpoint each, on two servers in turn, after "
-        f"{settling} that were not measured: they go on merging the runs of all threads."
+        f"Medians of {rounds} flushes of one checkpoint each, on two servers in turn. The "
+        f"{settling} flushes before these were not measured, because they merge the runs of all "
+        "threads."
     ]
-    what = f"time of a flush beside {crowd_size:,} idle threads, of one beside {_FEW}"
+    what = f"time of a flush beside {crowd_size:,} idle threads, compared with {_FEW} idle threads"
     goals = [at_most(what, after / before, 1.1)]
     return Table(TITLE, ("threads", "median ms", "many / few"), rows, notes, goals)

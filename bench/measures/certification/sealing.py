@@ -15,8 +15,8 @@ from bench.running.servers import Server, running_tuskpoint
 from bench.setting import Setting
 from tuskpoint_server.keys import key_file
 
-TITLE = "What sealing costs"
-_NOTHING = "nothing is sealed"
+TITLE = "Cost of sealing"
+_NOTHING = "nothing"
 _SEALED = {"TUSKPOINT_SEAL_JOURNAL": "1"}
 
 
@@ -41,7 +41,7 @@ async def measure(setting: Setting) -> Table:
     keys = folder / "tuskpoint.keys"
     key_file.make(keys)
     sealed = {"TUSKPOINT_KEY_FILE": str(keys)}
-    kinds = {_NOTHING: {}, "what is stored": sealed, "the journal, too": {**sealed, **_SEALED}}
+    kinds = {_NOTHING: {}, "blobs": sealed, "blobs and journal": {**sealed, **_SEALED}}
     spent = {name: _Spent() for name in kinds}
     with ExitStack() as stack:
         servers = {
@@ -64,12 +64,13 @@ async def measure(setting: Setting) -> Table:
         for name, figures in medians.items()
     ]
     notes = [
-        f"Medians of {rounds} rounds, the servers in turn; microseconds for each checkpoint with "
-        "4 KiB of new values. A flush stores, reads back and records 900 checkpoints of 18 "
-        "threads, in a directory; saves are made by 18 callers at once, and `CPU` is the processor "
-        "time of the server."
+        f"Medians of {rounds} rounds, the servers in turn, for each checkpoint with 4 KiB of new "
+        "values. A flush stores, reads back and records 900 checkpoints of 18 threads in a "
+        "directory. 18 callers save concurrently. CPU is the processor time of the server. Each "
+        "ratio compares with the server that seals nothing."
     ]
-    header = ("sealed", "save", "x", "save, CPU", "x", "flush", "x", "flush, CPU", "x")
+    columns = ("save µs", "save CPU µs", "flush µs", "flush CPU µs")
+    header = ("sealed", *(name for column in columns for name in (column, "ratio")))
     return Table(TITLE, header, rows, notes)
 
 

@@ -185,14 +185,15 @@ async def measure(setting: Setting) -> Table:
         for kind, cost in caller.costs.items()
     ]
     notes = [
-        f"{batches * _BATCH:,} calls of each kind, one at a time, in {batches} rounds in which "
-        f"each kind takes its turn of {_BATCH}; the processor time is that of the threads, as the "
-        "scheduler counts it, for each call. The caller is the client's event loop or thread that "
-        "makes the calls; its other threads come next, then the server's event loop, journal "
-        "writer, journal readers and gRPC. The server's event loop also runs its part of flushes, "
-        "and its readers collect for them; what other threads flush and index is counted with the "
-        "saves, until everything is certified and indexed. The echo and GetServerInfo are called "
-        "with grpc.aio, the savers as agents call them: a get_tuple loads a head just saved."
+        f"{batches * _BATCH:,} calls of each kind, one at a time, in {batches} rounds; in each "
+        f"round, each kind has a turn of {_BATCH} calls. Processor time is the time of the "
+        "threads for a call, as the scheduler counts it. The caller is the client's event loop "
+        "or thread that makes the calls. The other columns are the client's other threads, and "
+        "the server's event loop, journal writer, journal readers and gRPC. The server's event "
+        "loop also runs parts of flushes, and the readers also read for flushes. The time of "
+        "other threads that flush and index counts with the saves, until everything is certified "
+        "and indexed. The echo and GetServerInfo are called with grpc.aio, the savers as agents "
+        "call them. A get_tuple loads a checkpoint that was just saved."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])])
 

@@ -26,7 +26,7 @@ _LARGE_MB = 30
 _THREAD = "large"
 _QUIET_SECONDS = 2.0
 _IDLE_MB, _STREAM_KB, _LOADS = 90, 40, 2.0
-_HEADER = ("what", "MB", "KB each", "of the load")
+_HEADER = ("what", "MB", "KB each", "compared with the load")
 
 
 async def measure(setting: Setting) -> Table:
@@ -56,13 +56,13 @@ def _measured(setting: Setting) -> Table:
     for side, peak in _load_peaks(setting).items():
         what = f"peak of a load of {_LARGE_MB} MB, {side}"
         rows.append([what, number(peak), "", f"{peak / _LARGE_MB:.2f}x"])
-        goals.append(at_most(f"{what}, of its size", peak / _LARGE_MB, _LOADS))
+        goals.append(at_most(f"{what}, compared with its size", peak / _LARGE_MB, _LOADS))
     notes = [
-        "Resident memory, as Linux counts it. Streams are Exchange streams on which the server has "
-        f"answered a call, from {_PROCESSES} processes with the channels of the Python client; "
-        "their memory is what the server's grew by. A load is `get_tuple` of a checkpoint with one "
-        f"text of {_LARGE_MB} MB, in a process that did not save it; its peak is the most that a "
-        "process had above what it had before."
+        "Resident memory, as Linux counts it. Streams are Exchange streams on which the server "
+        f"has answered a call, from {_PROCESSES} processes with the channels of the Python "
+        "client; their memory is the growth of the server. A load is `get_tuple` of a checkpoint "
+        f"with one text of {_LARGE_MB} MB, in a process that did not save the checkpoint; its "
+        "peak is the largest growth of a process during the load."
     ]
     return Table(TITLE, _HEADER, rows, notes, goals)
 

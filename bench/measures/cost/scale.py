@@ -34,7 +34,7 @@ _HEADER = (
     "leader µs",
     "PostgreSQL µs",
     "sum µs",
-    "of one server's",
+    "compared with one server",
 )
 _WRITTEN = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn, pg_database_size('tuskpoint')"
 _NAMES = ("agents", "servers", "leader", "database", "log", "stored", "blobs")
@@ -147,12 +147,12 @@ def _table(rounds: dict[int, _Rounds], turns: int, seconds: float) -> Table:
         rows.append([str(count), rate, *times, f"{whole / one:.2f}x"])
     last = rounds[max(rounds)]
     note = (
-        f"{_AGENTS} agents for each server, all in one process, without a pause between their "
-        f"steps. {max(rounds)} servers and the leader, which no agent calls, run over one "
-        f"database. Medians of {turns} rounds of {seconds} s, in turn; each ends when all of it is "
+        f"{_AGENTS} agents for each server, all in one process, without a pause between steps. "
+        f"{max(rounds)} servers and the leader, which no agent calls, run over one database. "
+        f"Medians of {turns} rounds of {seconds} s, in turn; a round ends when all its steps are "
         "certified and indexed. Agents, servers and PostgreSQL share this machine, so the steps "
-        "per second say little; the processor time of a step says what more servers cost. The "
-        f"time of servers without agents is part of it. With {max(rounds)} servers a step wrote "
+        "per second say little; the processor time of a step shows what more servers cost. It "
+        f"includes the time of servers without agents. With {max(rounds)} servers a step wrote "
         f"{number(last.step('log'))} bytes to PostgreSQL's write-ahead log, and added "
         f"{number(last.step('stored'))} bytes to the database and {number(last.step('blobs'))} "
         "bytes to the blobs."
@@ -185,11 +185,11 @@ def paper(step: Callable[[str], float]) -> Table:
         )
     first = "leader" if _DATABASE_CORES / step("database") > 1 / step("leader") else "database"
     note = (
-        f"Each agent does a step every {_PAUSE_SECONDS} s, all day. Computed from what a step "
-        f"takes above, for processors that are {_BUSY:.0%} busy and databases of "
-        f"{_DATABASE_CORES} cores. Of one journal the {first} is full first, at {most:,.0f} "
-        "steps/s. Bytes are for new steps; certified content leaves the journal, and "
-        "retention removes both."
+        f"Each agent does a step every {_PAUSE_SECONDS} s, all day. Computed from the cost of a "
+        f"step in the table above, for processors that are {_BUSY:.0%} busy and databases of "
+        f"{_DATABASE_CORES} cores. In each journal the {first} reaches its limit first, at "
+        f"{most:,.0f} steps/s. Bytes are for new steps; certified content leaves the journal, and "
+        "retention removes content from journal and blobs."
     )
     return Table("Agents on paper", _PAPER, rows, [note])
 

@@ -15,7 +15,14 @@ from tuskpoint import TuskPointSaver
 
 TITLE = "Agent steps per second with the journal in PostgreSQL"
 _MANY, _SERVERS = 32, 3
-_HEADER = ("what", "steps/s", "lowest", "highest", "save p50 ms", f"of {POSTGRES}'s saver")
+_HEADER = (
+    "what",
+    "steps/s",
+    "lowest",
+    "highest",
+    "save p50 ms",
+    f"compared with {POSTGRES}'s saver",
+)
 _ONE, _THREE = "TuskPoint, 1 server", f"TuskPoint, {_SERVERS} servers"
 
 
@@ -72,19 +79,20 @@ def _table(
         )
     goals: list[Goal] = [
         at_least(
-            f"journal in PostgreSQL: steps per second, {_MANY} agents, of {POSTGRES}'s",
+            f"journal in PostgreSQL: steps per second, {_MANY} agents, compared with {POSTGRES}",
             many_agents[_ONE].rate / many_agents[POSTGRES].rate,
             2.0,
         ),
         at_most(
-            f"journal in PostgreSQL: p50 of one agent's save, of {POSTGRES}'s",
+            f"journal in PostgreSQL: p50 of one agent's save, compared with {POSTGRES}",
             one_agent[_ONE].save / one_agent[POSTGRES].save,
             1.2,
         ),
     ]
     notes = [
-        f"Medians of {rounds} rounds, in turn, on one PostgreSQL with its default durability; the "
+        f"Medians of {rounds} rounds, in turn, on one PostgreSQL with its default durability. The "
         f"peer has a pool of 16 connections. The {_SERVERS} servers share the machine with the "
-        "agents and with PostgreSQL. A history is read whole: by replay here, by a listing there."
+        "agents and with PostgreSQL. A history is read whole: TuskPoint by a replay, the peer by "
+        "a listing."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)

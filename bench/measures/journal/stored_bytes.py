@@ -15,7 +15,7 @@ from tuskpoint import TuskPointSaver
 from tuskpoint.v1.admin_service_pb2 import FlushRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 
-TITLE = "Bytes stored for one thread of steps that each append a message"
+TITLE = "Bytes stored for one thread whose steps each append a message"
 _SQLITE_HEADER = b"SQLite format 3\0"
 
 
@@ -52,16 +52,16 @@ async def measure(setting: Setting) -> Table:
         ["AsyncSqliteSaver", number(theirs / 1e6), ""],
     ]
     notes = [
-        f"{steps} steps of `aput` and `aput_writes`, each appending a message of "
-        f"{MESSAGE_BYTES} characters to a list. Sizes of the files on disk; both databases closed, "
-        "except in the line that says otherwise, which counts the write-ahead log too. The journal "
-        "holds the search index."
+        f"{steps} steps of `aput` and `aput_writes`, each of which appends a message of "
+        f"{MESSAGE_BYTES} characters to a list. Sizes are those of the files on disk. Both "
+        "databases are closed, except in the row before the last flush, which includes the "
+        "write-ahead log. The journal holds the search index."
     ]
     goals = [
-        at_most(f"bytes of {name}, of AsyncSqliteSaver's", size / theirs, 1 / 20)
+        at_most(f"bytes of {name}, compared with AsyncSqliteSaver", size / theirs, 1 / 20)
         for name, size in sizes[1:3]
     ]
-    return Table(TITLE, ("what", "MB", "of AsyncSqliteSaver"), rows, notes, goals)
+    return Table(TITLE, ("what", "MB", "compared with AsyncSqliteSaver"), rows, notes, goals)
 
 
 def _blob_bytes(data_dir: Path) -> int:

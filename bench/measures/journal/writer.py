@@ -24,7 +24,7 @@ from tuskpoint_server.features.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
-TITLE = "What a save costs the journal's writer"
+TITLE = "Cost of a save in the journal's writer"
 _BATCH = 32
 _SMALL = 1500
 _LARGE = 400 * 1024
@@ -65,7 +65,7 @@ async def measure(setting: Setting) -> Table:
     ]
     notes = [
         f"Medians of {rounds} commits. A save has five channels of {_SMALL} bytes, of which one "
-        f"is new; large values are saved {_LARGE_BATCH} at a time. `BEGIN`, `COMMIT` and each "
+        f"is new. Large values are saved {_LARGE_BATCH} at a time. `BEGIN`, `COMMIT` and each "
         f"`executemany` count as one statement. {os.cpu_count()} cores."
     ]
     goals = [

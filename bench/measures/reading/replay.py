@@ -15,7 +15,7 @@ from bench.running.contenders import POSTGRES, TUSKPOINT, contenders
 from bench.setting import Setting
 from tuskpoint import TuskPointSaver
 
-TITLE = "Reading every checkpoint of a thread (areplay against alist)"
+TITLE = "Time to read every checkpoint of a thread (areplay compared with alist)"
 _MESSAGES = 11
 
 
@@ -39,19 +39,23 @@ async def measure(setting: Setting) -> Table:
         relation = "" if name == TUSKPOINT else ratio(median, ours)
         rows.append([name, number(median), number(count / median), relation])
     notes = [
-        f"Median of {rounds} readings of one thread of {count:,} checkpoints, taken in turn; each "
-        f"has {_MESSAGES} short messages and 1 KiB of text, and its writes. "
-        "Everything is decoded. A replay comes oldest first, a listing newest first."
+        f"Median of {rounds} readings of one thread of {count:,} checkpoints, in turn. Each "
+        f"checkpoint has {_MESSAGES} short messages, 1 KiB of text and its writes. Everything is "
+        "decoded. A replay returns the oldest checkpoint first, a listing the newest."
     ]
     goals = [
-        at_least(f"replay, checkpoints per second, of {POSTGRES}'s listing", median / ours, 6.0)
+        at_least(
+            f"replay, checkpoints per second, compared with {POSTGRES}'s listing",
+            median / ours,
+            6.0,
+        )
         for median in [statistics.median(durations.get(POSTGRES, [0.0]))]
         if median
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)
 
 
-_HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint is")
+_HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint / peer")
 
 
 async def fill(saver: Saver, count: int) -> str:

@@ -36,9 +36,10 @@ async def measure(setting: Setting) -> Table:
     times = {size: await _at(setting, size) for size in sizes}
     rows = [[name, *(number(times[size][name] * 1e3) for size in sizes)] for name in _QUERIES]
     notes = [
-        f"Median of {_searches(setting)} searches by one caller, 5 results each, over gRPC. "
-        f"Summaries of 12 words out of {_WORDS:,}, {_THREADS} threads, vectors of {_DIMENSION} "
-        "components. A vector search scores every vector; vectors of this size are held in memory."
+        f"Median of {_searches(setting)} searches by one caller over gRPC, with 5 results each. "
+        f"Summaries have 12 words out of {_WORDS:,}, in {_THREADS} threads; vectors have "
+        f"{_DIMENSION} components. A vector search scores every vector; the server holds vectors "
+        "of this size in memory."
     ]
     return Table(TITLE, ("search", *(f"ms at {size:,}" for size in sizes)), rows, notes)
 

@@ -17,7 +17,7 @@ _STEP = {
 def test_what_a_step_takes_says_what_many_agents_need() -> None:
     table = paper(_STEP.__getitem__)
     # 70 % of a leader's core are 2,000 steps/s; a database of 32 cores would take 16,000.
-    assert "Of one journal the leader is full first, at 2,000 steps/s." in table.notes[0]
+    assert "In each journal the leader reaches its limit first, at 2,000 steps/s." in table.notes[0]
     rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
     few = rows["1,000"]
     assert (few["steps/s"], few["servers"]) == ("100", "1")
@@ -35,4 +35,4 @@ def test_what_a_step_takes_says_what_many_agents_need() -> None:
 
 def test_a_slow_database_is_full_before_its_leader() -> None:
     table = paper((_STEP | {"database": 32 * 1400e-6}).__getitem__)
-    assert "Of one journal the database is full first, at 500 steps/s." in table.notes[0]
+    assert "In each journal the database reaches its limit first, at 500 steps/s." in table.notes[0]

@@ -13,8 +13,8 @@ def _steps(*rows: tuple[str, str, str]) -> dict[str, Table]:
 def test_the_sentences_have_the_figures_of_the_run() -> None:
     rows = [("1 agent, async, SQLite", "359", "1.65"), ("1 agent, async, TuskPoint", "131", "4.83")]
     text = " ".join(summary(_steps(*rows)).split())
-    assert "one agent does 359 steps per second there, and 131 with TuskPoint" in text
-    assert "a save takes 4.83 ms against 1.65 ms with SQLite" in text
+    assert "one agent does 359 steps per second with SQLite, and 131 with TuskPoint" in text
+    assert "a save takes 4.83 ms, compared with 1.65 ms with SQLite" in text
 
 
 def test_a_figure_that_was_not_measured_is_called_so() -> None:
