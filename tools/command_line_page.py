@@ -1,11 +1,11 @@
-"""Run the session of docs/threads/command-line.md, so that the page shows what people get.
+"""Run the session of docs/threads/command-line.md and of its reference, with the real output.
 
-    python -m tools.command_line_page          write what the commands print into the page
-    python -m tools.command_line_page check    fail if the page shows something else
+    python -m tools.command_line_page          write what the commands print into the pages
+    python -m tools.command_line_page check    fail if a page shows something else
 
-Every ``console`` block of the page is a part of one session. Its lines that begin with ``$`` are
-run in order, in this process, against a server of their own and an empty directory. Of what they
-print, IDs and times are replaced by stand-ins; commands may be written with these.
+The ``console`` blocks of the two pages are one session. Their lines that begin with ``$`` run in
+order, in this process, against a new server and in an empty directory. In the output, stand-ins
+replace IDs and times; commands may be written with these stand-ins.
 """
 
 import base64
@@ -36,7 +36,8 @@ from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveWritesRequest
 from tuskpoint.v1.value_pb2 import PendingWrite, Value
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "threads" / "command-line.md"
+_THREADS = Path(__file__).resolve().parent.parent / "docs" / "threads"
+GUIDE, REFERENCE = _THREADS / "command-line.md", _THREADS / "command-line-reference.md"
 WIDTH = 100
 INDEXED_SECONDS = 30
 ADDRESS = "127.0.0.1:7390"
@@ -220,17 +221,26 @@ class Session:
         interrupt(self._client, "release", saved, {"question": "publish them?"})
 
 
-def rendered(page: str) -> str:
-    """Return the page with what its commands print now."""
+def written() -> list[str]:
+    """Return the guide and the reference as they are written."""
+    return [page.read_text(encoding="utf-8") for page in (GUIDE, REFERENCE)]
+
+
+def rendered(pages: Sequence[str]) -> list[str]:
+    """Return pages with what the commands of their common session print now."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with served(directory) as address:
             session = Session(address, directory)
             try:
                 session.agent_asks()
-                return _BLOCK.sub(lambda match: f"```console\n{session.run(match[1])}```", page)
+                return [_BLOCK.sub(functools.partial(_run, session), page) for page in pages]
             finally:
                 session.close()
+
+
+def _run(session: Session, block: re.Match[str]) -> str:
+    return f"```console\n{session.run(block[1])}```"
 
 
 def loosened(page: str) -> str:
@@ -244,19 +254,20 @@ def loosened(page: str) -> str:
 
 def difference(page: str, now: str) -> str:
     """Return what differs between the page and what the commands print; empty if nothing."""
-    written, printed = loosened(page).splitlines(), loosened(now).splitlines()
-    return "\n".join(difflib.unified_diff(written, printed, "page", "printed", lineterm="", n=2))
+    shown, printed = loosened(page).splitlines(), loosened(now).splitlines()
+    return "\n".join(difflib.unified_diff(shown, printed, "page", "printed", lineterm="", n=2))
 
 
 def main(arguments: list[str]) -> int:
     """Run the tool; return its exit code."""
-    page = PAGE.read_text(encoding="utf-8")
-    now = rendered(page)
+    pages = written()
+    now = rendered(pages)
     if arguments != ["check"]:
-        PAGE.write_text(now, encoding="utf-8")
+        for path, text in zip((GUIDE, REFERENCE), now, strict=True):
+            path.write_text(text, encoding="utf-8")
         return 0
-    differs = difference(page, now)
-    print(differs or "the page shows what the commands print")
+    differs = "\n".join(filter(None, map(difference, pages, now)))
+    print(differs or "the pages show what the commands print")
     return 1 if differs else 0
 
 

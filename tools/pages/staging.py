@@ -56,6 +56,7 @@ GROUPS = {
     "How-to: threads": [
         "docs/threads/console.md",
         "docs/threads/command-line.md",
+        "docs/threads/command-line-reference.md",
         "docs/threads/mcp.md",
         "docs/threads/search.md",
         "docs/threads/lineage.md",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.command_line.world import WHEN, World
-from tools.command_line_page import PAGE, interrupt
+from tools.command_line_page import REFERENCE, interrupt
 from tuskpoint import Client
 from tuskpoint.cli.commands.items import ITEMS
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
@@ -150,7 +150,7 @@ FREE = {"metadata", "state", "heads", "answer", "checkpoint", "value"}  # or des
 
 def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
     """Return the objects inside of shapes that have other keys than the page says."""
-    page = PAGE.read_text(encoding="utf-8").partition("| inside | keys |")[2]
+    page = REFERENCE.read_text(encoding="utf-8").partition("| inside | keys |")[2]
     rows = re.findall(r"(?m)^\| (`[^|]*) \| ([^|]*) \|$", page.partition("\n\n")[0])
     reported = {
         name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", keys)))
@@ -170,7 +170,7 @@ def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
 
 def documented_keys() -> dict[str, set[str]]:
     """Return the keys of each command on the page."""
-    page = PAGE.read_text(encoding="utf-8")
+    page = REFERENCE.read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| (`[^|]*) \| (?:an object|lines) \| ([^|]*) \|$", page)
     return {
         name: set(re.findall(r"`(\w+)`", keys))
@@ -190,14 +190,14 @@ def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
 
 
 def test_the_page_has_the_exit_codes() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = REFERENCE.read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| (\d+) \| `(\w+)` \| (.*) \|$", page)
     assert rows == [(str(int(code)), code.name.lower(), said) for code, said in MEANINGS.items()]
     assert set(MEANINGS) == set(Exit)
 
 
 def test_the_page_has_the_options_of_all_commands_and_their_environment() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = REFERENCE.read_text(encoding="utf-8")
     names = [field.name for field in fields(Settings)]
     reported = {"is_json": "--json", "tls": "--no-tls"}
     options = [reported.get(name, f"--{name.replace('_', '-')}") for name in names]

@@ -1,13 +1,12 @@
-"""The page about the command line shows the real output of the commands."""
+"""The pages about the command line show the real output of the commands."""
 
 from __future__ import annotations
 
-from tools.command_line_page import PAGE, difference, rendered
+from tools.command_line_page import difference, rendered, written
 
 
-def test_the_page_shows_the_output_of_the_commands() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    now = rendered(page)
-    differs = difference(page, now)
+def test_the_pages_show_the_output_of_the_commands() -> None:
+    pages = written()
+    differs = "\n".join(filter(None, map(difference, pages, rendered(pages))))
     assert not differs, f"run `python -m tools.command_line_page`:\n{differs}"
-    assert page.count("$ tuskpoint") > 30
+    assert "".join(pages).count("$ tuskpoint") > 30

@@ -36,7 +36,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.INTERRUPTED: "ended by Ctrl-C",
     Exit.CLOSED_PIPE: "the program that read the output ended, as `head` does",
 }
-"""What each exit code means. The page `docs/threads/command-line.md` has the same table."""
+"""What each exit code means. The page `docs/threads/command-line-reference.md` has the same table."""
 
 _BY_CLASS: tuple[tuple[type[errors.TuskPointError], Exit], ...] = (
     (errors.DescriptorMismatch, Exit.INTEGRITY),
