@@ -23,3 +23,10 @@ func (c *Client) Status(ctx context.Context) (*tuskpointv1.GetArchiveStatusRespo
 func (c *Client) Flush(ctx context.Context) (*tuskpointv1.FlushResponse, error) {
 	return c.admin.Flush(ctx, &tuskpointv1.FlushRequest{})
 }
+
+// AcceptClock lets the journal follow the server's clock, and returns the step that stopped deletions,
+// which continue now; nil if there was none. It needs the scope "admin".
+func (c *Client) AcceptClock(ctx context.Context) (*tuskpointv1.ClockJump, error) {
+	answer, err := c.admin.AcceptClock(ctx, &tuskpointv1.AcceptClockRequest{})
+	return answer.GetAccepted(), err
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,9 @@ type caller struct {
 	target    string
 	times     times
 	token     func() (string, error) // what calls show; nil for nothing
+	logger    func() *slog.Logger    // where warnings go
 	closed    atomic.Bool
+	answered  atomic.Bool // the target has answered this process
 	handshake handshake
 }
 
@@ -34,6 +37,12 @@ func (c *caller) unary(
 	ctx context.Context, method string, request, reply any,
 	connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
+	if ctx.Value(contacting{}) != nil {
+		return invoke(ctx, method, request, reply, connection, options...)
+	}
+	if failure := c.reach(ctx, connection); failure != nil {
+		return failure
+	}
 	message, isMessage := request.(proto.Message)
 	if isMessage {
 		message = withRequestID(message)
@@ -65,6 +74,9 @@ func (c *caller) stream(
 	ctx context.Context, description *grpc.StreamDesc, connection *grpc.ClientConn, method string,
 	open grpc.Streamer, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
+	if failure := c.reach(ctx, connection); failure != nil {
+		return nil, failure
+	}
 	stream, err := open(ctx, description, connection, method, options...)
 	if err != nil {
 		return nil, c.read(ctx, err)

@@ -3,14 +3,19 @@ package tuskpoint
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
 
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
 // LoadOptions are the settings of a load.
 type LoadOptions struct {
-	// Namespace inside the thread; empty is the root.
+	// Namespace inside the thread; empty is the root. In a load without a thread, empty is any.
 	Namespace string
 
 	// View is how much to return. The default is [ViewFull].
@@ -20,21 +25,76 @@ type LoadOptions struct {
 	Source Source
 }
 
-// Load loads one checkpoint exactly; without an ID, the latest. Options may be nil.
+// Load loads one checkpoint exactly; without an ID, the latest of the thread. Without a thread, it
+// loads the checkpoint from the only thread that has it. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrPreconditionFailed] if it is to come
-// from the blob store and is not certified, [ErrDataLoss] if its blob does not have the recorded
-// hash.
+// Errors: [ErrNotFound] if there is no such checkpoint, [ErrInvalidRequest] if there is neither a
+// thread nor an ID or if several threads have the checkpoint (forks and copies keep IDs),
+// [ErrPreconditionFailed] if it is to come from the blob store and is not certified, [ErrDataLoss] if
+// its blob does not have the recorded hash.
 func (c *Client) Load(
 	ctx context.Context, threadID, checkpointID string, options *LoadOptions,
 ) (*Checkpoint, error) {
 	given := valueOf(options)
-	found, err := c.getCheckpoint(ctx, refOf(threadID, given.Namespace, checkpointID), given.View,
-		given.Source)
+	ref := refOf(threadID, given.Namespace, checkpointID)
+	if threadID == "" {
+		var err error
+		if ref, err = c.find(ctx, checkpointID, given.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	found, err := c.getCheckpoint(ctx, ref, given.View, given.Source)
 	if err != nil {
 		return nil, err
 	}
 	return checkpointOf(found), nil
+}
+
+const maxNamedThreads = 5 // in a message
+
+// find returns the only checkpoint with an ID, in whatever thread. An empty namespace is any.
+func (c *Client) find(
+	ctx context.Context, checkpointID, namespace string,
+) (*tuskpointv1.CheckpointRef, error) {
+	if checkpointID == "" {
+		return nil, invalidField("thread_id", "pass a thread ID, a checkpoint ID, or both")
+	}
+	options := &ListOptions{AllThreads: true, CheckpointID: checkpointID, Limit: maxNamedThreads + 1}
+	if namespace != "" {
+		options.Namespace = &namespace
+	}
+	var refs []*tuskpointv1.CheckpointRef
+	for checkpoint, err := range c.List(ctx, "", options) {
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, refOf(checkpoint.ThreadID, checkpoint.Namespace, checkpoint.ID))
+	}
+	if len(refs) == 1 {
+		return refs[0], nil
+	}
+	if len(refs) == 0 {
+		return nil, &Error{
+			Status:   codes.NotFound,
+			Reason:   "CHECKPOINT_NOT_FOUND",
+			Message:  fmt.Sprintf("no thread has checkpoint %q: List shows the existing ones", checkpointID),
+			Metadata: map[string]string{"checkpoint_id": checkpointID},
+			kind:     notFound,
+		}
+	}
+	names := make([]string, 0, len(refs))
+	for _, ref := range refs[:min(len(refs), maxNamedThreads)] {
+		name := strconv.Quote(ref.GetThreadId())
+		if ref.GetCheckpointNs() != "" {
+			name += fmt.Sprintf(" (namespace %q)", ref.GetCheckpointNs())
+		}
+		names = append(names, name)
+	}
+	if len(refs) > maxNamedThreads {
+		names = append(names, "...")
+	}
+	return nil, invalidField("thread_id", fmt.Sprintf("checkpoint %q is in %s: name one of these threads",
+		checkpointID, strings.Join(names, ", ")))
 }
 
 // ListOptions are the settings of a listing.

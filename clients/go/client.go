@@ -56,7 +56,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, invalidField("target", err.Error())
 	}
-	calls := &caller{target: target, times: set.times, token: set.token}
+	calls := &caller{target: target, times: set.times, token: set.token, logger: set.logger}
 	connection, err := connect(target, set, calls)
 	if err != nil {
 		return nil, err

@@ -82,3 +82,46 @@ func TestANumberOfBytesBelow0IsRefused(t *testing.T) {
 	_, err := tuskpoint.Dial("", tuskpoint.WithValueCacheBytes(-1))
 	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
 }
+
+func TestACheckpointIsLoadedByItsIDAlone(t *testing.T) {
+	client, thread := dial(t), newThread()
+	root := save(t, client, thread, map[string]any{"n": 1})
+	inner := must(client.Save(within(t), thread, map[string]any{"n": 2},
+		&tuskpoint.SaveOptions{Namespace: "inner"}))(t).CheckpointID
+
+	for id, namespace := range map[string]string{root: "", inner: "inner"} {
+		loaded := must(client.Load(within(t), "", id, nil))(t)
+		want(t, "the thread", loaded.ThreadID, thread)
+		want(t, "the namespace", loaded.Namespace, namespace)
+		want(t, "the ID", loaded.ID, id)
+	}
+	_, err := client.Load(within(t), "", root, &tuskpoint.LoadOptions{Namespace: "inner"})
+	absent := wantError(t, err, tuskpoint.ErrNotFound, "CHECKPOINT_NOT_FOUND")
+	want(t, "the ID", absent.Metadata["checkpoint_id"], root)
+	_, err = client.Load(within(t), "", "", nil)
+	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+}
+
+func TestSeveralThreadsThatHaveTheCheckpointAreNamed(t *testing.T) {
+	client, thread := dial(t), newThread()
+	id, threads := save(t, client, thread, map[string]any{"n": 1}), []string{thread}
+	for range 5 {
+		fork := must(client.Fork(within(t), thread, id, "", nil))(t)
+		threads = append(threads, fork.NewThreadID)
+		_, err := client.Load(within(t), "", id, nil)
+		failure := wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+		named := 0
+		for _, one := range threads {
+			if strings.Contains(failure.Message, fmt.Sprintf("%q", one)) {
+				named++
+			}
+		}
+		want(t, "the number of named threads", named, min(5, len(threads)))
+		want(t, "whether there are more", strings.Contains(failure.Message, ", ..."), len(threads) > 5)
+	}
+}
+
+func TestAClockThatMadeNoStepNeedsNoAcceptance(t *testing.T) {
+	step := must(dial(t).AcceptClock(within(t)))(t)
+	want(t, "whether there is a step", step != nil, false)
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -28,7 +29,9 @@ const (
 )
 
 // DefaultTarget is where a client looks for a server that nothing else names.
-const DefaultTarget = "127.0.0.1:7390"
+const DefaultTarget = "127.0.0.1:" + defaultPort
+
+const defaultPort = "7390"
 
 // Option sets one thing about a client; see [Dial]. Options win over the environment.
 type Option func(*settings)
@@ -43,6 +46,7 @@ type settings struct {
 	tls      *bool // nil: as the other settings imply
 	config   *tls.Config
 
+	logger          func() *slog.Logger
 	times           times
 	keepalive       keepalive.ClientParameters
 	maxMessageBytes int
@@ -56,6 +60,8 @@ type times struct {
 	long   time.Duration // deadline of calls that wait for the blob store or touch much
 	stream time.Duration // deadline of reading a stream, the reader's own pauses included
 	resume time.Duration // for so long an interrupted stream tries to resume
+
+	firstAnswer time.Duration // for so long a call tries to reach a target that never answered
 }
 
 func defaults() *settings {
@@ -65,7 +71,10 @@ func defaults() *settings {
 			long:   5 * time.Minute,
 			stream: time.Hour,
 			resume: 5 * time.Minute,
+
+			firstAnswer: firstAnswer,
 		},
+		logger: slog.Default,
 		// It finds a server that vanished while a stream is open. gRPC servers
 		// commonly object to pings that come more often than every 10 seconds.
 		keepalive:       keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second},
@@ -113,16 +122,22 @@ func WithTLSConfig(config *tls.Config) Option {
 
 // WithTimeout sets the deadline of quick calls whose context has none, and the time after which a
 // call that fails is no longer sent again. It has to be above 0; the default is 30 seconds, which
-// sits out the restart of a server. Calls that wait for the blob store or touch many checkpoints
+// sits out the restart of a server, but 5 seconds for a target that never answered. Calls that wait for the blob store or touch many checkpoints
 // have 5 minutes, streams an hour, watches no end.
 func WithTimeout(timeout time.Duration) Option {
-	return func(s *settings) { s.times.quick = timeout }
+	return func(s *settings) { s.times.quick, s.times.firstAnswer = timeout, timeout }
 }
 
 // WithResumeTimeout sets for how long an interrupted stream tries to resume. It has to be above 0;
 // the default is 5 minutes.
 func WithResumeTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.times.resume = timeout }
+}
+
+// WithLogger logs warnings about the connection with a logger. The default is [slog.Default]. A client
+// warns once a minute of a target that has not answered yet.
+func WithLogger(logger *slog.Logger) Option {
+	return func(s *settings) { s.logger = func() *slog.Logger { return logger } }
 }
 
 // WithKeepalive sets after how much silence on an open stream the server is asked whether it is

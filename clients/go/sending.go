@@ -94,6 +94,9 @@ func (c *Client) ask(
 	ctx context.Context, frame *tuskpointv1.Frame, large []*tuskpointv1.Value, again bool,
 	asked Durability,
 ) (*tuskpointv1.Answer, error) {
+	if failure := c.calls.reach(ctx, c.connection); failure != nil {
+		return nil, failure
+	}
 	patience := c.calls.times.quick
 	if asked == Certified || large != nil {
 		patience = c.calls.times.long

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 
+	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
@@ -157,10 +159,9 @@ func explain(failed *status.Status, target string) string {
 	text := failed.Message()
 	switch failed.Code() {
 	case codes.Unavailable:
-		return fmt.Sprintf("no TuskPoint server answers at %s: start one with `tuskpoint-server "+
-			"--listen HOST:PORT`, set the right target in the call to Dial or in TUSKPOINT_TARGET, "+
-			"and check that both sides use TLS or neither does, and that the client has a certificate "+
-			"if the server asks for one (%s)", target, text)
+		return fmt.Sprintf("no TuskPoint server answers at %s: %s, set the right target in the call to "+
+			"Dial or in TUSKPOINT_TARGET, and check that both sides use TLS or neither does, and that the "+
+			"client has a certificate if the server asks for one (%s)", target, remedy(target), text)
 	case codes.ResourceExhausted:
 		return fmt.Sprintf("a message is larger than the sender or the receiver allows: save less in "+
 			"metadata and identifiers; values of any size are sent in chunks (%s)", text)
@@ -175,6 +176,18 @@ func explain(failed *status.Status, target string) string {
 		return fmt.Sprintf("the call to %s has no usable credential (%s)", target, text)
 	}
 	return fmt.Sprintf("%s answered %s: %s", target, statusName(failed.Code()), text)
+}
+
+// remedy returns what to do where no server answers.
+func remedy(target string) string {
+	if !targets.IsLoopback(target) {
+		return "check that it runs and can be reached from here"
+	}
+	_, port, err := net.SplitHostPort(target)
+	if err != nil || targets.IsSeveral(target) || port == defaultPort {
+		return "start one with `tuskpoint-server dev`"
+	}
+	return fmt.Sprintf("start one with `tuskpoint-server dev --port %s`", port)
 }
 
 func decodeBase64(text string) []byte {

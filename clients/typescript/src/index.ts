@@ -94,6 +94,7 @@ export type {
 export type { SnapshotRecord } from "./messages/snapshots.js";
 export type {
   ArchiveStatus,
+  ClockJump,
   Flushed,
   ManifestRecord,
   ServerInfo,

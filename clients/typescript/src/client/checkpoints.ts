@@ -2,19 +2,22 @@
 
 import { create } from "@bufbuild/protobuf";
 
-import { invalidField } from "../errors.js";
+import { invalidField, NotFound } from "../errors.js";
 import {
   ListCheckpointsRequestSchema,
   type ListCheckpointsRequest,
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { encodeObject, encodeState } from "../messages/json.js";
-import { CheckpointRecord } from "../messages/records.js";
+import { CheckpointRecord, type Reference } from "../messages/records.js";
 import { components } from "../messages/search.js";
 import { durability, durabilityName, source, view } from "../messages/words.js";
 import { callOf, checkTexts, notFound, refOf } from "./arguments.js";
 import { Base } from "./base.js";
 import type { LabelOptions, ListOptions, LoadOptions, Saved, SaveOptions } from "./options.js";
 import { save } from "./saving.js";
+
+/** Most threads that the message of a checkpoint with several threads names. */
+const MAX_NAMED = 5;
 
 /** The part of the client that saves and loads. */
 export abstract class Checkpoints extends Base {
@@ -65,13 +68,16 @@ export abstract class Checkpoints extends Base {
   /**
    * Load one checkpoint exactly, whatever its size.
    *
-   * @param threadId - The thread.
+   * @param threadId - The thread. `undefined`: the only thread that has the checkpoint; its options
+   *   then name a `checkpointId`, and may leave out `checkpointNs` for any namespace.
    * @throws NotFound - There is no such checkpoint.
+   * @throws InvalidRequest - Neither a thread nor a checkpoint is named, or several threads have the
+   *   checkpoint, as forks and copies keep IDs; the message names the threads.
    * @throws PreconditionFailed - `source` is "blob" and the checkpoint is not certified.
    * @throws DataLoss - The blob does not have the recorded hash.
    */
-  async load(threadId: string, options: LoadOptions = {}): Promise<CheckpointRecord> {
-    const ref = refOf(threadId, options);
+  async load(threadId: string | undefined, options: LoadOptions = {}): Promise<CheckpointRecord> {
+    const ref = threadId === undefined ? await this.#find(options) : refOf(threadId, options);
     const found = await this.calls.getCheckpoint(ref, {
       ...callOf(options),
       view: view(options.view),
@@ -81,6 +87,23 @@ export abstract class Checkpoints extends Base {
       throw notFound(ref);
     }
     return new CheckpointRecord(found);
+  }
+
+  /** Return the only checkpoint with an ID, in whatever thread. */
+  async #find(options: LoadOptions): Promise<Reference> {
+    const call = callOf(options);
+    const { checkpointId = "", checkpointNs } = options;
+    if (checkpointId === "") {
+      throw invalidField("threadId", "pass a threadId, a checkpointId, or both");
+    }
+    const found: Reference[] = [];
+    const filter = { checkpointId, checkpointNs, limit: MAX_NAMED + 1 };
+    for await (const { ref } of this.calls.listCheckpoints(listing(undefined, filter), call)) {
+      if (ref !== undefined) {
+        found.push(ref);
+      }
+    }
+    return onlyOne(checkpointId, found);
   }
 
   /** Yield checkpoints, latest first; none if there is no such thread. */
@@ -109,6 +132,31 @@ export abstract class Checkpoints extends Base {
     const labelled = await this.raw.checkpoints.setLabel(request, callOf(options));
     return labelled.ref?.checkpointId ?? "";
   }
+}
+
+/** Return the only checkpoint with an ID; fail if there is none, or several. */
+function onlyOne(checkpointId: string, found: readonly Reference[]): Reference {
+  const [first, ...others] = found;
+  if (first === undefined) {
+    throw new NotFound(
+      `no thread has checkpoint '${checkpointId}': list(undefined) shows the existing ones`,
+      {
+        status: "NOT_FOUND",
+        reason: "CHECKPOINT_NOT_FOUND",
+        metadata: { checkpoint_id: checkpointId },
+      },
+    );
+  }
+  if (others.length > 0) {
+    const names = found.slice(0, MAX_NAMED).map(({ threadId, checkpointNs }) => {
+      return `'${threadId}'${checkpointNs && ` (namespace '${checkpointNs}')`}`;
+    });
+    const list = [...names, ...(found.length > MAX_NAMED ? ["..."] : [])].join(", ");
+    const problem = `checkpoint '${checkpointId}' is in ${list}: name one of these threads`;
+    throw invalidField("threadId", problem);
+  }
+  const { threadId, checkpointNs } = first;
+  return { threadId, checkpointNs, checkpointId };
 }
 
 function listing(threadId: string | undefined, options: ListOptions): ListCheckpointsRequest {

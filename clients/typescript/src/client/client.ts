@@ -25,8 +25,10 @@ import {
 } from "../messages/search.js";
 import {
   archiveStatus,
+  clockJump,
   serverInfo,
   type ArchiveStatus,
+  type ClockJump,
   type Flushed,
   type ServerInfo,
 } from "../messages/threads.js";
@@ -161,6 +163,15 @@ export class Client extends Items {
   /** Return the state of the archive. */
   async status(options: CallOptions = {}): Promise<ArchiveStatus> {
     return archiveStatus(await this.raw.admin.getArchiveStatus({}, callOf(options)));
+  }
+
+  /**
+   * Let the journal follow the server's clock. Needs the scope "admin".
+   *
+   * @returns The step that stopped deletions, which continue now; `undefined` if there was none.
+   */
+  async acceptClock(options: CallOptions = {}): Promise<ClockJump | undefined> {
+    return clockJump((await this.raw.admin.acceptClock({}, callOf(options))).accepted);
   }
 
   /**

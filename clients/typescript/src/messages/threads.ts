@@ -3,6 +3,7 @@
 import { durationMs, type Duration } from "@bufbuild/protobuf/wkt";
 
 import type {
+  ClockJump as ClockJumpMessage,
   GetArchiveStatusResponse,
   GetServerInfoResponse,
   SearchStatus,
@@ -151,6 +152,16 @@ export interface ServerInfo {
    * server has no identity.
    */
   readonly recipients: readonly string[];
+  /** A step of its clock that stops deletions until `acceptClock`, if there is one. */
+  readonly clockJump: ClockJump | undefined;
+}
+
+/** A step of the server's clock that the journal does not follow. */
+export interface ClockJump {
+  /** Time that the journal expects. */
+  readonly expected: Date | undefined;
+  /** Time that the clock says. */
+  readonly clock: Date | undefined;
 }
 
 /** What a flush did. */
@@ -238,7 +249,13 @@ export function serverInfo(message: GetServerInfoResponse): ServerInfo {
     embedder: message.embedder,
     signers: message.signers,
     recipients: message.recipients,
+    clockJump: clockJump(message.clockJump),
   };
+}
+
+/** Return a step of the clock. */
+export function clockJump(message: ClockJumpMessage | undefined): ClockJump | undefined {
+  return message && { expected: moment(message.expectedTime), clock: moment(message.clockTime) };
 }
 
 function milliseconds(duration: Duration | undefined): number | undefined {

@@ -9,7 +9,6 @@ import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import {
-  clone,
   create,
   type DescMessage,
   type DescMethodBiDiStreaming,
@@ -19,6 +18,7 @@ import {
   type MessageInitShape,
   type MessageShape,
 } from "@bufbuild/protobuf";
+import { EmptySchema } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 
@@ -33,28 +33,31 @@ import {
   type Credentials,
   type Environment,
 } from "./credentials.js";
-import { lacksRequestId, patienceOf, repeatOf, type Patience } from "./methods.js";
+import { FIRST_ANSWER_MS, FirstContact, isAnswer } from "./first-contact.js";
+import {
+  HEALTH,
+  ON_STREAMS,
+  only,
+  patienceOf,
+  repeatOf,
+  withRequestId,
+  type Patience,
+} from "./methods.js";
 import { ResumeAttempts } from "./resume-attempts.js";
 import { Exchange } from "./exchange/exchange.js";
 import { rawClients, type RawClients } from "./raw.js";
-import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
+import { Attempts, checkedTime, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
 import { Servers } from "./servers.js";
 import { fromCallError, fromConnectError, isUntrusted, unsent } from "./status.js";
-import { normalizeTarget } from "./target.js";
+import { DEFAULT_PORT, normalizeTarget } from "./target.js";
 
-const DEFAULT_TARGET = "127.0.0.1:7390";
+const DEFAULT_TARGET = `127.0.0.1:${DEFAULT_PORT}`;
+const USER_AGENT = "tuskpoint-typescript";
 const DEFAULT_TIMEOUT_MS = 30_000;
 const LONG_TIMEOUT_MS = 300_000;
 const STREAM_TIMEOUT_MS = 3_600_000;
 /** Longest time, in milliseconds, that fits the header `grpc-timeout`: eight digits. */
 const MAX_TIMEOUT_MS = 99_999_999;
-
-/** The unary methods of the calls on a stream. */
-const METHODS = {
-  save: CheckpointService.method.saveCheckpoint,
-  writes: CheckpointService.method.saveWrites,
-  get: CheckpointService.method.getCheckpoint,
-} as const;
 
 /** What a connection is set up with. */
 export interface ConnectionOptions extends CredentialOptions {
@@ -66,7 +69,7 @@ export interface ConnectionOptions extends CredentialOptions {
   /**
    * Milliseconds after which a quick call gives up, its retries included. Calls that wait for the
    * blob store or read streams have longer ones. Default: 30,000, which is longer than the restart
-   * of a server takes.
+   * of a server takes; but 5,000 for a target that never answered this process.
    */
   readonly timeoutMs?: number | undefined;
   /**
@@ -93,6 +96,8 @@ export class Connection {
   /** Bytes of values that the calls on this connection keep. */
   readonly valueCacheBytes: number;
   readonly #timeoutMs: number;
+  readonly #firstAnswerMs: number;
+  readonly #contact: FirstContact;
   readonly #credentials: Credentials;
   readonly #servers: Servers;
   readonly #exchange: Exchange;
@@ -110,6 +115,8 @@ export class Connection {
     this.target = normalizeTarget(target);
     this.valueCacheBytes = checkedBytes(options.valueCacheBytes ?? DEFAULT_CACHE_BYTES);
     this.#timeoutMs = checkedTime(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
+    this.#firstAnswerMs = options.timeoutMs ?? FIRST_ANSWER_MS;
+    this.#contact = new FirstContact(this.target, (signal) => this.#ask(signal));
     this.#credentials = credentialsFor(this.target, options, environment);
     this.#servers = new Servers(this.target, this.#credentials.tls);
     this.raw = rawClients(this);
@@ -153,8 +160,11 @@ export class Connection {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const message = named(method.input, create(method.input, request));
+    const message = withRequestId(method.input, create(method.input, request));
     const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
+    if (!this.#contact.hasAnswered) {
+      await this.#reach(options);
+    }
     for (;;) {
       const shown = this.#credentials.token();
       try {
@@ -174,8 +184,11 @@ export class Connection {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): AsyncGenerator<MessageShape<O>, void, undefined> {
-    const message = named(method.input, create(method.input, request));
+    const message = withRequestId(method.input, create(method.input, request));
     const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
+    if (!this.#contact.hasAnswered) {
+      await this.#reach(options);
+    }
     let hasBegun = false;
     for (;;) {
       const shown = this.#credentials.token();
@@ -205,6 +218,9 @@ export class Connection {
     const first = stream.nextRequest();
     const times = this.#times(patienceOf(method, first), options);
     const { timeoutMs: wholeMs } = options;
+    if (!this.#contact.hasAnswered) {
+      await this.#reach(options);
+    }
     const tried = new ResumeAttempts(performance.now(), times, repeatOf(first), wholeMs);
     for (;;) {
       const shown = this.#credentials.token();
@@ -236,9 +252,13 @@ export class Connection {
     options.signal?.throwIfAborted();
     const outgoing = new Outgoing(call);
     const isLarge = outgoing.values.length > 0;
-    const patience = isLarge ? "long" : patienceOf(METHODS[call.case], call.value);
+    const patience = isLarge ? "long" : patienceOf(ON_STREAMS[call.case], call.value);
     const attempts = this.#attempts(patience, repeatOf(call.value), options);
+    if (!this.#contact.hasAnswered) {
+      await this.#reach(options);
+    }
     for (;;) {
+      options.signal?.throwIfAborted();
       this.checkOpen();
       const result = await this.#exchange.call(outgoing, attempts, options.signal);
       if (result.case !== "error") {
@@ -260,6 +280,39 @@ export class Connection {
       yield* this.#frames(method, requests, timeoutMs, options);
     } catch (error) {
       throw this.#failure(error, options);
+    }
+  }
+
+  /**
+   * Wait until the target has answered this process once.
+   *
+   * @throws Unavailable - Nothing answers there.
+   */
+  async #reach(options: CallOptions): Promise<void> {
+    const call = this.#begin(options);
+    try {
+      await this.#contact.wait(options.timeoutMs ?? this.#firstAnswerMs, call.signal);
+    } catch (error) {
+      throw this.#failure(error, options);
+    } finally {
+      call.end();
+    }
+  }
+
+  /** Ask the servers for any answer; fail if there is none. */
+  async #ask(signal: AbortSignal): Promise<void> {
+    const call = this.#begin({ signal });
+    try {
+      const headers = { "user-agent": USER_AGENT };
+      const transport = this.#transport(call.signal);
+      await transport.unary(HEALTH, call.signal, undefined, headers, create(EmptySchema));
+    } catch (error) {
+      const failure = this.#failure(error, { signal });
+      if (!isAnswer(failure)) {
+        throw failure;
+      }
+    } finally {
+      call.end();
     }
   }
 
@@ -420,35 +473,16 @@ export class Connection {
   #headers(timeoutMs: number): Record<string, string> {
     const token = this.#credentials.token();
     return {
-      "user-agent": "tuskpoint-typescript",
+      "user-agent": USER_AGENT,
       ...(token !== undefined && { authorization: `Bearer ${token}` }),
       ...(Number.isFinite(timeoutMs) && { "grpc-timeout": `${bounded(timeoutMs)}m` }),
     };
   }
 }
 
-function named<T extends DescMessage>(schema: T, message: MessageShape<T>): MessageShape<T> {
-  if (!lacksRequestId(message)) {
-    return message;
-  }
-  const copy = clone(schema, message);
-  return Object.assign(copy, { requestId: crypto.randomUUID() });
-}
-
-async function* only<T>(request: T): AsyncGenerator<T, void, undefined> {
-  yield request;
-}
-
 /** Return a finite time in whole milliseconds that timers and headers take. */
 function bounded(timeoutMs: number): number {
   return Math.min(MAX_TIMEOUT_MS, Math.max(1, Math.ceil(timeoutMs)));
-}
-
-function checkedTime(timeoutMs: number): number {
-  if (!(timeoutMs > 0 && timeoutMs < Number.POSITIVE_INFINITY)) {
-    throw invalidField("timeoutMs", `it is a number of milliseconds above 0, not ${timeoutMs}`);
-  }
-  return timeoutMs;
 }
 
 function checkedBytes(valueCacheBytes: number): number {

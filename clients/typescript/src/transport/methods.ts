@@ -1,6 +1,14 @@
 /** What is known of the contract's methods: how long each may take, and what may be sent twice. */
 
-import type { DescMethod, Message } from "@bufbuild/protobuf";
+import {
+  clone,
+  type DescMessage,
+  type DescMethod,
+  type DescMethodUnary,
+  type Message,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+import { EmptySchema } from "@bufbuild/protobuf/wkt";
 
 import { AdminService } from "../gen/tuskpoint/v1/admin_service_pb.js";
 import { Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
@@ -73,4 +81,37 @@ export function lacksRequestId(request: Message): request is Message & { request
 
 function isSave(request: Message): request is SaveCheckpointRequest {
   return request.$typeName === "tuskpoint.v1.SaveCheckpointRequest";
+}
+
+/** The unary methods of the calls on a stream. */
+export const ON_STREAMS = {
+  save: CheckpointService.method.saveCheckpoint,
+  writes: CheckpointService.method.saveWrites,
+  get: CheckpointService.method.getCheckpoint,
+} as const;
+
+/** The health check, which any server answers, also one that has another service. */
+export const HEALTH = {
+  ...AdminService.method.getServerInfo,
+  name: "Check",
+  parent: { ...AdminService, typeName: "grpc.health.v1.Health" },
+  input: EmptySchema,
+  output: EmptySchema,
+} as unknown as DescMethodUnary<typeof EmptySchema, typeof EmptySchema>;
+
+/** Return the request; one with an empty `requestId` gets one, so that it may be sent twice. */
+export function withRequestId<T extends DescMessage>(
+  schema: T,
+  message: MessageShape<T>,
+): MessageShape<T> {
+  if (!lacksRequestId(message)) {
+    return message;
+  }
+  const copy = clone(schema, message);
+  return Object.assign(copy, { requestId: crypto.randomUUID() });
+}
+
+/** Yield one request. */
+export async function* only<T>(request: T): AsyncGenerator<T, void, undefined> {
+  yield request;
 }

@@ -4,7 +4,7 @@
  * Nothing here does I/O or reads a clock; callers pass the time in.
  */
 
-import type { StatusName } from "../errors.js";
+import { invalidField, type StatusName } from "../errors.js";
 
 /**
  * Reasons with which the server guarantees that it stored nothing: even a call that must not be applied
@@ -158,4 +158,16 @@ export class Attempts {
     const pause = backoffMs(this.#policy, this.#failures, failure, random);
     return this.goOnAfter(now, failure, pause) ? pause : undefined;
   }
+}
+
+/**
+ * Return a time in milliseconds.
+ *
+ * @throws InvalidRequest - The time is not finite, or not above 0.
+ */
+export function checkedTime(timeoutMs: number): number {
+  if (!(timeoutMs > 0 && timeoutMs < Number.POSITIVE_INFINITY)) {
+    throw invalidField("timeoutMs", `it is a number of milliseconds above 0, not ${timeoutMs}`);
+  }
+  return timeoutMs;
 }

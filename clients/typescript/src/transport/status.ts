@@ -20,6 +20,7 @@ import {
   type FieldViolation,
   type StatusName,
 } from "../errors.js";
+import { addressesOf, DEFAULT_PORT, isLoopback, portOf } from "./target.js";
 
 /** The canonical statuses by number, from 1 (grpc.io/docs/guides/status-codes). */
 const STATUSES: readonly StatusName[] = [
@@ -172,9 +173,7 @@ function explain(status: StatusName, error: ConnectError, target: string): strin
         ? `${target} closed the connection: check that both sides use TLS or neither does ` +
             "(TUSKPOINT_CA_FILE, TUSKPOINT_TLS), and that the client has a certificate if the server asks for one " +
             `(TUSKPOINT_CERT_FILE, TUSKPOINT_KEY_FILE) (${text})`
-        : `no TuskPoint server answers at ${target}: start one with \`tuskpoint-server --listen ` +
-            "HOST:PORT`, or set the right target in the argument or in TUSKPOINT_TARGET, with " +
-            `TLS if the server uses it (${text})`;
+        : noAnswer(target, text);
     case "RESOURCE_EXHAUSTED":
       return (
         "a message is larger than the sender or the receiver allows: save less in metadata and " +
@@ -192,6 +191,25 @@ function explain(status: StatusName, error: ConnectError, target: string): strin
     default:
       return text === "" ? `${target} answered ${status}` : `${target} answered ${status}: ${text}`;
   }
+}
+
+/**
+ * Return the message for a target where no server answers.
+ *
+ * @param target - The target, normalized.
+ * @param text - What the transport says.
+ */
+export function noAnswer(target: string, text: string): string {
+  const [address = "", ...others] = addressesOf(target);
+  const port = portOf(address);
+  const flag = others.length > 0 || port === DEFAULT_PORT ? "" : ` --port ${port}`;
+  const remedy = isLoopback(target)
+    ? `start one with \`tuskpoint-server dev${flag}\``
+    : "check that it runs and can be reached from here";
+  return (
+    `no TuskPoint server answers at ${target}: ${remedy}, or set the right target in the argument ` +
+    `or in TUSKPOINT_TARGET, with TLS if the server uses it (${text})`
+  );
 }
 
 /** Return whether the other side accepted the connection and closed it without an answer. */

@@ -4,6 +4,9 @@ import { BlockList, isIP } from "node:net";
 
 import { InvalidRequest } from "../errors.js";
 
+/** Port of a server that was not given another. */
+export const DEFAULT_PORT = 7390;
+
 const EXAMPLE =
   "write host:port, such as 127.0.0.1:7390, or a name such as dns:///host:7390; for several " +
   "servers host1:7390,host2:7390, without a scheme";

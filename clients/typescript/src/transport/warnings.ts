@@ -1,4 +1,4 @@
-/** Emits the warnings that come with answers as warnings of Node, and not too often. */
+/** Emits the warnings of answers, and that a target does not answer, at most once a minute. */
 
 import { WarningKind, type Warning } from "../gen/tuskpoint/v1/errors_pb.js";
 import { nameOf } from "../messages/words.js";
@@ -15,13 +15,27 @@ const emitted = new Map<string, number>();
  */
 export function emitWarnings(target: string, warnings: readonly Warning[]): void {
   for (const warning of warnings) {
-    const key = `${target} ${warning.kind}`;
-    const now = performance.now();
-    const last = emitted.get(key);
-    if (last === undefined || now - last >= PAUSE_MS) {
-      emitted.set(key, now);
-      const message = `${target} warns (${nameOf(WarningKind, warning.kind)}): ${warning.message}`;
-      process.emitWarning(message, "TuskPointWarning");
-    }
+    const message = `${target} warns (${nameOf(WarningKind, warning.kind)}): ${warning.message}`;
+    emit(`${target} ${warning.kind}`, message);
+  }
+}
+
+/**
+ * Emit a `TuskPointWarning` that a target has not answered yet, at most once a minute.
+ *
+ * @param target - The target.
+ * @param message - The cause and the remedy.
+ */
+export function emitSilence(target: string, message: string): void {
+  emit(target, `still waiting: ${message}`);
+}
+
+/** Emit a message, unless one with its key was emitted less than a minute ago. */
+function emit(key: string, message: string): void {
+  const now = performance.now();
+  const last = emitted.get(key);
+  if (last === undefined || now - last >= PAUSE_MS) {
+    emitted.set(key, now);
+    process.emitWarning(message, "TuskPointWarning");
   }
 }

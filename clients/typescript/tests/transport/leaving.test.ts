@@ -12,23 +12,28 @@ const [DATA, HEADERS, SETTINGS] = [0, 1, 4];
 const [END_STREAM, END_HEADERS] = [1, 4];
 const PREFACE_BYTES = 24;
 
-/** Two empty messages, and the end. */
-const ANSWER = Buffer.concat([
-  frame(SETTINGS, 0, 0),
-  frame(HEADERS, END_HEADERS, 1, "\x88", field("content-type", "application/grpc")),
-  frame(DATA, 0, 1, "\0\0\0\0\0"),
-  frame(DATA, 0, 1, "\0\0\0\0\0"),
-  frame(HEADERS, END_HEADERS | END_STREAM, 1, field("grpc-status", "0")),
-]);
+/** Return two empty messages, and the end, of a stream. */
+function answerOn(stream: number): Buffer {
+  return Buffer.concat([
+    frame(HEADERS, END_HEADERS, stream, "\x88", field("content-type", "application/grpc")),
+    frame(DATA, 0, stream, "\0\0\0\0\0"),
+    frame(DATA, 0, stream, "\0\0\0\0\0"),
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, field("grpc-status", "0")),
+  ]);
+}
 
-/** Answers the first call of each connection with one write, so that a client reads it at once. */
+/** Answers each call with one write, so that a client reads it at once. */
 const server = createServer((socket) => {
+  socket.write(frame(SETTINGS, 0, 0));
   let received = Buffer.alloc(0);
+  const answered = new Set<number>();
   socket.on("data", (bytes) => {
-    const wasWhole = isWhole(received);
     received = Buffer.concat([received, bytes]);
-    if (isWhole(received) && !wasWhole) {
-      socket.write(ANSWER);
+    for (const stream of endedStreams(received)) {
+      if (!answered.has(stream)) {
+        answered.add(stream);
+        socket.write(answerOn(stream));
+      }
     }
   });
 });
@@ -45,14 +50,15 @@ function field(name: string, value: string): string {
   return `\0${nameSize}${name}${valueSize}${value}`;
 }
 
-/** Whether a client has sent all of its request. */
-function isWhole(sent: Buffer): boolean {
+/** Return the streams whose requests a client has sent whole. */
+function endedStreams(sent: Buffer): number[] {
+  const streams: number[] = [];
   for (let at = PREFACE_BYTES; at + 9 <= sent.length; at += 9 + sent.readUIntBE(at, 3)) {
     if (sent[at + 3] === DATA && sent[at + 4] === END_STREAM) {
-      return true;
+      streams.push(sent.readUInt32BE(at + 5));
     }
   }
-  return false;
+  return streams;
 }
 
 beforeAll(async () => {
