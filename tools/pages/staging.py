@@ -59,6 +59,7 @@ GROUPS = {
         "docs/threads/command-line-reference.md",
         "docs/threads/mcp.md",
         "docs/threads/search.md",
+        "docs/threads/memwal.md",
         "docs/threads/lineage.md",
         "docs/threads/history.md",
         "docs/threads/handoff.md",
