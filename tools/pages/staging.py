@@ -76,7 +76,6 @@ GROUPS = {
         "docs/servers/upgrading.md",
         "docs/servers/moving.md",
         "docs/servers/retention.md",
-        "docs/security/security.md",
         "docs/security/README.md",
         "docs/security/tls.md",
         "docs/security/tokens.md",

@@ -1,6 +1,6 @@
 """The token file, which grants callers a tenant and scopes and has quotas.
 
-docs/security/security.md describes the file.
+docs/security/tokens.md describes the file.
 """
 
 from __future__ import annotations
