@@ -10,7 +10,7 @@ import { ago, bytes, counted } from "../words.ts";
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 
-/** Limits from which something counts as wrong: those of the alerts in docs/servers/operations.md. */
+/** Limits from which something counts as wrong: those of the alerts in docs/servers/monitoring.md. */
 export const LONGEST_BACKLOG_MS = 15 * MINUTE_MS;
 export const LARGEST_BACKLOG = 256n * 1024n * 1024n;
 export const LONGEST_UNINDEXED_MS = 15 * MINUTE_MS;

@@ -219,7 +219,7 @@ def test_a_panel_turns_red_where_its_alert_fires(title: str, alert: str) -> None
 
 
 def test_every_alert_is_explained() -> None:
-    page = (ROOT / "docs/servers/operations.md").read_text("utf-8")
+    page = (ROOT / "docs/servers/monitoring.md").read_text("utf-8")
     for rule in alerts():
         assert f"| `{rule['alert']}` |" in page
         assert rule["labels"]["severity"] in ("page", "ticket")

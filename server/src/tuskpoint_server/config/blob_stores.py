@@ -56,7 +56,7 @@ def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
 def or_accept(what: str, blob_ids: Sequence[str]) -> str:
     """Return the end of a line: the flags that give up what these catalogs lead to."""
     flags = " ".join(f"--accept-{what}={blob_id}" for blob_id in blob_ids)
-    return f"; to start without it, add {flags} (docs/servers/operations.md says what is given up)"
+    return f"; to start without it, add {flags} (docs/servers/recovery.md says what you give up)"
 
 
 def _directory(config: Config, begin: bool) -> BlobStore:

@@ -1,6 +1,6 @@
 """The process: exit codes, the lock on the data directory, logs, telemetry.
 
-docs/servers/operations.md lists the exit codes.
+docs/servers/starting-and-stopping.md lists the exit codes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Refuses to start over a journal or a blob store that is not the one that earlier runs left.
 
-docs/servers/operations.md says what an operator does then, and what the two flags give up.
+docs/servers/recovery.md says what an operator does then, and what the two flags give up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page on running a server has every setting and every metric, and no other."""
+"""The pages on settings and on monitoring have every setting and metric, and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import SecretStr
 from tuskpoint_server.config.settings import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "servers" / "operations.md").read_text("utf-8")
+SETTINGS = (ROOT / "docs" / "servers" / "settings.md").read_text("utf-8")
+MONITORING = (ROOT / "docs" / "servers" / "monitoring.md").read_text("utf-8")
 SOURCES = ROOT / "server" / "src"
 _NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
 _METRIC = r"(?:tuskpoint|process)\.[a-z_.]+"
@@ -20,8 +21,8 @@ _ON_THE_PAGE = re.compile(rf"`({_METRIC})`(?: · `(\.[a-z_]+)`)?")
 
 def settings() -> tuple[list[str], str]:
     """Return what the first cells of the tables of settings name, and all that they say."""
-    section = PAGE.split("\n## Settings\n")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    tables = SETTINGS.partition("\n## Addresses and calls\n")[2]
+    rows = [line for line in tables.splitlines() if line.startswith("| `")]
     return [name for row in rows for name in _NAME.findall(row.split("|")[1])], "\n".join(rows)
 
 
@@ -52,7 +53,7 @@ def test_the_page_has_every_metric() -> None:
         for name in _CREATED.findall(source.read_text("utf-8"))
     }
     reported = set()
-    for name, another in _ON_THE_PAGE.findall(PAGE):
+    for name, another in _ON_THE_PAGE.findall(MONITORING):
         reported.add(name)
         if another:  # the same but for its last part
             reported.add(name.rpartition(".")[0] + another)
