@@ -1,4 +1,4 @@
-"""The MemWal emulator on a socket, and short ways to talk to it, with the SDK and without."""
+"""The MemWal emulator on a socket, and clients of it, with the SDK and without."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 
 NOON = 1_800_000_000.0
-"""Where a clock stands that only `advance` moves."""
+"""Start time of a clock that only `advance` moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running emulator, a client that signs by hand, and the SDK as it is."""
+    """A running emulator, a client that signs by hand, and the unmodified SDK."""
 
     emulator: MemWalEmulator
     http: httpx.AsyncClient
@@ -47,7 +47,7 @@ class Peer:
         nonce: str | None = None,
         account_id: str | None = None,
     ) -> dict[str, str]:
-        """Sign a request, as the SDK does or not quite."""
+        """Sign a request like the SDK, or with an error."""
         key = self.key if key is None else key
         timestamp = str(int(time.time())) if timestamp is None else timestamp
         nonce = str(uuid.uuid4()) if nonce is None else nonce
@@ -64,7 +64,7 @@ class Peer:
         }
 
     async def post(self, path: str, body: Any, **signing: Any) -> httpx.Response:
-        """Send a body, bytes or what is JSON, signed."""
+        """Send a signed body: bytes, or a value as JSON."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = self.headers("POST", path, raw, **signing)
         return await self.http.post(path, content=raw, headers=headers)
@@ -91,11 +91,11 @@ class Peer:
         return str(response.json()["job_id"])
 
     async def status(self, job_id: str) -> str:
-        """Return how a job stands."""
+        """Return the status of a job."""
         return str((await self.get(f"/api/remember/{job_id}")).json()["status"])
 
     async def recalled(self, query: str, **more: Any) -> list[str]:
-        """Return the texts that a recall answers with."""
+        """Return the texts that a recall finds."""
         response = await self.post("/api/recall", {"query": query, **more})
         assert response.status_code == 200, response.text
         return [result["text"] for result in response.json()["results"]]
@@ -105,7 +105,7 @@ class Peer:
 async def running(
     settings: RelayerSettings | None = None, *, still: bool = True
 ) -> AsyncIterator[Peer]:
-    """Run an emulator, whose clock stands still unless it is told otherwise."""
+    """Run an emulator, by default with a clock that stands still."""
     clock = Clock(lambda: NOON) if still else Clock()
     async with MemWalEmulator(settings, clock=clock) as emulator:
         credentials = emulator.credentials
@@ -127,6 +127,6 @@ def free(**settings: Any) -> RelayerSettings:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until a condition holds."""
+    """Run other tasks until a condition holds."""
     while not condition():  # noqa: ASYNC110 - it is not always one event
         await asyncio.sleep(0.001)

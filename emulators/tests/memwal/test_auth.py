@@ -1,4 +1,4 @@
-"""Whom the emulated relayer lets in, and in which order it finds that out."""
+"""The emulated relayer admits valid signatures, and checks in MemWal's order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Change = Callable[[Peer, Headers], object]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is changed about a good request, and how that is answered.
+    """A change of a valid request, and the answer to it.
 
     `late`: after the delay that hides the cause. `drifted`: with the header that names it.
     """
@@ -59,7 +59,7 @@ def signed_anew(**changes: object) -> Change:
 
 
 def signed_at(offset_s: int) -> Change:
-    """Sign at another time; 5 s are left for the test to take."""
+    """Sign with another time, 5 s inside the limit, because a test takes some time."""
     return lambda memwal, headers: signed_anew(timestamp=str(int(time.time()) + offset_s))(
         memwal, headers
     )
@@ -208,7 +208,7 @@ async def test_drift_is_measured_on_the_relayers_clock() -> None:
 
 async def test_raw_bytes_raw_path_and_query_are_signed() -> None:
     async with running(free()) as memwal:
-        # Other bytes that mean the same JSON.
+        # Other bytes with the same JSON value.
         spaced = b'{ "namespace" : "\\u0064efault" }'
         assert (await memwal.post(PATH, spaced)).status_code == 200
         headers = memwal.headers("POST", PATH, BODY)

@@ -1,4 +1,4 @@
-"""What the emulated relayer does wrong on demand, and how it is told to."""
+"""The faults of the emulated relayer, and the control API for them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_held_request_of_who_has_left_is_never_carried_out() -> None:
         await until(lambda: memwal.emulator.faults.held == 1)
         task.cancel()
         await asyncio.wait([task])
-        # The server hears of it with the next turn of its own socket.
+        # The server notices with the next event of its own socket.
         await memwal.http.get("/health")
         await memwal.tell("POST", "faults/release")
         await until(lambda: memwal.emulator.faults.held == 0)

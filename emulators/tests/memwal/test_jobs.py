@@ -1,4 +1,4 @@
-"""How accepted texts come to be remembered: states, delays, keys."""
+"""Jobs of the emulated relayer: states, delays, idempotency keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulated relayer refuses: too much, too often, and what does not fit."""
+"""The emulated relayer refuses calls above its limits, and malformed calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 def second_key(memwal: Peer) -> SigningKey:
-    """Let another key sign for the account, and return it."""
+    """Add a second key to the account, and return the key."""
     credentials, other = memwal.emulator.credentials, Credentials.make()
     delegates = credentials.account.delegates | other.account.delegates
     memwal.emulator.accounts[credentials.account_id] = Account(credentials.account.owner, delegates)
@@ -67,7 +67,7 @@ async def test_account_has_sixty_points_in_any_minute_and_keeps_what_a_key_took(
         last = SigningKey(bytes.fromhex(third.private_key))
         for _ in range(30):
             assert refused_by(await recall(memwal, key=last)) == ("account_burst", 60, 60)
-        # What the key's own window let in it has counted.
+        # The key's own window has counted the calls that it admitted.
         assert refused_by(await recall(memwal, key=last)) == ("delegate_key", 30, 60)
 
 
@@ -137,7 +137,7 @@ async def test_limits_are_chosen_and_switched_while_it_runs() -> None:
 
 
 def is_error(response: httpx.Response, code: int) -> bool:
-    """Tell whether MemWal itself refused."""
+    """Return whether MemWal itself refused."""
     return (
         response.status_code == code
         and response.headers["content-type"] == "application/json"
@@ -146,7 +146,7 @@ def is_error(response: httpx.Response, code: int) -> bool:
 
 
 def is_plain(response: httpx.Response, code: int) -> bool:
-    """Tell whether its web framework refused."""
+    """Return whether the web framework refused."""
     return response.status_code == code and response.headers["content-type"].startswith(
         "text/plain"
     )

@@ -1,4 +1,4 @@
-"""The emulated MemWal relayer as a program: how it starts, answers and ends."""
+"""The emulated MemWal relayer as a program: start, answers, end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELEGATE = bytes(nacl.signing.SigningKey(bytes.fromhex(PRIVATE_KEY)).verify_key)
 
 @asynccontextmanager
 async def started(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
-    """Run the program on a free port; hand out its address once it listens."""
+    """Run the program on a free port; yield its address as soon as it listens."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, "--listen", "127.0.0.1:0", *arguments, stdout=PIPE, stderr=PIPE
     )
@@ -94,7 +94,7 @@ async def test_it_knows_the_account_that_it_is_given_and_prints_no_key() -> None
             assert advanced.status_code == 200
             (memory,) = (await http.get("/emulator/memories")).json()["memories"]
             assert memory["text"] == "the build is red"
-            # It ends although a request waits.
+            # The program ends although a request waits.
             hold = {"operation": "health", "fault": {"kind": "hold"}}
             assert (await http.post("/emulator/faults", json=hold)).status_code == 200
             task = asyncio.create_task(http.get("/health"))

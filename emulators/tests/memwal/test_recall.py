@@ -1,4 +1,4 @@
-"""What the emulated relayer finds, and what it no longer can."""
+"""Recalls of the emulated relayer: matches, expired blobs, unreadable blobs."""
 
 from __future__ import annotations
 

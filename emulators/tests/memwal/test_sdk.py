@@ -1,4 +1,4 @@
-"""Every call of MemWal's SDK, as it is installed, against the emulated relayer."""
+"""Every call of MemWal's installed SDK, against the emulated relayer."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_manual_calls_use_the_callers_vectors() -> None:
         assert (hit.blob_id, hit.importance) == (stored.blob_id, 0.5)
         assert hit.distance == pytest.approx(0, abs=1e-6)
         assert hit.created_at is not None
-        # What cannot be decrypted leaves the index when its text is asked for.
+        # A recall of the text removes an undecryptable blob from the index.
         read = await memwal.sdk.recall("report", namespace="team")
         assert (read.results, read.total, read.dropped_count) == ([], 0, 1)
         gone = await memwal.sdk.recall_manual(RecallManualOptions(vector=vector, namespace="team"))

@@ -1,4 +1,4 @@
-"""The Walrus emulator on a socket, and short ways to talk to it."""
+"""The Walrus emulator on a socket, and a client of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuskpoint_emulators.walrus.settings import EmulatorSettings
 BOUNDARY = "a-boundary-that-occurs-nowhere"
 
 SMALLEST_ENCODED_BYTES = 66_034_000
-"""What every blob of up to 445,556 bytes takes on 1000 shards."""
+"""Encoded size of each blob of up to 445,556 bytes on 1000 shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def running(settings: EmulatorSettings | None = None) -> AsyncIterator[Pee
 
 
 def client(url: str) -> httpx.AsyncClient:
-    """Return a client that asks no proxy and loads no certificates."""
+    """Return a client without proxies and certificates."""
     return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False)  # noqa: S501
 
 
@@ -90,7 +90,7 @@ def form(parts: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def body_of(response: httpx.Response) -> dict[str, Any]:
-    """Return the object that a successful answer holds."""
+    """Return the object in a successful answer."""
     assert response.status_code == 200, response.text
     value = response.json()
     assert isinstance(value, dict)
@@ -113,7 +113,7 @@ def reason(response: httpx.Response, code: int) -> str:
 
 
 def is_text(response: httpx.Response, code: int) -> bool:
-    """Tell whether an answer is an error in plain text."""
+    """Return whether an answer is an error in plain text."""
     return (
         response.status_code == code
         and response.headers["content-type"].startswith("text/plain")
@@ -132,6 +132,6 @@ async def running_beside(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until a condition holds."""
+    """Run other tasks until a condition holds."""
     while not condition():  # noqa: ASYNC110 - it is not always one event
         await asyncio.sleep(0.001)

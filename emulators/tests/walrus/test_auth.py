@@ -1,4 +1,4 @@
-"""Which tokens the emulated publisher takes, and what becomes of them."""
+"""Tokens that the emulated publisher accepts, and their use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def guarded(**settings: Any) -> EmulatorSettings:
 
 
 def token(*, key: bytes = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    """Return a token that is good for one store, with claims added; `None` removes one."""
+    """Return a valid token for one store, with changed claims; `None` removes a claim."""
     all_claims = {"jti": str(uuid.uuid4()), "exp": NOW + 60, **claims}
     payload = {name: value for name, value in all_claims.items() if value is not None}
     return jwt.encode(payload, key, algorithm=algorithm)
@@ -167,7 +167,7 @@ async def test_only_sizes_bind_the_store_where_uploads_are_not_verified() -> Non
         assert (await put(walrus, token(epochs=5, send_object_to=ADDRESS))).status_code == 200
         late = token(max_size=4)
         assert reason(await put(walrus, late), 400) == "INVALID_SIZE"
-        # The body has come by then, so the token is gone.
+        # The body has arrived before the check, so the token is used.
         assert reason(await put(walrus, late), 429) == "TOKEN_ALREADY_USED"
 
 
@@ -233,7 +233,7 @@ async def test_other_algorithms_work_where_they_are_set(algorithm: str) -> None:
 async def test_short_secret_works() -> None:
     async with running(guarded(secret=b"short")) as walrus:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer PyJWT warns whoever signs with it
+            warnings.simplefilter("ignore")  # newer versions of PyJWT warn of a short secret
             bearer = token(key=b"short")
         assert (await put(walrus, bearer)).status_code == 200
 

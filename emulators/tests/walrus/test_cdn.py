@@ -1,4 +1,4 @@
-"""What a cache in front of the emulated aggregator does to readers."""
+"""Effects of a cache in front of the emulated aggregator on readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuskpoint_emulators.walrus.settings import EmulatorSettings
 
 
 class Time:
-    """Seconds that pass when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -32,7 +32,7 @@ async def cached(time: Time) -> AsyncIterator[Peer]:
 
 
 def future_path(walrus: Peer, data: bytes) -> str:
-    """Return where a blob will be read once it is stored."""
+    """Return the path of a blob that is not stored yet."""
     return f"/v1/blobs/{to_text(walrus.emulator.world.ids.of(data))}"
 
 

@@ -1,4 +1,4 @@
-"""What the emulator does to requests on demand, and how it is told to."""
+"""The faults of the emulator, and the control API for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = bytes(range(256)) * 8
 
 
 async def plan(walrus: Peer, operation: str, **fault: Any) -> None:
-    """Queue a fault as another process does."""
+    """Queue a fault over the control API."""
     response = await walrus.http.post(
         "/emulator/faults", json={"operation": operation, "fault": fault}
     )

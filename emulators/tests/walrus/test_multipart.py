@@ -1,4 +1,4 @@
-"""Forms come apart into what they were put together from."""
+"""Parsing a form returns the parts that the form was built from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulator as a program: how it starts, answers and ends."""
+"""The emulator as a program: start, answers, end."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_epochs_pass_by_themselves() -> None:
 async def test_blob_ids_are_real_where_they_shall_be() -> None:
     async with started("--ids", "n=10") as (_, http):
         response = await http.put("/v1/blobs", content=b"walrus blob id v1 regression test")
-        # Published by upstream's test of its stability.
+        # Published by Walrus's own test of stability.
         blob_id = "RcU82Mwf-CFkv1LaI_2qcpANwpGUuG3TMwnVzZxD2kY"
         assert response.json()["newlyCreated"]["blobObject"]["blobId"] == blob_id
 

@@ -1,4 +1,4 @@
-"""The emulator's quilts are Walrus's, and whatever goes into one comes out."""
+"""The emulator's quilts equal Walrus's, and reading a quilt returns its files."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_every_refusal_is_one_of_a_kind() -> None:
 
 
 def test_a_large_index_takes_up_to_ten_columns() -> None:
-    # There is room for it in the 18 columns that it would take at two bytes a symbol.
+    # At two bytes a symbol, the patch would fit into its 18 columns.
     files = [QuiltFile(f"{i}" + "n" * 6_000, b"") for i in range(2)]
     encoding = quilt.encode(files)
     assert encoding.symbol_bytes == 4

@@ -1,4 +1,4 @@
-"""How the emulated publisher stores quilts, and what it refuses to make one of."""
+"""The emulated publisher stores quilts, and refuses files that cannot be a quilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the emulated aggregator reads blobs, ranges of them, and patches of quilts."""
+"""The emulated aggregator reads blobs, ranges of blobs, and patches of quilts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the emulated publisher stores blobs: the results, the prices, the refusals."""
+"""The emulated publisher stores blobs: results, prices, refusals."""
 
 from __future__ import annotations
 

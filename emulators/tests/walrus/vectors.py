@@ -1,4 +1,4 @@
-"""The published blob IDs and quilts of Walrus, and the contents that they belong to."""
+"""Published blob IDs and quilts of Walrus, and their contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VECTORS: dict[str, Any] = json.loads(_FILE.read_text())
 
 
 def content(recipe: dict[str, Any]) -> bytes:
-    """Return what a recipe of the vectors describes."""
+    """Return the content that a recipe of the vectors describes."""
     match recipe["recipe"]:
         case "ascii":
             return str(recipe["text"]).encode("ascii")

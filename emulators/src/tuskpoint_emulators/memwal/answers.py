@@ -13,7 +13,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back to the caller.
+    """An answer to a caller.
 
     Attributes:
         code: HTTP status.
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 class ConnectionDroppedError(Exception):
-    """The connection is to be cut without an answer."""
+    """The server must cut the connection without an answer."""
 
 
 def json_answer(value: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
@@ -45,15 +45,15 @@ def json_answer(value: Any, code: int = 200, headers: Mapping[str, str] | None =
 
 
 def text_answer(message: str, code: int) -> Answer:
-    """Return what MemWal's web framework says before MemWal sees the request."""
+    """Return an error in plain text, as MemWal's web framework answers before MemWal runs."""
     return Answer(code, message.encode(), {"Content-Type": TEXT})
 
 
 def error_answer(message: str, code: int) -> Answer:
-    """Return what MemWal says when it refuses."""
+    """Return an error in JSON, as MemWal answers a refused call."""
     return json_answer({"error": message}, code)
 
 
 def refused(message: str, code: int = 400) -> RefusedError:
-    """Return a refusal, to be raised."""
+    """Return a refusal for the caller to raise."""
     return RefusedError(error_answer(message, code))

@@ -1,4 +1,4 @@
-"""The clock that jobs, limits, nonces and lifetimes go by."""
+"""The clock of jobs, limits, nonces and lifetimes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Says what time it is: a source of seconds, and how far a test is ahead of it.
+    """A source of seconds, plus the time that a test advanced.
 
-    Signatures are not judged by it: a caller's clock cannot be moved, so `Gate` has its own.
+    Signatures use another clock, of `Gate`: a test cannot move a caller's clock.
 
     Args:
         source: Seconds since 1970; a constant makes a clock that only `advance` moves.
@@ -24,10 +24,10 @@ class Clock:
         return self._source() + self._ahead_s
 
     def advance(self, seconds: float) -> float:
-        """Let time pass at once and return the new time.
+        """Advance the clock and return the new time.
 
         Raises:
-            ValueError: Time would go back, or on by more than 30 years.
+            ValueError: The step is negative, or longer than 30 years.
         """
         if not 0 <= seconds < 1e9:
             raise ValueError("time goes on by 0 to 1e9 seconds")

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a plan that tests and the control API write.
+"""The plan of faults, which tests and the control API write.
 
 Each request of an operation takes the next fault from that operation's queue; when the
 queue is empty, the first that stands for the operation; else each rule of chance draws in
@@ -23,7 +23,7 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Operation(StrEnum):
-    """What requests are told apart by."""
+    """An operation, by which the plan distinguishes requests."""
 
     HEALTH = "health"
     VERSION = "version"
@@ -57,13 +57,13 @@ class FaultKind(StrEnum):
     DELAY = "delay"
     """Nothing but the latency."""
     HOLD = "hold"
-    """No answer until `FaultPlan.release`. Who has left by then is not served."""
+    """No answer until `FaultPlan.release`. A caller that left before is not served."""
     REFUSE = "refuse"
     """An error answer with `status`, as MemWal gives it; 429 with `retry_after_s`."""
     SAY = "say"
-    """The answer is `status` and `body`, whatever they are."""
+    """The answer is `status` and `body`, unchanged."""
     DROP = "drop"
-    """The connection is cut before a byte of the answer."""
+    """The connection is cut before the first byte of the answer."""
     FAIL_JOBS = "fail_jobs"
     """What is accepted fails with `message`, at `positions` of a batch or everywhere."""
     STICK_JOBS = "stick_jobs"
@@ -79,12 +79,12 @@ class FaultKind(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a request has come when the fault strikes."""
+    """The point in a request at which the fault strikes."""
 
     BEFORE = "before"
-    """It is signed well; nothing is done, no points are taken."""
+    """The signature is valid; nothing is done, and no points are taken."""
     AFTER = "after"
-    """It is carried out; only the answer is missing. One that is refused never gets here."""
+    """The request is carried out; only the answer is missing. A refused request never gets here."""
 
 
 _FATES = {
@@ -98,21 +98,21 @@ _RECALLS = frozenset({FaultKind.INVENT, FaultKind.LEAK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong.
+    """A planned failure.
 
     Attributes:
         kind: What happens.
-        stage: How far the request has come by then.
+        stage: The point in the request at which the fault strikes.
         latency_s: Seconds to wait first.
         status: HTTP status of `REFUSE` and `SAY`.
         body: For `SAY`.
         message: For `REFUSE` and `FAIL_JOBS`: the error.
         retry_after_s: For `REFUSE` with 429: the header, and the body's `retry_after_seconds`.
         auth_error: For `REFUSE`: the header `x-auth-error`; without one if empty.
-        positions: Which items of a batch come to that end; all of them if empty.
-        delay_s: For `SLOW_JOBS`: seconds that they take.
-        texts: For `INVENT`: what is returned.
-        distance: For `INVENT`: how near it is.
+        positions: Items of a batch that the fault hits; all items if empty.
+        delay_s: For `SLOW_JOBS`: duration of the jobs in seconds.
+        texts: For `INVENT`: the texts to return.
+        distance: For `INVENT`: the distance of the texts.
     """
 
     kind: FaultKind
@@ -137,7 +137,7 @@ class Fault:
             raise ValueError("delays are not negative")
 
     def fate(self, position: int = 0) -> Fate:
-        """Return what becomes of the job at a position of a batch."""
+        """Return the fate of the job at a position of a batch."""
         ending = _FATES.get(self.kind)
         if ending is None or (self.positions and position not in self.positions):
             return FINE
@@ -155,7 +155,7 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class StandingFault:
-    """A fault that hits each request until a time of the clock; `None`: until forgotten."""
+    """A fault that hits each request until a time of the clock; `None`: until it is cleared."""
 
     fault: Fault
     until: float | None
@@ -165,7 +165,7 @@ class FaultPlan:
     """The faults to come, and how often each happened.
 
     Args:
-        clock: What faults that stand for a while go by.
+        clock: Ends the faults that last for some time.
         seed: Seed of the source that chances draw from.
     """
 
@@ -188,9 +188,9 @@ class FaultPlan:
         """Let the next requests of an operation meet these faults, one each.
 
         Args:
-            operation: Whose requests.
+            operation: The operation of the requests.
             faults: In this order.
-            times: How often the whole row is queued.
+            times: How often the list of faults is queued.
 
         Raises:
             ValueError: A fault that cannot happen to this operation.
@@ -201,12 +201,12 @@ class FaultPlan:
             self._queues[operation].extend(faults)
 
     def stand(self, fault: Fault, *operations: Operation, seconds: float | None = None) -> None:
-        """Let every request of some operations meet a fault, for a while.
+        """Let every request of some operations meet a fault for some time.
 
         Args:
             fault: What happens.
-            operations: Whose requests; by default of all that are signed.
-            seconds: Of the clock; `None`: until `clear`.
+            operations: The operations of the requests; by default all signed operations.
+            seconds: Duration by the clock; `None`: until `clear`.
 
         Raises:
             ValueError: As for `add`.
@@ -229,11 +229,11 @@ class FaultPlan:
         self._chances[operation].append(Chance(fault, probability))
 
     def reseed(self, seed: int) -> None:
-        """Begin the source of chances anew."""
+        """Seed the source of chances again."""
         self._random.seed(seed)
 
     def clear(self) -> None:
-        """Forget all faults to come and release what is held; the counts stay."""
+        """Remove all planned faults and release held requests; the counts stay."""
         for operation in Operation:
             self._queues[operation].clear()
             self._standing[operation].clear()
@@ -241,7 +241,7 @@ class FaultPlan:
         self.release()
 
     def take(self, operation: Operation) -> Fault | None:
-        """Return what happens to the next request of an operation, and count it."""
+        """Return the fault of the next request of an operation, and count the fault."""
         queue = self._queues[operation]
         fault = queue.popleft() if queue else self._stands(operation) or self._draw(operation)
         if fault is not None:
@@ -262,19 +262,19 @@ class FaultPlan:
             self._held -= 1
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the next `release`."""
+        """Wait for some seconds, or until the next `release`."""
         try:
             await asyncio.wait_for(self._released.wait(), seconds)
         except TimeoutError:
             pass
 
     def release(self) -> None:
-        """Let all requests go on that `HOLD` or a latency keeps waiting."""
+        """Continue all requests that wait because of `HOLD` or a latency."""
         released, self._released = self._released, asyncio.Event()
         released.set()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is to come and what has happened."""
+        """Return the planned faults and the counts of past ones."""
         return {
             "queued": {
                 operation: [asdict(fault) for fault in self._queues[operation]]
@@ -356,7 +356,7 @@ def operation_from_json(raw: Any) -> Operation:
     """Return the operation of that name.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No operation has the name.
     """
     return _word(Operation, "operation", raw)
 

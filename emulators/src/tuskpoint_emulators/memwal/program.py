@@ -1,4 +1,4 @@
-"""`tuskpoint-memwal`: the emulator as a program, to try things out without an account."""
+"""`tuskpoint-memwal`: the emulator as a program, for trials without an account."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BAD_INPUT = 2
 UNUSABLE_ADDRESS = 4
 
 DEFAULT_LISTEN = "127.0.0.1:8000"
-"""Where the SDK looks for a relayer of its environment `local`."""
+"""The address of a relayer in the SDK's environment `local`."""
 
 DEFAULT_JOB_DELAY_S = 1.0
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Prints errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{NAME}: {message}", file=sys.stderr)  # noqa: T201 - a program
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program until SIGTERM or SIGINT.
 
     Args:
-        arguments: The command line; by default the process's own.
+        arguments: The command line; by default the arguments of the process.
 
     Returns:
         The exit code: 0, `BAD_INPUT` or `UNUSABLE_ADDRESS`.
@@ -61,7 +61,7 @@ async def _serve(emulator: MemWalEmulator, host: str, port: int) -> int:
         loop.add_signal_handler(number, ended.set)
     await emulator.start(host, port)
     try:
-        # Whoever starts it waits for the first line; the others are for people to copy.
+        # A program that starts the emulator waits for the first line; people copy the others.
         lines = [f"{NAME} listening on {emulator.url.removeprefix('http://')}"]
         if not emulator.settings.accounts:
             lines += _variables(emulator)
@@ -73,7 +73,7 @@ async def _serve(emulator: MemWalEmulator, host: str, port: int) -> int:
 
 
 def _variables(emulator: MemWalEmulator) -> list[str]:
-    """Return what a TuskPoint server needs in its environment."""
+    """Return the environment variables that a TuskPoint server needs."""
     return [
         f"MEMWAL_SERVER_URL={emulator.url}",
         f"MEMWAL_ACCOUNT_ID={emulator.credentials.account_id}",
@@ -82,7 +82,7 @@ def _variables(emulator: MemWalEmulator) -> list[str]:
 
 
 def _settings(parsed: argparse.Namespace) -> RelayerSettings:
-    """Return what the command line asks for.
+    """Return the settings of the command line.
 
     Raises:
         ValueError: A value that does not fit.

@@ -40,11 +40,11 @@ class MemWalEmulator:
     An async context manager. Without accounts in its settings it makes one: `credentials`.
 
     Args:
-        settings: What it is like.
-        clock: What its jobs, limits and lifetimes go by.
+        settings: The settings of the relayer.
+        clock: The clock of jobs, limits and lifetimes.
 
     Raises:
-        ValueError: Settings that make no relayer.
+        ValueError: The settings contradict each other.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class MemWalEmulator:
         self.settings = settings if settings is not None else RelayerSettings()
         self.clock = clock if clock is not None else Clock()
         self.credentials = Credentials.make()
-        """A key and its account; known to the relayer if the settings name no other."""
+        """A key and its account; the relayer knows them if the settings name no account."""
         self.accounts: dict[str, Account] = {}
-        """Who may call, by account ID."""
+        """The accounts that may call, by ID."""
         self.faults = FaultPlan(self.clock, self.settings.seed)
         self.limiter = Limiter(self.clock, self.settings.limits, enabled=self.settings.limited)
         self.gate = Gate(
@@ -69,13 +69,13 @@ class MemWalEmulator:
 
     @property
     def statistics(self) -> Statistics:
-        """What was asked and is remembered by now."""
+        """The counts of requests and memories."""
         self.jobs.settle()
         return self._statistics
 
     @property
     def ledger(self) -> Ledger:
-        """What is remembered by now."""
+        """The memories."""
         self.jobs.settle()
         return self._ledger
 
@@ -98,7 +98,7 @@ class MemWalEmulator:
 
     @property
     def url(self) -> str:
-        """Where to reach it.
+        """The URL of the emulator.
 
         Raises:
             RuntimeError: It has not been started.
@@ -110,8 +110,8 @@ class MemWalEmulator:
         """Serve, on a free port by default.
 
         Raises:
-            ValueError: Others could reach that host.
-            OSError: The port is taken, or the host is not one of this machine.
+            ValueError: Other machines could reach that host.
+            OSError: The port is taken, or the host is not an address of this machine.
         """
         if not is_loopback(host):
             raise ValueError(f"{host} is no loopback address")
@@ -153,9 +153,9 @@ class MemWalEmulator:
         await self.stop()
 
     def reset(self) -> None:
-        """Begin again: nothing remembered or counted, no faults to come, the first accounts.
+        """Remove memories, counts and planned faults, and restore the first accounts.
 
-        The clock stays where it is.
+        The clock keeps its time.
         """
         self.faults.clear()
         self.faults.injected.clear()
@@ -267,11 +267,11 @@ class MemWalEmulator:
     async def _strike(
         self, request: web.Request, operation: Operation, fault: Fault | None, stage: Stage
     ) -> None:
-        """Let a fault happen, if this is its moment.
+        """Cause a fault if the request has reached its stage.
 
         Raises:
-            RefusedError: The answer that it gives.
-            ConnectionDroppedError: It cuts the connection, or the caller has left.
+            RefusedError: The answer of the fault.
+            ConnectionDroppedError: The fault cuts the connection, or the caller has left.
         """
         if fault is None or fault.stage is not stage:
             return
@@ -292,7 +292,7 @@ class MemWalEmulator:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host."""
+    """Return whether only this machine reaches a host."""
     if host == "localhost":
         return True
     try:
@@ -307,13 +307,13 @@ def _response(answer: Answer) -> web.Response:
 
 
 def _dropped(request: web.Request) -> web.Response:
-    """Cut the connection; what is returned reaches nobody."""
+    """Cut the connection; the returned answer is never sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 async def _drop_content_type(_request: web.Request, response: web.StreamResponse) -> None:
-    """Send no content type where none is meant; the framework would add one."""
+    """Remove the content type that the framework adds to answers without one."""
     if response.headers.get("Content-Type") == _NO_TYPE:
         del response.headers["Content-Type"]

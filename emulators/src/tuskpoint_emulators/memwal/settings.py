@@ -1,4 +1,4 @@
-"""What a relayer is like; the defaults are those in MemWal's code, but for delays."""
+"""Settings of a relayer. The defaults are MemWal's own, except for delays."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class RelayerSettings:
     """Settings of an emulated relayer.
 
     Attributes:
-        accounts: Who may call, by account ID.
+        accounts: The accounts that may call, by ID.
         job_delay_s: Seconds from the acceptance of a text until it can be recalled.
         lifetime_s: Seconds after which a memory expires; `None`: never.
-        quota_bytes: Text that an owner may store.
+        quota_bytes: Bytes of text that an owner may store.
         limits: Points that calls may take.
-        limited: Whether those limits hold from the start.
-        max_drift_s: How far a signature's time may be off, either way.
-        refusal_delay_s: How long most refused signatures wait for their answer; MemWal: 0.1.
+        limited: Whether the limits apply from the start.
+        max_drift_s: Largest difference of a signature's time, in either direction.
+        refusal_delay_s: Delay of the answer to most refused signatures; MemWal: 0.1.
         max_body_bytes: Largest body of a signed call.
         seed: Seed of the chances of faults.
     """

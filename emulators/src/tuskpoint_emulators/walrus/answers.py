@@ -15,14 +15,14 @@ CORS = {"Access-Control-Allow-Origin": "*"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back to the caller.
+    """An answer to a caller.
 
     Attributes:
         code: HTTP status.
         body: The body.
         headers: Headers; without a content type among them none is sent.
-        cut_at: Bytes of body after which the connection is cut; `None`: it is not.
-        streamed: Sent in chunks, so that nobody knows its length beforehand.
+        cut_at: Bytes of body after which the connection is cut; `None`: the body is sent whole.
+        streamed: Whether the body is sent in chunks, without a length in the headers.
     """
 
     code: int
@@ -45,9 +45,9 @@ def failure_answer(failure: Failure) -> Answer:
 
 
 def spoiled(answer: Answer, fault: Fault | None) -> Answer:
-    """Return what a fault makes of a successful answer.
+    """Return a successful answer as a fault changes it.
 
-    The length in the headers is the spoiled body's, so that only its content tells;
+    The headers have the length of the spoiled body, so that only the content shows the fault;
     a cut body is announced whole.
     """
     if fault is None or not answer.body:

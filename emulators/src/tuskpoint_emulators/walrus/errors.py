@@ -1,4 +1,4 @@
-"""What the publisher and the aggregator answer instead of success.
+"""Error answers of the publisher and the aggregator.
 
 Two kinds: JSON in the manner of https://google.aip.dev/193, written by Walrus itself
 (`crates/walrus-storage-node-client/src/api/errors.rs` of MystenLabs/walrus), and plain
@@ -59,7 +59,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a reason is answered: HTTP status, gRPC-style status, domain, message."""
+    """The answer for a reason: HTTP status, gRPC-style status, domain, message."""
 
     code: int
     status: str
@@ -125,7 +125,7 @@ _KINDS: Mapping[Reason, _Kind] = {
 
 
 class Failure(Exception):
-    """An answer that is not success; raised by handlers, sent as it is.
+    """An error answer; handlers raise it, and the server sends it unchanged.
 
     Attributes:
         code: HTTP status.
@@ -141,7 +141,7 @@ class Failure(Exception):
 
 
 def refused(reason: Reason, message: str = "") -> Failure:
-    """Return the JSON answer for a reason, with what more there is to say of it."""
+    """Return the JSON answer for a reason, with its details."""
     kind = _KINDS[reason]
     details: list[dict[str, object]] = [
         {
@@ -163,7 +163,7 @@ def refused(reason: Reason, message: str = "") -> Failure:
 
 
 def text(code: int, message: str) -> Failure:
-    """Return a plain text answer, as the web framework gives."""
+    """Return a plain text answer, as the web framework writes it."""
     return Failure(code, message.encode())
 
 
@@ -171,7 +171,7 @@ def gateway_page(code: int) -> Failure:
     """Return the HTML page of a proxy in front of the service."""
     try:
         title = f"{code} {HTTPStatus(code).phrase}"
-    except ValueError:  # 520 and its like belong to no standard
+    except ValueError:  # proxies use codes such as 520, which no standard defines
         title = f"{code} Web server is returning an unknown error"
     page = (
         f"<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n"
@@ -181,5 +181,5 @@ def gateway_page(code: int) -> Failure:
 
 
 def overloaded() -> Failure:
-    """Return the answer to a request beyond all places."""
+    """Return the answer to a request above the limits of admission."""
     return text(429, "the service is overloaded, please try again later")

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a plan that tests and the control API write.
+"""The plan of faults, which tests and the control API write.
 
 Each request of an operation takes the next fault from that operation's queue; when the
 queue is empty, each rule of chance draws in turn, from one seeded source, and the first
@@ -19,7 +19,7 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Operation(StrEnum):
-    """What requests are told apart by."""
+    """An operation, by which the plan distinguishes requests."""
 
     PUT_BLOB = "put_blob"
     PUT_QUILT = "put_quilt"
@@ -34,9 +34,9 @@ class FaultKind(StrEnum):
     DELAY = "delay"
     """Nothing but the latency."""
     HOLD = "hold"
-    """Waits until `FaultPlan.release`, then goes on as if nothing were."""
+    """The request waits until `FaultPlan.release`, then continues normally."""
     REFUSE = "refuse"
-    """An error answer with `status`, and the body that Walrus gives it."""
+    """An error answer with `status`, and Walrus's body for that status."""
     GATEWAY = "gateway"
     """The HTML page of a proxy, with `status`."""
     ERROR_RESULT = "error_result"
@@ -44,30 +44,30 @@ class FaultKind(StrEnum):
     OUT_OF_WAL = "out_of_wal"
     """The wallet is empty: HTTP 500 before anything is paid; stores only."""
     DROP = "drop"
-    """The connection is cut before a byte of the answer."""
+    """The connection is cut before the first byte of the answer."""
     CUT = "cut"
     """The connection is cut in the middle of the answer's body."""
     SHORT = "short"
     """The answer lacks its last byte and looks complete; reads only."""
     CORRUPT = "corrupt"
-    """One byte of the answer is another; reads only."""
+    """One byte of the answer is wrong; reads only."""
     HIDE = "hide"
-    """What was stored is not found for `hidden_reads` reads or `hidden_s`; stores only."""
+    """The blob is not found for `hidden_reads` reads or `hidden_s` seconds; stores only."""
 
 
 class Stage(StrEnum):
-    """How far a store has come when the fault strikes. Reads know only `BEFORE`."""
+    """The point in a store at which the fault strikes. Reads have only `BEFORE`."""
 
     BEFORE = "before"
     """The content has arrived; nothing is paid."""
     REGISTERED = "registered"
-    """It is paid and registered, but not certified: nobody can read it."""
+    """The blob is paid and registered, but not certified: nobody can read it."""
     CERTIFIED = "certified"
-    """It is stored; only the answer is missing."""
+    """The blob is stored; only the answer is missing."""
 
 
 ENDINGS = frozenset({FaultKind.REFUSE, FaultKind.GATEWAY, FaultKind.ERROR_RESULT, FaultKind.DROP})
-"""The kinds after which a store goes no further."""
+"""The kinds that end a store."""
 
 _STORES = frozenset({Operation.PUT_BLOB, Operation.PUT_QUILT})
 _ONLY_STORES = frozenset({FaultKind.ERROR_RESULT, FaultKind.OUT_OF_WAL, FaultKind.HIDE})
@@ -76,13 +76,13 @@ _ONLY_READS = frozenset({FaultKind.SHORT, FaultKind.CORRUPT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong.
+    """A planned failure.
 
     Attributes:
         kind: What happens.
         status: HTTP status of `REFUSE` and `GATEWAY`.
-        stage: How far the store has come by then.
-        latency_s: Seconds to wait first, with the request's place taken.
+        stage: The point in the store at which the fault strikes.
+        latency_s: Seconds to wait first, while the request counts as running.
         hidden_reads: For `HIDE`: reads that do not find the blob.
         hidden_s: For `HIDE`: seconds until reads find it.
         phase: For `ERROR_RESULT`: its `failurePhase`.
@@ -135,9 +135,9 @@ class FaultPlan:
         """Let the next requests of an operation meet these faults, one each.
 
         Args:
-            operation: Whose requests.
+            operation: The operation of the requests.
             faults: In this order.
-            times: How often the whole row is queued.
+            times: How often the list of faults is queued.
 
         Raises:
             ValueError: A fault that cannot happen to this operation.
@@ -159,18 +159,18 @@ class FaultPlan:
         self._chances[operation].append(Chance(fault, probability))
 
     def reseed(self, seed: int) -> None:
-        """Begin the source of chances anew."""
+        """Seed the source of chances again."""
         self._random.seed(seed)
 
     def clear(self) -> None:
-        """Forget all faults to come and release what is held; the counts stay."""
+        """Remove all planned faults and release held requests; the counts stay."""
         for operation in Operation:
             self._queues[operation].clear()
             self._chances[operation].clear()
         self.release()
 
     def take(self, operation: Operation) -> Fault | None:
-        """Return what happens to the next request of an operation, and count it."""
+        """Return the fault of the next request of an operation, and count the fault."""
         queue = self._queues[operation]
         fault = queue.popleft() if queue else self._draw(operation)
         if fault is not None:
@@ -191,19 +191,19 @@ class FaultPlan:
             self._held -= 1
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the next `release`."""
+        """Wait for some seconds, or until the next `release`."""
         try:
             await asyncio.wait_for(self._released.wait(), seconds)
         except TimeoutError:
             pass
 
     def release(self) -> None:
-        """Let all requests go on that `HOLD` or a latency keeps waiting."""
+        """Continue all requests that wait because of `HOLD` or a latency."""
         released, self._released = self._released, asyncio.Event()
         released.set()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is to come and what has happened."""
+        """Return the planned faults and the counts of past ones."""
         return {
             "queued": {
                 operation: [asdict(fault) for fault in self._queues[operation]]
@@ -260,7 +260,7 @@ def operation_from_json(raw: Any) -> Operation:
     """Return the operation of that name.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No operation has the name.
     """
     return _word(Operation, "operation", raw)
 

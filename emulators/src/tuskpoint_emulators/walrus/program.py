@@ -1,4 +1,4 @@
-"""`tuskpoint-walrus`: the emulator as a program, to try things out without an account."""
+"""`tuskpoint-walrus`: the emulator as a program, for trials without an account."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BAD_INPUT = 2
 UNUSABLE_ADDRESS = 4
 
 DEFAULT_LISTEN = "127.0.0.1:31415"
-"""Where `walrus daemon` listens."""
+"""The default address of `walrus daemon`."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Prints errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{NAME}: {message}", file=sys.stderr)  # noqa: T201 - a program
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program until SIGTERM or SIGINT.
 
     Args:
-        arguments: The command line; by default the process's own.
+        arguments: The command line; by default the arguments of the process.
 
     Returns:
         The exit code: 0, `BAD_INPUT` or `UNUSABLE_ADDRESS`.
@@ -74,7 +74,7 @@ async def _serve(emulator: WalrusEmulator, host: str, port: int) -> int:
 
 
 def _settings(parsed: argparse.Namespace) -> EmulatorSettings:
-    """Return what the command line asks for.
+    """Return the settings of the command line.
 
     Raises:
         ValueError: A value that does not fit.

@@ -36,11 +36,11 @@ class WalrusEmulator:
     each with its own limits, cache and tokens.
 
     Args:
-        settings: What it is like.
-        world: What it shares with another one; by default a new one.
+        settings: The settings of publisher and aggregator.
+        world: State that it shares with another emulator; by default a new state.
 
     Raises:
-        ValueError: Settings that make no emulator.
+        ValueError: The settings contradict each other.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class WalrusEmulator:
 
     @property
     def ledger(self) -> Ledger:
-        """What is stored."""
+        """The ledger of stored blobs."""
         return self.world.ledger
 
     @property
     def faults(self) -> FaultPlan:
-        """What goes wrong."""
+        """The plan of faults."""
         return self.world.faults
 
     @property
@@ -80,7 +80,7 @@ class WalrusEmulator:
 
     @property
     def url(self) -> str:
-        """Where to reach it.
+        """The URL of the emulator.
 
         Raises:
             RuntimeError: It has not been started.
@@ -92,7 +92,7 @@ class WalrusEmulator:
         """Serve, on a free port by default.
 
         Raises:
-            OSError: The port is taken, or the host is not one of this machine.
+            OSError: The port is taken, or the host is not an address of this machine.
         """
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{path:.*}", self._handle)
@@ -135,7 +135,7 @@ class WalrusEmulator:
         await self.stop()
 
     def reset(self) -> None:
-        """Begin again: nothing stored, cached or counted, no tokens used, no faults to come."""
+        """Remove blobs, cached answers, counts, used tokens and planned faults."""
         self.world.reset()
         self.publisher.gate.reset()
         self.requests.clear()
@@ -187,7 +187,7 @@ class WalrusEmulator:
         except (
             ConnectionDroppedError,
             ConnectionResetError,
-        ):  # a fault; or the caller has left within its body
+        ):  # a fault, or the caller left during its body
             self._count(request, match, "dropped")
             return _dropped(request)
         self._count(request, match, str(answer.code))
@@ -249,20 +249,20 @@ async def _send(request: web.Request, answer: Answer) -> web.StreamResponse:
 
 
 def _dropped(request: web.Request) -> web.StreamResponse:
-    """Cut the connection; what is returned reaches nobody."""
+    """Cut the connection; the returned answer is never sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 def _closed(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """End the connection after what was written, in the middle of a body."""
+    """Close the connection in the middle of a body."""
     if request.transport is not None:
         request.transport.close()
     return response
 
 
 async def _drop_content_type(_request: web.Request, response: web.StreamResponse) -> None:
-    """Send no content type where none is meant; the framework would add one."""
+    """Remove the content type that the framework adds to answers without one."""
     if response.headers.get("Content-Type") == _NO_TYPE:
         del response.headers["Content-Type"]

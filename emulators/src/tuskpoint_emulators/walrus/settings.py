@@ -1,4 +1,4 @@
-"""What an emulator is like; the defaults are those of Walrus's own services."""
+"""Settings of an emulator. The defaults are Walrus's own."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class EmulatorSettings:
     """Settings of a publisher and an aggregator.
 
     Attributes:
-        ids: How blob IDs are computed: "fast", "real" or "n=K".
-        epoch_s: Seconds that an epoch lasts; `None`: until it is advanced.
-        store_latency_s: Seconds that every store takes longer.
-        read_latency_s: Seconds that every read takes longer.
+        ids: Mode of blob IDs: "fast", "real" or "n=K".
+        epoch_s: Duration of an epoch in seconds; `None`: until a test advances the clock.
+        store_latency_s: Added seconds of each store.
+        read_latency_s: Added seconds of each read.
         max_body_bytes: Largest body of a blob.
         max_quilt_body_bytes: Largest form of a quilt.
         publisher_running: Stores that run at once.
-        publisher_waiting: Stores that may wait beyond those.
+        publisher_waiting: Stores that may wait.
         aggregator_running: Reads that run at once.
-        aggregator_waiting: Reads that may wait beyond those.
-        max_blob_bytes: Largest blob that is served; `None`: any.
+        aggregator_waiting: Reads that may wait.
+        max_blob_bytes: Largest blob that is served; `None`: no limit.
         allowed_headers: Tags and attributes sent as headers, in lower case.
         all_patch_tags: Send every tag of a patch as a header.
-        balance: FROST in the wallet; `None`: as much as it takes.
-        prices: What a unit costs.
-        after_store: What becomes of objects that nobody asked for.
-        auth: Tokens that stores need.
+        balance: FROST in the wallet; `None`: unlimited.
+        prices: Prices of a unit.
+        after_store: What the publisher does with objects of requests that name no receiver.
+        auth: The token check of stores.
         cdn: A cache in front of the reads; `None`: none.
         seed: Seed of the chances of faults.
-        directory: Where blobs are kept beyond the end of the process; `None`: nowhere.
+        directory: Directory that keeps blobs after the process ends; `None`: memory only.
     """
 
     ids: str = "fast"

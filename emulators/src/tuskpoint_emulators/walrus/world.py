@@ -1,4 +1,4 @@
-"""What a publisher and an aggregator share: the ledger, the faults, the counts."""
+"""The state that publisher and aggregator share: ledger, faults, counts."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .settings import EmulatorSettings
 
 _STORES = frozenset({Operation.PUT_BLOB, Operation.PUT_QUILT})
 
-# From here on, hashing is handed to a thread so that other requests go on.
+# Larger contents are hashed in a thread, so that other requests continue.
 _LONG_BYTES = 64 * 1024
 _LONG_FAST_BYTES = 4 * 1024 * 1024
 
 
 class ConnectionDroppedError(Exception):
-    """The connection is to be cut without an answer."""
+    """The server must cut the connection without an answer."""
 
 
 class World:
-    """Everything that outlives a request.
+    """The state that outlives a request.
 
     Args:
-        settings: What the emulator is like.
+        settings: The settings of the emulator.
 
     Raises:
-        ValueError: No such way of computing blob IDs, or an epoch of no length.
+        ValueError: The mode of blob IDs is unknown, or the length of an epoch is 0.
         OSError: The directory cannot be used.
-        DamagedRecord: What the directory holds cannot be read.
+        DamagedRecord: The content of the directory cannot be replayed.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
@@ -48,7 +48,7 @@ class World:
             self._directory.replay(self.ledger)
 
     def reset(self) -> None:
-        """Begin again: nothing stored, nothing counted, no faults to come."""
+        """Remove blobs, counts and planned faults."""
         self.faults.clear()
         self.faults.injected.clear()
         self.faults.reseed(self.settings.seed)
@@ -75,7 +75,7 @@ class World:
         is_quilt: bool,
         visible_after_s: float = 0.0,
     ) -> StoreResult:
-        """Store a blob, as `Ledger.store` does, and write it down.
+        """Store a blob with `Ledger.store`, and record the store in the directory.
 
         Raises:
             StoreFailedError: The chain or the wallet refuses.
@@ -91,7 +91,7 @@ class World:
     def register(
         self, blob_id: bytes, data: bytes, options: StoreOptions, *, is_quilt: bool
     ) -> None:
-        """Register a blob, as `Ledger.register` does, and write it down.
+        """Register a blob with `Ledger.register`, and record it in the directory.
 
         Raises:
             StoreFailedError: The chain or the wallet refuses.
@@ -102,20 +102,20 @@ class World:
             self._directory.registered(epoch, blob_id, data, options, is_quilt=is_quilt)
 
     def advance(self, epochs: int) -> int:
-        """Let epochs pass, write that down, and return the new one."""
+        """Advance by some epochs, record the new epoch in the directory, and return it."""
         epoch = self.ledger.advance(epochs)
         if self._directory is not None:
             self._directory.passed(epoch)
         return epoch
 
     def block(self, blob_id: bytes) -> None:
-        """Block a blob ID and write that down."""
+        """Block a blob ID, and record that in the directory."""
         self.ledger.block(blob_id)
         if self._directory is not None:
             self._directory.blocked(self.ledger.clock.epoch, blob_id, blocked=True)
 
     def unblock(self, blob_id: bytes) -> None:
-        """Unblock a blob ID and write that down."""
+        """Unblock a blob ID, and record that in the directory."""
         self.ledger.unblock(blob_id)
         if self._directory is not None:
             self._directory.blocked(self.ledger.clock.epoch, blob_id, blocked=False)
@@ -138,7 +138,7 @@ class World:
             self._hidden[blob_id] = reads
 
     def is_hidden(self, blob_id: bytes) -> bool:
-        """Tell whether this read of a blob finds nothing, and count it."""
+        """Return whether this read of a blob finds nothing, and count the read."""
         reads = self._hidden.get(blob_id, 0)
         if not reads:
             return False
@@ -149,11 +149,11 @@ class World:
         return True
 
     async def strike(self, operation: Operation, fault: Fault | None, stage: Stage) -> None:
-        """Let a fault happen, if this is its moment.
+        """Cause a fault if the request has reached its stage.
 
         Raises:
-            Failure: The answer that it gives.
-            ConnectionDroppedError: It cuts the connection.
+            Failure: The answer of the fault.
+            ConnectionDroppedError: The fault cuts the connection.
         """
         if fault is None or fault.stage is not stage:
             return
@@ -173,9 +173,9 @@ class World:
 
 
 def refusal(operation: Operation, status: int) -> Failure:
-    """Return the answer of that status which an operation really gives.
+    """Return an operation's real answer with a status.
 
-    A status that the service itself never gives comes from a proxy in front of it.
+    A status that the service never sends comes from a proxy in front of the service.
     """
     is_store = operation in _STORES
     if status == 429:

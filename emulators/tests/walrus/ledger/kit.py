@@ -22,7 +22,7 @@ def ledger_at(epoch: int = 100, **settings: Any) -> Ledger:
 
 
 def put(ledger: Ledger, epochs: int = 5, data: bytes = DATA, **options: Any) -> dict[str, Any]:
-    """Store and return the answer as JSON."""
+    """Store a blob and return the answer as JSON."""
     return stored(ledger, epochs, data, **options).to_json()
 
 

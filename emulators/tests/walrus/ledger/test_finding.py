@@ -1,4 +1,4 @@
-"""What a store finds on the emulator's ledger decides whether it pays."""
+"""A store pays only if the emulator's ledger has nothing to reuse."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_reuse_of_storage_that_a_deleted_object_left() -> None:
         {"ledger": {"after_store": AfterStore.BURN}},
         {"first": {"send_object_to": "0xsomeone"}},
         {"first": {"permanent": True, "share": True}},
-        {"first": {"permanent": True}},  # kept, but not of the kind that is asked for
+        {"first": {"permanent": True}},  # kept, but not of the requested kind
         {"first": {"epochs": 1}, "advance": 1},
     ],
     ids=["moved", "burnt", "sent", "shared", "permanent", "ended"],
@@ -222,7 +222,7 @@ def test_any_history_of_one_blob(history: list[Any], after_store: AfterStore) ->
                 assert ledger.statistics.cost == cost
                 assert not step.force
                 assert step.permanent or step.reuse_resources
-            # Whatever was found, the blob lasts for as long as was asked.
+            # In each case the blob lasts for the requested epochs.
             assert end >= ledger.clock.epoch + step.epochs
             latest = max(latest, end)
         if latest > ledger.clock.epoch:

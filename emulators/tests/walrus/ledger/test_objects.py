@@ -1,4 +1,4 @@
-"""Objects on the emulator's ledger belong to those whom a store names, who change them."""
+"""Objects on the emulator's ledger belong to the receiver of a store, who may change them."""
 
 from __future__ import annotations
 

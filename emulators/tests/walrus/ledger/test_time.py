@@ -1,4 +1,4 @@
-"""The emulator's ledger forgets what has ended, by epochs and by wall time."""
+"""The emulator's ledger drops ended blobs, by epochs and by wall time."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_delayed_visibility() -> None:
         ledger.read(ID)
     seconds = 3.0
     assert ledger.read(ID).data == DATA
-    # What can be seen stays so, however slow the next store.
+    # A visible blob stays visible, even if the next store is slow.
     ledger.store(ID, DATA, StoreOptions(), visible_after_s=3)
     assert ledger.read(ID).data == DATA
 

@@ -1,4 +1,4 @@
-"""Who may call: accounts and the delegate keys that sign for them."""
+"""Accounts, and the delegate keys that sign requests for them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import nacl.signing
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account, as it is on chain.
+    """An account on the chain.
 
     Attributes:
-        owner: Sui address whose memories these are.
+        owner: Sui address that owns the memories.
         delegates: Public keys that may sign, 64 lower-case hexadecimal digits each.
-        active: Whether anyone may.
+        active: Whether the account accepts calls at all.
     """
 
     owner: str
@@ -63,7 +63,7 @@ def public_key(raw: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a caller needs: a delegate key, and the account that it signs for."""
+    """A delegate key, and the account that the key signs for."""
 
     private_key: str
     account_id: str
@@ -79,6 +79,6 @@ class Credentials:
 
 
 def owner_of(delegate: str) -> str:
-    """Return the Sui address of a public key: whose account it is, if nobody says otherwise."""
+    """Return the Sui address of a public key, which is the default owner of its account."""
     digest = hashlib.blake2b(b"\x00" + bytes.fromhex(delegate), digest_size=32)
     return f"0x{digest.hexdigest()}"

@@ -1,6 +1,6 @@
-"""Who calls: the signature of a request, judged in MemWal's own order.
+"""Authentication: the signature of a request, checked in MemWal's own order.
 
-`services/server/src/auth.rs` of MystenLabs/MemWal. A refusal says nothing (HTTP 401 without
+`services/server/src/auth.rs` of MystenLabs/MemWal. A refusal has no text (HTTP 401 without
 a body), so only the order, the delays and the two exceptions tell causes apart.
 """
 
@@ -32,13 +32,13 @@ _UUID = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-fA-F
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request as it was sent.
+    """A request as the caller sent the bytes.
 
     Attributes:
         method: In upper case.
         target: Path and query, still percent-encoded.
-        headers: By name; the lookup does not mind their case.
-        body: Every byte.
+        headers: By name; a lookup ignores the case of names.
+        body: All bytes of the body.
     """
 
     method: str
@@ -49,7 +49,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who signed a request: a key, for an account, whose memories are the owner's."""
+    """The key that signed a request, the account that it signed for, and the account's owner."""
 
     public_key: str
     account_id: str
@@ -57,18 +57,18 @@ class Caller:
 
 
 class LateRefusal(RefusedError):
-    """A refusal that waits, so that its cause cannot be told by its speed."""
+    """A delayed refusal: its speed must not tell its cause."""
 
 
 class Gate:
-    """Lets signed requests in.
+    """Admits signed requests.
 
     Args:
-        accounts: Who may call; read anew for every request.
-        clock: What nonces are forgotten by.
-        max_drift_s: How far a signature's time may be off.
+        accounts: Accounts that may call; read for each request.
+        clock: Decides when a nonce expires.
+        max_drift_s: Largest difference between a signature's time and `now`.
         max_body_bytes: Largest body.
-        now: What time it is for signatures, in seconds since 1970.
+        now: Returns the time that signatures are compared with, in seconds since 1970.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Gate:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.ahead_s = 0.0
-        """How far the relayer's clock is ahead of the callers'."""
+        """Seconds by which the relayer's clock is ahead of the callers' clocks."""
         self._accounts = accounts
         self._clock = clock
         self._max_drift_s = max_drift_s
@@ -90,10 +90,10 @@ class Gate:
         self._nonces: dict[str, float] = {}
 
     def admit(self, request: SignedRequest) -> Caller:
-        """Return who signed a request.
+        """Return the caller that signed a request.
 
         Raises:
-            RefusedError: Nobody who may, or a body that is too large.
+            RefusedError: The signer has no access, or the body is too large.
         """
         key, signature, timestamp, nonce = _headers(request.headers)
         if _UUID.fullmatch(nonce) is None:
@@ -112,7 +112,7 @@ class Gate:
         return Caller(key.lower(), account_id, account.owner)
 
     def reset(self) -> None:
-        """Forget all nonces, and be on time."""
+        """Forget all nonces, and set the clock right."""
         self._nonces.clear()
         self.ahead_s = 0.0
 
@@ -124,7 +124,7 @@ class Gate:
 
     def _burn(self, nonce: str) -> None:
         now = self._clock.now()
-        # All live equally long, so the first are the oldest.
+        # All nonces live equally long, so the first ones are the oldest.
         for stale_nonce in [*takewhile(lambda key: self._nonces[key] <= now, self._nonces)]:
             del self._nonces[stale_nonce]
         if nonce in self._nonces:

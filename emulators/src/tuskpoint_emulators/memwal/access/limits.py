@@ -1,4 +1,4 @@
-"""How much may be asked: three sliding windows of points, which all must have room.
+"""Rate limits: three sliding windows of points; a call needs room in each window.
 
 `services/server/src/rate_limit.rs` of MystenLabs/MemWal.
 """
@@ -19,12 +19,12 @@ _RETRY_AFTER_S = {MINUTE_S: 60, HOUR_S: 300}
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Points that calls may take; every attribute is a layer.
+    """Points that calls may take; each attribute is one window.
 
     Attributes:
-        delegate_key: By one key, in a minute.
-        account_burst: By one account, in a minute.
-        account_sustained: By one account, in an hour.
+        delegate_key: Of one key, in a minute.
+        account_burst: Of one account, in a minute.
+        account_sustained: Of one account, in an hour.
     """
 
     delegate_key: int = 30
@@ -42,9 +42,9 @@ class Limiter:
     """Counts the points of each key and account.
 
     Args:
-        clock: What time it is.
-        limits: How many they are.
-        enabled: Whether any is refused.
+        clock: Moves the windows.
+        limits: Points that each window allows.
+        enabled: Whether calls above the limits are refused.
     """
 
     def __init__(self, clock: Clock, limits: RateLimits, *, enabled: bool = True) -> None:
@@ -54,9 +54,9 @@ class Limiter:
         self._windows: dict[tuple[str, str], deque[tuple[float, int]]] = {}
 
     def take(self, public_key: str, account_id: str, points: int) -> Answer | None:
-        """Take a call's points, or return why it may not be made.
+        """Take a call's points, or return the reason to refuse the call.
 
-        What the earlier layers took stays taken where a later one has no room.
+        Points of earlier windows stay taken if a later window has no room.
         """
         if not self.enabled or not points:
             return None
@@ -76,12 +76,12 @@ class Limiter:
         return None
 
     def reset(self) -> None:
-        """Forget what was taken."""
+        """Empty all windows."""
         self._windows.clear()
 
 
 def limited(layer: str, limit: int, retry_after_s: int) -> Answer:
-    """Return the answer that says that a limit is reached."""
+    """Return the answer to a call above a limit."""
     body = {
         "error": "Rate limit exceeded",
         "layer": layer,

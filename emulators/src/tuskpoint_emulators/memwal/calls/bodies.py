@@ -1,7 +1,7 @@
-"""What requests hold, or why they are refused.
+"""Reads the fields of requests, or refuses the requests.
 
-A body that is no JSON, or of another shape, is answered in plain text by the web framework
-(400, 422); what does not fit otherwise is answered by MemWal itself (400).
+The web framework answers a body that is not JSON, or has another shape, in plain text (400, 422);
+MemWal itself answers other errors (400).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Body:
 
     Args:
         value: The object.
-        name: What it is called in messages.
+        name: Name of the object in messages.
 
     Raises:
-        RefusedError: It is no object.
+        RefusedError: The value is not an object.
     """
 
     def __init__(self, value: Any, name: str = "the body") -> None:
@@ -48,7 +48,7 @@ class Body:
         """Return a request's body.
 
         Raises:
-            RefusedError: It is no JSON, or no object.
+            RefusedError: The body is not JSON, or not an object.
         """
         try:
             value = json.loads(raw.decode(), parse_constant=_no_constant)
@@ -59,7 +59,7 @@ class Body:
         return cls(value)
 
     def string(self, name: str, default: str | None = None) -> str:
-        """Return a field that is text; without a default it must be there."""
+        """Return a text field; a field without a default is required."""
         value = self._fields.get(name, default)
         if not isinstance(value, str):
             _wrong_shape(f"{name} is no string")
@@ -68,11 +68,11 @@ class Body:
         return value
 
     def maybe(self, name: str) -> str | None:
-        """Return a field that is text or null, or lacks."""
+        """Return a text field that may be null or missing."""
         return None if self._fields.get(name) is None else self.string(name)
 
     def text(self, name: str = "text", limit: int = MAX_TEXT_BYTES) -> str:
-        """Return a text that is not blank and not too long."""
+        """Return a text field that is neither blank nor too long."""
         value = self.string(name)
         if not value.strip():
             raise refused(f"{name} cannot be empty")
@@ -95,7 +95,7 @@ class Body:
         return value
 
     def limit(self, default: int = 10) -> int:
-        """Return how many memories are asked for; more than `MAX_RECALLED` are not given."""
+        """Return the requested number of memories, at most `MAX_RECALLED`."""
         value = self._fields.get("limit", default)
         if type(value) is not int or value not in _WHOLE_NUMBERS:
             _wrong_shape("limit is no whole number from 0 on")
@@ -120,7 +120,7 @@ class Body:
         return np.array(value, np.float32)
 
     def weights(self) -> dict[str, float]:
-        """Return the scoring weights that are given."""
+        """Return the scoring weights of the request."""
         value = self._fields.get("scoring_weights")
         if value is None:
             return {}
@@ -133,7 +133,7 @@ def job_ids(values: list[Any]) -> list[str]:
     """Return the IDs of jobs.
 
     Raises:
-        RefusedError: One is no text.
+        RefusedError: An ID is not text.
     """
     if any(not isinstance(value, str) for value in values):
         _wrong_shape("job_ids holds what is no string")

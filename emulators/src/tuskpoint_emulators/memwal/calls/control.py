@@ -1,4 +1,4 @@
-"""The control API under `/emulator`: what a test does from another process.
+"""The control API under `/emulator`: lets a test control the emulator from another process.
 
 JSON in, JSON out. A request that does not fit is HTTP 400 with a `message`.
 """
@@ -26,7 +26,7 @@ class Control:
     """Handlers of the control API.
 
     Args:
-        emulator: What it controls.
+        emulator: The emulator to control.
     """
 
     def __init__(self, emulator: MemWalEmulator) -> None:
@@ -219,7 +219,7 @@ _PLAN = frozenset({"operation", "fault", "times", "probability", "seconds", "see
 async def _changed(
     request: web.Request, names: Collection[str], change: Callable[[Json], Json]
 ) -> Answer:
-    """Apply a JSON body, or say what is wrong with it."""
+    """Apply a JSON body, or return an answer that names its error."""
     raw = await request.read()
     try:
         body = json.loads(raw or b"{}")
@@ -234,7 +234,7 @@ async def _changed(
 
 
 def _operations(raw: Any) -> list[Operation]:
-    """Return an operation, or none for all that are signed."""
+    """Return one operation, or none, which means all signed operations."""
     return [] if raw is None else [operation_from_json(raw)]
 
 

@@ -1,4 +1,4 @@
-"""The answers that faults give."""
+"""The answers that faults cause."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..faults import Fault, FaultKind, Operation
 
 
 def refusal(operation: Operation, fault: Fault) -> Answer:
-    """Return what a fault answers: its own words, or MemWal's for its status.
+    """Return the answer of a fault: its own text, or MemWal's text for its status.
 
     Args:
-        operation: What was asked for.
+        operation: The operation of the request.
         fault: Of the kind `REFUSE` or `SAY`.
     """
     if fault.kind is FaultKind.SAY:

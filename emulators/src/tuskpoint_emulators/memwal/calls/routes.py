@@ -1,4 +1,4 @@
-"""Which path and method is answered by what."""
+"""Maps paths and methods to handlers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARAMETER = re.compile(r"\{[a-z_]+\}")
 
 
 class Routes(Generic[T]):
-    """What answers each path. The first path that matches answers, so literal ones come first.
+    """The routes. The first route that matches answers, so literal paths come first.
 
     Args:
         routes: Method, path and answerer; a segment of a path in braces matches any.
@@ -26,7 +26,7 @@ class Routes(Generic[T]):
             self._routes.setdefault(path, (pattern, {}))[1][method] = answerer
 
     def find(self, raw_path: str) -> tuple[str, dict[str, T], tuple[str, ...]] | None:
-        """Return the path that matches, its answerers by method, and its parameters, decoded.
+        """Return the matching path, its handlers by method, and its decoded parameters.
 
         Args:
             raw_path: Still percent-encoded.

@@ -1,4 +1,4 @@
-"""The signed calls: what they ask for and what they answer.
+"""The handlers of signed calls.
 
 `docs/relayer/api-reference.md` of MystenLabs/MemWal.
 """
@@ -29,7 +29,7 @@ MAX_FACTS = 20
 NAMESPACES_PAGE, MAX_NAMESPACES_PAGE = 100, 500
 
 IMPORTANCE = 0.5
-"""Of every memory: nobody judges it here."""
+"""The same for every memory: the emulator does not score memories."""
 
 _DAY_S = 86_400.0
 _HALF_LIFE_DAYS = 30.0
@@ -39,14 +39,14 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that is let in.
+    """An admitted request.
 
     Attributes:
-        caller: Who signed it.
+        caller: The caller that signed the request.
         raw: Its body.
-        parameters: What the path holds.
+        parameters: Parameters of the path.
         query: Its query, without the question mark.
-        fault: What goes wrong with it.
+        fault: The fault that the request meets.
     """
 
     caller: Caller
@@ -61,11 +61,11 @@ class Call:
         return Body.parse(self.raw)
 
     def fate(self, position: int = 0) -> Fate:
-        """Return what becomes of the text at a position."""
+        """Return the fate of the text at a position."""
         return FINE if self.fault is None else self.fault.fate(position)
 
     def has(self, kind: FaultKind) -> bool:
-        """Tell whether a kind of fault happens to it."""
+        """Return whether the request meets a fault of this kind."""
         return self.fault is not None and self.fault.kind is kind
 
 
@@ -74,7 +74,7 @@ Handler = Callable[[Call], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What answers an operation, and the points that it takes."""
+    """The handler of an operation, and the points that a call takes."""
 
     operation: Operation
     points: int
@@ -82,12 +82,12 @@ class Endpoint:
 
 
 class Endpoints:
-    """Handlers of the signed calls. All raise `RefusedError`.
+    """Handlers of the signed calls. Each may raise `RefusedError`.
 
     Args:
-        clock: What time it is.
-        ledger: What is remembered.
-        jobs: What is being remembered.
+        clock: The emulator's clock.
+        ledger: The memories.
+        jobs: Accepted texts and their jobs.
         quota_bytes: Text that an owner may store.
     """
 
@@ -98,7 +98,7 @@ class Endpoints:
         self._quota_bytes = quota_bytes
 
     def all(self) -> dict[tuple[str, str], Endpoint]:
-        """Return what answers which method and path; the literal paths come first."""
+        """Return the handlers by method and path; literal paths come first."""
         post = {
             "/api/remember/bulk": Endpoint(Operation.BULK, 10, self.remember_bulk),
             "/api/remember/bulk/status": Endpoint(Operation.BULK_STATUS, 1, self.bulk_status),
@@ -131,7 +131,7 @@ class Endpoints:
             job_id = self._jobs.begin(owner, namespace, text, call.fate())
         else:
             job_id = self._jobs.begin_once(owner, namespace, text, key, call.fate())
-        # "running" even while the row is pending.
+        # MemWal answers "running" even while the row is pending.
         return json_answer({"job_id": job_id, "status": JobStatus.RUNNING}, 202)
 
     def remember_bulk(self, call: Call) -> Answer:
@@ -146,7 +146,7 @@ class Endpoints:
         return json_answer({"job_ids": job_ids, "total": len(job_ids), "status": "running"}, 202)
 
     def job_status(self, call: Call) -> Answer:
-        """Tell how a job stands."""
+        """Return the status of a job."""
         (job_id,) = call.parameters
         job = self._jobs.find(call.caller.owner, job_id)
         if job is None:
@@ -155,7 +155,7 @@ class Endpoints:
         return json_answer({**answer, "owner": job.owner, "namespace": job.namespace})
 
     def bulk_status(self, call: Call) -> Answer:
-        """Tell how up to 20 jobs stand."""
+        """Return the status of up to 20 jobs."""
         results = []
         for job_id in job_ids(call.body.members("job_ids")):
             job = self._jobs.find(call.caller.owner, job_id)
@@ -182,7 +182,7 @@ class Endpoints:
     def remember_manual(self, call: Call) -> Answer:
         """Store bytes that the caller encrypted, under the caller's vector.
 
-        They are never decrypted here: to a recall of texts they are what MemWal cannot
+        The emulator never decrypts them: a recall of texts treats them as bytes that MemWal cannot
         decrypt either.
         """
         body = call.body
@@ -214,7 +214,7 @@ class Endpoints:
         return json_answer({"results": results, "total": len(results)})
 
     def analyze(self, call: Call) -> Answer:
-        """Accept the facts of a text, which are its sentences: no model is asked."""
+        """Accept the facts of a text; without a model, each sentence is a fact."""
         body = call.body
         text, namespace = body.text(limit=MAX_SHORT_TEXT_BYTES), body.namespace()
         body.maybe("occurred_at")
@@ -271,7 +271,7 @@ class Endpoints:
         )
 
     def stats(self, call: Call) -> Answer:
-        """Tell whose memories these are, and how many a namespace holds."""
+        """Return the owner, and the number of memories in a namespace."""
         namespace = call.body.namespace()
         owner = call.caller.owner
         memories = list(self._ledger.memories(owner, namespace))
@@ -292,7 +292,7 @@ class Endpoints:
         return json_answer({"deleted": deleted, "namespace": namespace, "owner": owner})
 
     def namespaces(self, call: Call) -> Answer:
-        """List an owner's namespaces, those that changed last at the end."""
+        """List an owner's namespaces, the last changed at the end."""
         (owner,) = call.parameters
         if owner != call.caller.owner:
             raise refused("owner mismatch", 403)
@@ -315,7 +315,7 @@ class Endpoints:
         )
 
     def _look_up(self, call: Call, namespace: str, query: str, limit: int) -> tuple[list[Hit], int]:
-        """Return what is nearest and can be read, and how much of it cannot."""
+        """Return the nearest readable memories, and the number of unreadable ones."""
         vector = embed(query)
         shelves = {(call.caller.owner, namespace)}
         if call.has(FaultKind.LEAK):

@@ -1,7 +1,7 @@
-"""The unsigned calls: what the SDK asks before it signs anything.
+"""The unsigned calls, which the SDK makes before its first signed call.
 
-Its sessions need a package of version 1, read from a Sui node. Of a `network` that it knows
-it asks a public node; of any other the address in `/config`, which is this emulator's own.
+Its sessions need a package of version 1, read from a Sui node. For a `network` that it knows
+the SDK asks a public node; for others the address in `/config`, which is this emulator's own.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _VERSION: dict[str, Any] = {
 
 
 def version_answer() -> Answer:
-    """Return what SDKs the relayer goes with."""
+    """Return the versions of the SDK that the relayer supports."""
     return json_answer(_VERSION)
 
 
 def health_answer() -> Answer:
-    """Return that the relayer is there; that says nothing about its memory."""
+    """Return that the relayer runs; its memory is not checked."""
     mode = {"mode": "emulator", "prompt_versions": {}, "write_ready": True}
     return json_answer({"status": "ok", **_VERSION, **mode})
 
 
 def config_answer(url: str, *, limited: bool) -> Answer:
-    """Return where the package is found.
+    """Return the address of the node that has the package.
 
     Args:
         url: Of this emulator.

@@ -1,4 +1,4 @@
-"""What is remembered, and when: jobs, blobs that stay, and an index of vectors made from words.
+"""The memory: jobs, permanent blobs, and an index of vectors that are computed from words.
 
 It must not ask a model, or decide who may call; `access` does.
 """

@@ -1,6 +1,6 @@
 """Vectors without a model: hashed words and parts of words.
 
-Texts that share words, or forms of a word, are near; what they mean plays no part. So two
+Texts that share words, or forms of a word, are near; their meaning plays no part. So two
 paraphrases without a common word are as far apart as any two texts.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIMENSION = 1536
-"""That of OpenAI's text-embedding-3-small, which MemWal asks."""
+"""The dimension of OpenAI's text-embedding-3-small, which MemWal uses."""
 
 MAX_EMBEDDED_BYTES = 8 * 1024
-"""MemWal embeds a summary of what is longer; here its beginning is embedded."""
+"""MemWal embeds a summary of a longer text; the emulator embeds the first characters."""
 
 Vector = NDArray[np.float32]
 
@@ -43,7 +43,7 @@ def embed(text: str) -> Vector:
     for word, count in (words or Counter([beginning])).items():
         places, weights = _parts(word)
         np.add.at(vector, places, weights * np.float32(count**0.5))
-    # Parts can cancel out; a vector of no length would be near to nothing and everything.
+    # Parts can cancel out; a vector of length 0 has no distance.
     length = float(np.linalg.norm(vector))
     if length == 0:
         vector[0] = length = 1.0
@@ -51,7 +51,7 @@ def embed(text: str) -> Vector:
 
 
 def stem(word: str) -> str:
-    """Return a word without its commonest English ending."""
+    """Return a word without a common English ending."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
             return word.removesuffix(ending)
@@ -60,7 +60,7 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=50_000)
 def _parts(word: str) -> tuple[NDArray[np.intp], Vector]:
-    """Return where a word adds to a vector, and how much."""
+    """Return the dimensions that a word adds to, with the amounts."""
     weight = _COMMON_WEIGHT if word in _COMMON_WORDS else 1.0
     padded = f"^{word}$"
     grams = {padded[start : start + _GRAM] for start in range(len(padded) - _GRAM + 1)}

@@ -1,7 +1,7 @@
-"""Jobs: how a text that was accepted comes to be remembered, or does not.
+"""Jobs, which turn accepted texts into memories, or fail.
 
-A job's state follows from the clock and its fate; nothing runs in between. What is due
-enters the ledger when `settle` is called, which every request does first.
+A job's state follows from the clock and its fate; no task runs. `settle`, which every request
+calls first, moves the finished jobs into the ledger.
 
 `services/server/src/routes/remember.rs` and `jobs.rs` of MystenLabs/MemWal.
 """
@@ -19,14 +19,14 @@ from .ledger import Ledger
 from .statistics import Statistics
 
 RESTART_LEASE_S = 60.0
-"""How long a failed job's key starts nothing after the job was begun."""
+"""Seconds after the start of a failed job during which its key starts no new job."""
 
 _PENDING_UNTIL = 0.1
 _RUNNING_UNTIL = 0.9
 
 
 class JobStatus(StrEnum):
-    """The words for how a job stands."""
+    """The status of a job, as MemWal spells it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -37,25 +37,25 @@ class JobStatus(StrEnum):
 
 
 class Ending(StrEnum):
-    """What becomes of a job."""
+    """The end of a job."""
 
     DONE = "done"
     FAILED = "failed"
-    """It fails when it would have been uploaded."""
+    """The job fails at the moment of its upload."""
     STUCK = "stuck"
-    """It stays `running` until `Jobs.unstick`."""
+    """The job stays `running` until `Jobs.unstick`."""
     LOST = "lost"
-    """Its ID is never heard of again, as if the relayer's database had lost the row."""
+    """The job is lost, as if the relayer's database had lost its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a job comes to.
+    """The fate of a job.
 
     Attributes:
-        ending: What becomes of it.
-        error: Why it fails.
-        delay_s: Seconds that it takes; `None`: as long as all do.
+        ending: The end of the job.
+        error: The error of a failed job.
+        delay_s: Duration in seconds; `None`: the default of all jobs.
     """
 
     ending: Ending = Ending.DONE
@@ -81,16 +81,16 @@ class Job:
 
     @property
     def blob_id(self) -> str:
-        """The blob that it uploads: the same one when it is begun again."""
+        """The blob that the job uploads; a job that starts again keeps it."""
         return blob_id_of(self.job_id)
 
     @property
     def done_at(self) -> float:
-        """When it can be recalled."""
+        """When the text can be recalled."""
         return self.begun_at + self.delay_s
 
     def status(self, now: float) -> JobStatus:
-        """Return how it stands at a time."""
+        """Return the status at a time."""
         age = now - self.begun_at
         if age < self.delay_s * _PENDING_UNTIL:
             return JobStatus.PENDING
@@ -105,17 +105,17 @@ class Jobs:
     """All jobs.
 
     Args:
-        clock: What time it is.
-        ledger: Where texts end up.
-        statistics: Where they are counted.
-        delay_s: Seconds that a job takes.
+        clock: The emulator's clock.
+        ledger: Stores the texts.
+        statistics: Counts the texts.
+        delay_s: Default duration of a job in seconds.
     """
 
     def __init__(
         self, clock: Clock, ledger: Ledger, statistics: Statistics, delay_s: float
     ) -> None:
         self.delay_s = delay_s
-        """Seconds that the jobs to come take."""
+        """Duration of new jobs in seconds."""
         self._clock = clock
         self._ledger = ledger
         self._statistics = statistics
@@ -153,10 +153,10 @@ class Jobs:
     def begin_once(self, owner: str, namespace: str, text: str, key: str, fate: Fate = FINE) -> str:
         """Accept a text under an idempotency key and return the key's job.
 
-        A key that is known begins nothing, unless its job has failed and its lease is over.
+        A known key starts no job, unless its job has failed and the lease of the key is over.
 
         Raises:
-            RefusedError: The key is of another text.
+            RefusedError: The key belongs to another text.
         """
         job = self._keys.get((owner, key))
         if job is None:
@@ -172,16 +172,16 @@ class Jobs:
         return job.job_id
 
     def find(self, owner: str, job_id: str) -> Job | None:
-        """Return an owner's job."""
+        """Return a job if it belongs to the owner."""
         job = self._jobs.get(job_id)
         return job if job is not None and job.owner == owner else None
 
     def status(self, job: Job) -> JobStatus:
-        """Return how a job stands now."""
+        """Return the present status of a job."""
         return job.status(self._clock.now())
 
     def settle(self) -> None:
-        """Bring what is done into the ledger."""
+        """Move finished jobs into the ledger."""
         now = self._clock.now()
         ended = [job for job in self._open.values() if job.status(now) in _ENDED]
         for job in ended:
@@ -197,7 +197,7 @@ class Jobs:
                 )
 
     def unstick(self) -> int:
-        """Let the jobs that are stuck begin anew, and return how many those are."""
+        """Restart all stuck jobs, and return their number."""
         stuck = [job for job in self._open.values() if job.ending is Ending.STUCK]
         for job in stuck:
             job.ending, job.begun_at = Ending.DONE, self._clock.now()

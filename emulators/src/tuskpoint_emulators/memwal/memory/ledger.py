@@ -1,4 +1,4 @@
-"""What is remembered: blobs that stay, and an index of them that can be forgotten."""
+"""The memories: permanent blobs, and an index of the blobs that can be dropped."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .blob_ids import blob_id_of
 from .embedding import Vector, embed
 
 Shelf = tuple[str, str]
-"""Owner and namespace: memories are looked for on one shelf only."""
+"""Owner and namespace; a search looks at one shelf only."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """A blob and what the index knows of it.
+    """A blob and its entry in the index.
 
     Attributes:
         blob_id: Its ID on Walrus.
-        owner: Whose it is.
-        namespace: Where it lies.
-        text: What it says; `None`: bytes that the relayer cannot decrypt.
-        vector: What it is found by.
+        owner: The owner of the memory.
+        namespace: The owner's namespace that has the memory.
+        text: The text; `None`: bytes that the relayer cannot decrypt.
+        vector: The vector that searches compare.
         size: Bytes of content.
-        created_at: When it could be recalled first, in seconds since 1970.
-        expires_at: When its blob is gone; `None`: never.
+        created_at: First time at which a recall finds the memory, in seconds since 1970.
+        expires_at: When the blob expires; `None`: never.
     """
 
     blob_id: str
@@ -44,7 +44,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A memory, and its cosine distance from what was looked for: 0 to 2."""
+    """A memory, and its cosine distance from the searched vector: 0 to 2."""
 
     memory: Memory
     distance: float
@@ -52,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class RestoreCounts:
-    """How a shelf was indexed again: counts of blobs."""
+    """Result of indexing a shelf again: counts of blobs."""
 
     restored: int
     skipped: int
@@ -63,7 +63,7 @@ class RestoreCounts:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What lies in a namespace: the index's counts."""
+    """A namespace, and the index's counts of its memories."""
 
     name: str
     memories: int
@@ -75,8 +75,8 @@ class Ledger:
     """All memories.
 
     Args:
-        clock: When they are stored and expire.
-        lifetime_s: Seconds until they do; `None`: never.
+        clock: Dates and expires the memories.
+        lifetime_s: Seconds until a memory expires; `None`: never.
     """
 
     def __init__(self, clock: Clock, lifetime_s: float | None = None) -> None:
@@ -103,13 +103,13 @@ class Ledger:
         """Store a memory and index it.
 
         Args:
-            owner: Whose it is.
-            namespace: Where it lies.
-            text: What it says; `None`: what nobody can decrypt.
-            vector: What it is found by; by default the text's.
-            size: Bytes of content; by default the text's.
-            blob_id: By default a new one.
-            created_at: By default now.
+            owner: The owner of the memory.
+            namespace: The owner's namespace for the memory.
+            text: The text; `None`: bytes that the relayer cannot decrypt.
+            vector: The vector that searches compare; by default the text's vector.
+            size: Bytes of content; by default the size of the text.
+            blob_id: By default a new ID.
+            created_at: By default the present time.
         """
         stored_at = self._clock.now() if created_at is None else created_at
         memory = Memory(
@@ -128,19 +128,19 @@ class Ledger:
         return memory
 
     def memories(self, owner: str | None = None, namespace: str | None = None) -> Iterator[Memory]:
-        """Iterate over what the index holds, oldest first on each shelf."""
+        """Iterate over the memories in the index, oldest first on each shelf."""
         for (shelf_owner, shelf_namespace), rows in self._index.items():
             if owner in (None, shelf_owner) and namespace in (None, shelf_namespace):
                 yield from rows.values()
 
     def texts(self, namespace: str | None = None) -> list[str]:
-        """Return the texts that the index holds."""
+        """Return the texts in the index."""
         return [
             memory.text for memory in self.memories(namespace=namespace) if memory.text is not None
         ]
 
     def stored_bytes(self, owner: str) -> int:
-        """Return how much an owner has stored."""
+        """Return the bytes that an owner has stored."""
         return self._sizes[owner]
 
     def nearest(self, owner: str, namespace: str, vector: Vector, limit: int) -> list[Hit]:
@@ -163,9 +163,9 @@ class Ledger:
         ]
 
     def sift(self, hits: list[Hit]) -> tuple[list[Hit], int]:
-        """Return the hits that can be read, and how many cannot.
+        """Return the readable hits, and the number of unreadable ones.
 
-        Those whose blobs are gone or cannot be decrypted leave the index, as with MemWal.
+        Hits whose blobs expired or cannot be decrypted leave the index, as in MemWal.
         """
         readable = []
         for hit in hits:
@@ -204,7 +204,7 @@ class Ledger:
         )
 
     def expire(self, owner: str | None = None, namespace: str | None = None) -> int:
-        """Let the blobs of what the index holds be gone, and return how many that are."""
+        """Expire the blobs of all memories in the index, and return their number."""
         now = self._clock.now()
         expired = list(self.memories(owner, namespace))
         for memory in expired:

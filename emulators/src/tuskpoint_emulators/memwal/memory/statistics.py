@@ -1,4 +1,4 @@
-"""What was asked of the relayer and what it remembers."""
+"""Counts of requests and memories."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the relayer began.
+    """Counters since the relayer started.
 
     Attributes:
         requests: Requests by method, route and outcome.
-        calls: Calls by operation that were let in: signed well and within the limits.
-        points: Points that those took, by operation, whether limits hold or not.
-        accepted: Texts that were accepted, by text: each is a job of its own.
-        stored: Texts that came to be stored, by text: more than one is a duplicate.
+        calls: Admitted calls by operation: with a valid signature and within the limits.
+        points: Points that admitted calls took, by operation, also while limits are off.
+        accepted: Accepted texts, by text; each acceptance is a job of its own.
+        stored: Stored texts, by text; more than one is a duplicate.
     """
 
     requests: Counter[str] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Statistics:
 
     @property
     def duplicates(self) -> dict[str, int]:
-        """How often each text is stored that is stored more than once."""
+        """The texts that are stored more than once, with their counts."""
         return {text: count for text, count in self.stored.items() if count > 1}
 
     def to_json(self) -> dict[str, Any]:

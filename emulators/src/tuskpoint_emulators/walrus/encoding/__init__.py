@@ -1,4 +1,4 @@
-"""From bytes to what Walrus calls them: blob IDs, quilts, sizes and prices, bit for bit.
+"""Encodes bytes as Walrus does, bit for bit: blob IDs, quilts, sizes and prices.
 
 Pure: it must not know what is stored, or use HTTP.
 """

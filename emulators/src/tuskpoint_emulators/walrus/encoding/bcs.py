@@ -1,4 +1,4 @@
-"""The little of Binary Canonical Serialization (BCS) that a quilt is made of.
+"""The part of Binary Canonical Serialization (BCS) that quilts use.
 
 Strings, maps of strings and unsigned numbers; see https://github.com/diem/bcs.
 """
@@ -11,7 +11,7 @@ _MAX_COUNT = 2**31 - 1
 
 
 class MalformedError(ValueError):
-    """Bytes that are not the canonical form of what was asked for."""
+    """The bytes are not the canonical form of the requested value."""
 
 
 def count(number: int) -> bytes:
@@ -47,7 +47,7 @@ class Reader:
         """Return the next bytes.
 
         Raises:
-            MalformedError: There are fewer.
+            MalformedError: Fewer bytes are left.
         """
         end = self._at + size
         if end > len(self._data):
@@ -57,7 +57,7 @@ class Reader:
         return data
 
     def rest(self) -> bytes:
-        """Return what has not been read."""
+        """Return the unread bytes."""
         return self.take(len(self._data) - self._at)
 
     def number(self, size: int) -> int:

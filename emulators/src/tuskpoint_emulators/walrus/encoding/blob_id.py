@@ -1,8 +1,8 @@
 """The identity of a blob: 32 bytes that commit to its content and its length.
 
 Three ways to compute it: as a network of 1000 shards does (`real`, seconds), as a network
-of fewer shards does (`n=10`, milliseconds up to some MiB), or `fast`, which is no Walrus
-blob ID and costs two hashes.
+of fewer shards does (`n=10`, milliseconds up to some MiB), or `fast`, which
+costs two hashes and is not a blob ID of Walrus.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def blob_id(data: bytes, n_shards: int = MAINNET_SHARDS) -> bytes:
 
 
 def commitment(root: bytes, length: int) -> bytes:
-    """Return the blob ID that a root over sliver pairs and a length in bytes make."""
+    """Return the blob ID of a root over sliver pairs and a length in bytes."""
     return _blake2b(_ENCODING_RS2 + length.to_bytes(8, "little") + root).digest()
 
 
 def fast_blob_id(data: bytes) -> bytes:
-    """Return 32 bytes that identify a blob here and on no network.
+    """Return 32 bytes that identify a blob in this emulator only.
 
     Blake2b-256 over a domain tag, the length and the SHA-256.
     """
@@ -121,7 +121,7 @@ def _symbols(data: bytes, geometry: Geometry) -> Octets:
 
 
 def _halves(size: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return where the low and the high bytes of a symbol's 16-bit words lie.
+    """Return the positions of the low and the high bytes of a symbol's 16-bit words.
 
     Each 64 bytes hold 32 low ones and then their high ones; the rest splits likewise.
     """
@@ -146,7 +146,7 @@ def _leaves(symbols: Octets) -> Octets:
     n, _, size = symbols.shape
     if size > 2:
         return np.stack([_hashed(row, _LEAF) for row in symbols])
-    # There are no more than 65,536 symbols of two bytes: each is hashed once.
+    # At most 65,536 different symbols have two bytes: each is hashed once.
     distinct, inverse = np.unique(
         np.ascontiguousarray(symbols).view(np.uint16).reshape(-1), return_inverse=True
     )
@@ -157,7 +157,7 @@ def _leaves(symbols: Octets) -> Octets:
 def _roots(nodes: Octets) -> Octets:
     """Return the Merkle root of each line of leaf digests: lines by 32.
 
-    Equal lines, as the padding makes them, are gone through once.
+    Equal lines, which padding makes, are hashed once.
     """
     nodes = np.ascontiguousarray(nodes)
     distinct: dict[bytes, int] = {}
@@ -196,14 +196,14 @@ class BlobIds:
             mode: "fast", "real", or "n=K" for K shards.
 
         Raises:
-            ValueError: Another word.
+            ValueError: The mode is unknown.
         """
         self._mode = mode
         self._geometry = _geometry_of(mode)
 
     @property
     def mode(self) -> str:
-        """The mode, as it was given."""
+        """The mode."""
         return self._mode
 
     def of(self, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How a blob is cut and what it costs: shards, rows, columns, symbols, billed units."""
+"""The shape and the price of an encoded blob: shards, rows, columns, symbols, billed units."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Geometry:
         return size
 
     def encoded_bytes(self, length: int) -> int:
-        """Return what a blob of `length` bytes takes on all shards: what is billed.
+        """Return the bytes that a blob of `length` bytes takes on all shards, which are billed.
 
         Each shard keeps the metadata (a pair of digests for every shard, and the blob ID),
         one row and one column.
@@ -95,28 +95,28 @@ MAINNET = Geometry(MAINNET_SHARDS)
 
 
 def units(encoded_bytes: int) -> int:
-    """Return the units that this encoded size is billed as."""
+    """Return the billed units of an encoded size."""
     return -(-encoded_bytes // UNIT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit costs, in FROST (1e-9 WAL). The defaults are round figures, not today's.
+    """Prices of a unit, in FROST (1e-9 WAL). The defaults are round figures, not real prices.
 
     Attributes:
-        storage: One unit for one epoch.
-        write: One unit, once, when a blob is registered.
+        storage: Price of one unit for one epoch.
+        write: Price of one unit, paid once, when a blob is registered.
     """
 
     storage: int = 100_000
     write: int = 20_000
 
     def of_storage(self, encoded_bytes: int, epochs: int) -> int:
-        """Return the price of storage alone, as an extension pays it."""
+        """Return the price of storage alone, which an extension pays."""
         return units(encoded_bytes) * self.storage * epochs
 
     def of_write(self, encoded_bytes: int) -> int:
-        """Return the price of registering a blob in storage that is already paid."""
+        """Return the price of registering a blob in paid storage."""
         return units(encoded_bytes) * self.write
 
     def of_store(self, encoded_bytes: int, epochs: int) -> int:

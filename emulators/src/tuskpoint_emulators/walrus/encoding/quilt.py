@@ -1,7 +1,7 @@
 """Quilts, version 1: many patches in one blob of 334 rows by 667 columns.
 
-The layout does not depend on the network's number of shards here: it is always that of
-1000 shards, so that ranges, limits and raw reads are the real ones.
+The layout does not depend on the number of shards: it is always the layout of 1000 shards, so
+that ranges, limits and raw reads equal Walrus's.
 
 A quilt begins with its index, patches follow, sorted by identifier bytes; each takes whole
 columns, filled from top to bottom. The blob holds the matrix row by row.
@@ -39,48 +39,48 @@ _INDEX_PREFIX_BYTES = 5
 
 
 class QuiltRefusedError(ValueError):
-    """Files that make no quilt. The message says which rule they break."""
+    """The files cannot be a quilt. The message names the broken rule."""
 
 
 class NoFiles(QuiltRefusedError):
-    """A quilt without a file."""
+    """The quilt has no file."""
 
 
 class TooManyFiles(QuiltRefusedError):
-    """More files than columns beside the index."""
+    """The files are more than the columns beside the index."""
 
 
 class InvalidIdentifier(QuiltRefusedError):
-    """Empty, too long, with trailing whitespace, or with control characters."""
+    """The identifier is empty or too long, ends in whitespace, or has control characters."""
 
 
 class DuplicateIdentifier(QuiltRefusedError):
-    """Two files of one name."""
+    """Two files have the same identifier."""
 
 
 class TagsTooLarge(QuiltRefusedError):
-    """Tags that serialize to more than 65,535 bytes."""
+    """The tags serialize to more than 65,535 bytes."""
 
 
 class ContentTooLarge(QuiltRefusedError):
-    """One file, or all together, above what a quilt holds."""
+    """A file, or all files together, exceed the size of a quilt."""
 
 
 class NotAQuilt(ValueError):
-    """Bytes that are not a quilt, or a range of columns that is not a patch."""
+    """The bytes are not a quilt, or the range of columns is not a patch."""
 
 
 class PatchNotFound(LookupError):
-    """No patch of that identifier."""
+    """The quilt has no patch with the identifier."""
 
 
 class MalformedPatchId(ValueError):
-    """A text that is not 50 characters of URL-safe base64."""
+    """The text is not 50 characters of URL-safe base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuiltFile:
-    """What goes into a quilt under one identifier."""
+    """A file of a quilt: identifier, content and tags."""
 
     identifier: str
     content: bytes
@@ -99,7 +99,7 @@ class PatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch as it was read."""
+    """A patch that was read from a quilt."""
 
     identifier: str
     content: bytes
@@ -123,7 +123,7 @@ class Quilt:
 
 @dataclass(frozen=True, slots=True)
 class PatchId:
-    """A patch ID taken apart. Nothing says that such a patch exists.
+    """The parts of a patch ID. The patch may not exist.
 
     Attributes:
         quilt_id: The 32 bytes of the quilt's blob ID.
@@ -142,7 +142,7 @@ class PatchId:
 
 
 def encode(files: Sequence[QuiltFile]) -> Quilt:
-    """Lay files out as a quilt. The same files, in any order, give the same bytes.
+    """Encode files as a quilt. The same files, in any order, give the same bytes.
 
     Raises:
         QuiltRefusedError: One of its subclasses.
@@ -177,10 +177,10 @@ def encode(files: Sequence[QuiltFile]) -> Quilt:
 
 
 def check_identifier(identifier: str) -> None:
-    """Pass a name that a patch may have.
+    """Check the identifier of a patch.
 
     Raises:
-        InvalidIdentifier: It may not.
+        InvalidIdentifier: A patch cannot have this identifier.
     """
     try:
         size = len(identifier.encode())
@@ -188,7 +188,7 @@ def check_identifier(identifier: str) -> None:
         raise InvalidIdentifier("an identifier is not Unicode text") from broken
     if not size:
         raise InvalidIdentifier("an identifier is empty")
-    # What is limited in the patch is the serialized form, which its length prefixes.
+    # The limit applies to the serialized form, which has its length as a prefix.
     if size > MAX_IDENTIFIER_BYTES or len(bcs.string(identifier)) >= MAX_IDENTIFIER_BYTES:
         raise InvalidIdentifier(f"an identifier is too long: {size} bytes")
     if identifier.rstrip() != identifier:
@@ -222,7 +222,7 @@ def _index(files: Sequence[QuiltFile], ends: Sequence[int]) -> bytes:
 
 
 def _symbol_bytes(index_bytes: int, patch_bytes: Sequence[int]) -> int:
-    """Return the smallest even symbol with which everything fits, by bisection."""
+    """Return the smallest even symbol size with which all files fit, by bisection."""
     low, high = 1, MAX_SYMBOL_BYTES // 2 + 1
     while low < high:
         middle = (low + high) // 2
@@ -248,17 +248,17 @@ def entries(data: bytes) -> tuple[PatchEntry, ...]:
     """Return the index of a quilt.
 
     Raises:
-        NotAQuilt: The bytes hold no index.
+        NotAQuilt: The bytes have no index.
     """
     return tuple(_opened(data).values())
 
 
 def read_by_identifier(data: bytes, identifier: str) -> Patch:
-    """Return the patch of this identifier.
+    """Return the patch with an identifier.
 
     Raises:
         NotAQuilt: The bytes are no quilt.
-        PatchNotFound: It has no such patch.
+        PatchNotFound: The quilt has no such patch.
     """
     entry = _opened(data).get(identifier)
     if entry is None:
@@ -267,10 +267,10 @@ def read_by_identifier(data: bytes, identifier: str) -> Patch:
 
 
 def read_by_range(data: bytes, start: int, end: int) -> Patch:
-    """Return the patch that lies in these columns.
+    """Return the patch in a range of columns.
 
     Raises:
-        NotAQuilt: The bytes are no quilt, or no patch begins there and ends in them.
+        NotAQuilt: The bytes are not a quilt, or the range is not a patch.
     """
     if not 0 <= start < end <= COLUMNS:
         raise NotAQuilt(f"columns {start} to {end} are none")
@@ -291,7 +291,7 @@ def read_by_range(data: bytes, start: int, end: int) -> Patch:
 
 
 def _opened(data: bytes) -> dict[str, PatchEntry]:
-    """Return the index by identifier; the first of two equal ones counts."""
+    """Return the index by identifier; the first of two equal identifiers counts."""
     column = ROWS * MAINNET.symbol_bytes(len(data))
     try:
         prefix = bcs.Reader(_columns(data, 0, 1)[:_INDEX_PREFIX_BYTES])
@@ -317,7 +317,7 @@ def _opened(data: bytes) -> dict[str, PatchEntry]:
 
 
 def _columns(data: bytes, start: int, end: int) -> bytes:
-    """Return whole columns, top to bottom; a blob that does not fill the matrix is padded."""
+    """Return whole columns, top to bottom, after padding the blob to the matrix."""
     symbol = MAINNET.symbol_bytes(len(data))
     padded = data.ljust(ROWS * COLUMNS * symbol, b"\0")
     matrix = np.frombuffer(padded, dtype=np.uint8).reshape(ROWS, COLUMNS, symbol)
@@ -328,13 +328,13 @@ def _columns(data: bytes, start: int, end: int) -> bytes:
 
 
 def patch_id(quilt_id: bytes, start: int, end: int) -> str:
-    """Return the 50 characters that name columns of a quilt."""
+    """Return the patch ID of a range of columns: 50 characters."""
     place = bytes([_VERSION]) + start.to_bytes(2, "little") + end.to_bytes(2, "little")
     return base64.urlsafe_b64encode(quilt_id + place).rstrip(b"=").decode()
 
 
 def parse_patch_id(text: str) -> PatchId:
-    """Take a patch ID apart.
+    """Parse a patch ID.
 
     Raises:
         MalformedPatchId: Wrong length, padding, or other characters.

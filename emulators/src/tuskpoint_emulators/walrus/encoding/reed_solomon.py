@@ -1,4 +1,4 @@
-"""Systematic Reed-Solomon encoding over GF(2^16), bit for bit as Walrus has it.
+"""Systematic Reed-Solomon encoding over GF(2^16), bit for bit as Walrus encodes.
 
 The algorithm is that of the Rust crate reed-solomon-simd
 (https://github.com/AndersTrier/reed-solomon-simd, MIT and BSD-3-Clause), which comes from
@@ -30,7 +30,7 @@ _CANTOR_BASIS = (
 
 @cache
 def _field() -> tuple[npt.NDArray[np.int64], Words]:
-    """Return the tables of logarithms and powers, of elements in the Cantor basis.
+    """Return the tables of logarithms and powers of elements in the Cantor basis.
 
     The logarithm of zero is chosen so large that the power of any sum with it is zero.
     """
@@ -137,22 +137,22 @@ def _power_of_two(count: int) -> int:
 
 
 def recovery(original: Words, count: int) -> Words:
-    """Return `count` recovery symbols for the original ones.
+    """Return `count` recovery symbols for the original symbols.
 
     Args:
-        original: One symbol a row; column by column they are encoded independently.
-        count: Recovery symbols wanted, at least 1.
+        original: A symbol for each row; columns are encoded independently.
+        count: Number of recovery symbols, at least 1.
     """
     originals = _power_of_two(len(original))
     recoveries = _power_of_two(count)
-    # Where both powers are equal, so are the results.
+    # Equal powers give equal results.
     if originals > recoveries:
         return _high_rate(original, count, recoveries)
     return _low_rate(original, count, originals)
 
 
 def _high_rate(original: Words, count: int, chunk: int) -> Words:
-    """Encode many originals to few recoveries: fold them, then evaluate once."""
+    """Encode many originals to few recovery symbols: fold the originals, then evaluate once."""
     folded = np.zeros((chunk, original.shape[1]), dtype=np.uint16)
     for start in range(0, len(original), chunk):
         part = _padded(original[start : start + chunk], chunk)
@@ -163,7 +163,7 @@ def _high_rate(original: Words, count: int, chunk: int) -> Words:
 
 
 def _low_rate(original: Words, count: int, chunk: int) -> Words:
-    """Encode few originals to many recoveries: interpolate once, then evaluate often."""
+    """Encode few originals to many recovery symbols: interpolate once, then evaluate often."""
     coefficients = _padded(original, chunk)
     _backward(coefficients, 0)
     parts = []

@@ -1,4 +1,4 @@
-"""The handlers: publisher and aggregator as Walrus has them, and the control API of the emulator.
+"""The handlers: Walrus's publisher and aggregator, and the control API of the emulator.
 
 They must not listen on a port; `server` does.
 """

@@ -1,4 +1,4 @@
-"""The aggregator: what reads blobs and the patches of quilts.
+"""The aggregator, which reads blobs and the patches of quilts.
 
 `crates/walrus-service/src/client/daemon/routes.rs` of MystenLabs/walrus.
 """
@@ -40,7 +40,7 @@ class Aggregator:
     """Handlers of the aggregator's routes.
 
     Args:
-        world: What is stored and what goes wrong.
+        world: Stored blobs and planned faults.
         settings: Limits, latency, headers.
     """
 
@@ -82,7 +82,7 @@ class Aggregator:
         return await self._answer(Operation.GET_BLOB, "by-object-id", read)
 
     async def get_byte_range(self, request: web.Request, blob_id: str) -> Answer:
-        """Return a range of a blob as a whole answer, which caches may keep."""
+        """Return a range of a blob as an answer of its own, which caches may keep."""
 
         def read() -> Answer:
             if length == 0:
@@ -111,7 +111,7 @@ class Aggregator:
         return await self._answer(Operation.GET_BLOB, "stream", read)
 
     async def get_patch(self, request: web.Request, patch_id: str) -> Answer:
-        """Return the patch of an ID; one that leads nowhere is an internal error."""
+        """Return the patch with an ID; an ID without a patch is an internal error."""
 
         def read() -> Answer:
             content = self._read(parsed_id.quilt_id)
@@ -132,7 +132,7 @@ class Aggregator:
     async def get_patch_by_identifier(
         self, request: web.Request, quilt_id: str, identifier: str
     ) -> Answer:
-        """Return the patch that a quilt holds under an identifier."""
+        """Return the patch with an identifier in a quilt."""
 
         def read() -> Answer:
             content = self._read(blob_id)
@@ -171,17 +171,17 @@ class Aggregator:
         return await self._answer(Operation.LIST, "patches", read)
 
     async def concat(self, request: web.Request) -> Answer:
-        """Return blobs one after another; one that cannot be read cuts the answer off."""
+        """Return blobs one after another; an unreadable blob cuts the answer."""
         ids = concat_query(request.rel_url.raw_query_string)
         return await self._answer(Operation.GET_BLOB, "concat", lambda: self._joined(request, ids))
 
     async def concat_posted(self, request: web.Request) -> Answer:
-        """Do the same for the IDs in a JSON body."""
+        """Return the blobs whose IDs are in a JSON body, one after another."""
         ids = _posted_ids(request.content_type, await request.content.read())
         return await self._answer(Operation.GET_BLOB, "concat", lambda: self._joined(request, ids))
 
     async def _answer(self, operation: Operation, route: str, read: Callable[[], Answer]) -> Answer:
-        """Read within a place of its own, and let a fault strike."""
+        """Read a blob within the limits of admission, with the next fault."""
         async with self.admission:
             fault = self._world.faults.take(operation)
             if self._settings.read_latency_s:
@@ -261,7 +261,7 @@ def _blob_answer(request: web.Request, content: StoredContent) -> Answer:
 
 
 def _range(raw: str, size: int) -> tuple[int, int]:
-    """Return the first and the last byte of a range: one, with both ends, within the blob.
+    """Return the first and the last byte of a single range within the blob.
 
     Raises:
         Failure: HTTP 416.
@@ -291,7 +291,7 @@ def _headers(request: web.Request, etag: str) -> dict[str, str]:
 
 
 def _with_tags(answer: Answer, tags: Mapping[str, str], allowed: frozenset[str] | None) -> Answer:
-    """Add tags as headers, if their names are allowed and no header has them yet."""
+    """Add tags as headers if their names are allowed and not yet used."""
     headers = dict(answer.headers)
     present = {name.lower() for name in headers}
     for name, value in tags.items():

@@ -1,4 +1,4 @@
-"""The control API under `/emulator`: what a test does from another process.
+"""The control API under `/emulator`: lets a test control the emulator from another process.
 
 JSON in, JSON out. A request that does not fit is HTTP 400 with a `message`.
 """
@@ -21,14 +21,14 @@ _LARGEST_BODY = 1024 * 1024
 
 
 class Emulator(Protocol):
-    """What the control API needs of the emulator."""
+    """The part of an emulator that the control API uses."""
 
     @property
     def world(self) -> World:
-        """What is stored and what goes wrong."""
+        """Stored blobs and planned faults."""
 
     def reset(self) -> None:
-        """Begin again."""
+        """Return to the state of a new emulator."""
 
     def statistics(self) -> dict[str, Any]:
         """Return all counts."""
@@ -38,7 +38,7 @@ class Control:
     """Handlers of the control API.
 
     Args:
-        emulator: What it controls.
+        emulator: The emulator to control.
     """
 
     def __init__(self, emulator: Emulator) -> None:
@@ -134,7 +134,7 @@ class Control:
         names: Collection[str],
         change: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> Answer:
-        """Apply a JSON body, or say what is wrong with it."""
+        """Apply a JSON body, or return an answer that names its error."""
         raw = await request.content.read(_LARGEST_BODY)
         try:
             body = json.loads(raw or b"{}")

@@ -1,4 +1,4 @@
-"""The publisher: what stores blobs and quilts.
+"""The publisher, which stores blobs and quilts.
 
 `crates/walrus-service/src/client/daemon/routes.rs` of MystenLabs/walrus.
 """
@@ -34,7 +34,7 @@ class Publisher:
     """Handlers of the publisher's routes.
 
     Args:
-        world: What is stored and what goes wrong.
+        world: Stored blobs and planned faults.
         settings: Limits, latency, tokens.
     """
 
@@ -95,10 +95,10 @@ class Publisher:
     async def _store(
         self, operation: Operation, data: bytes, options: StoreOptions, fault: Fault | None
     ) -> tuple[StoreResult, bytes]:
-        """Store a content, and let a fault strike on the way.
+        """Store a content, with the next fault.
 
         Raises:
-            Failure: The chain or the wallet refuses, or a fault answers.
+            Failure: The chain, the wallet or a fault refuses.
             ConnectionDroppedError: A fault cuts the connection.
         """
         world = self._world
@@ -134,7 +134,7 @@ def status_answer() -> Answer:
 
 
 def api_answer() -> Answer:
-    """Return the page of `/v1/api`; here it names the routes and no more."""
+    """Return the page of `/v1/api`, which lists the routes."""
     page = (
         "<!doctype html>\n<html><head><title>Walrus emulator</title></head><body>\n"
         "<p>PUT /v1/blobs, PUT /v1/quilts, GET /v1/blobs/{blob_id}, "
@@ -146,7 +146,7 @@ def api_answer() -> Answer:
 
 
 async def _body(request: web.Request, limit: int) -> bytes | None:
-    """Return the body, or `None` if it is above the limit."""
+    """Return the body; `None` if the body is above the limit."""
     announced = request.content_length
     if announced is not None and announced > limit:
         return None
@@ -161,10 +161,10 @@ async def _body(request: web.Request, limit: int) -> bytes | None:
 
 
 async def _quilt(content_type: str, body: bytes, query: StoreQuery) -> Quilt:
-    """Lay out the quilt that a form asks for.
+    """Encode the quilt of a form.
 
     Raises:
-        Failure: It is no form, holds no file, or its files make no quilt.
+        Failure: The body is not a form, has no file, or the files cannot be a quilt.
     """
     if len(body) < _LONG_FORM_BYTES:
         return _quilt_now(content_type, body, query)
@@ -189,8 +189,8 @@ def _files(content_type: str, body: bytes) -> list[QuiltFile]:
     """Return the files of a form with their tags.
 
     Raises:
-        MalformedForm: It is no form.
-        ValueError: Its metadata is not what it should be.
+        MalformedForm: The body is not a form.
+        ValueError: The metadata of the form is malformed.
     """
     contents: list[tuple[str, bytes]] = []
     tags: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""The indexes of the quilts read last, so that reading 600 patches parses one index."""
+"""A cache of the last read quilt indexes: reading 600 patches parses one index."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class PatchReader:
         """Return the index of a quilt.
 
         Raises:
-            NotAQuilt: It is none.
+            NotAQuilt: The blob is not a quilt.
         """
         return self._index(content).entries
 
     def by_identifier(self, content: StoredContent, identifier: str) -> quilt.Patch:
-        """Return the patch under an identifier.
+        """Return the patch with an identifier.
 
         Raises:
-            NotAQuilt: The blob is no quilt.
-            PatchNotFound: It has no such patch.
+            NotAQuilt: The blob is not a quilt.
+            PatchNotFound: The quilt has no such patch.
         """
         entry = self._index(content).by_identifier.get(identifier)
         if entry is None:

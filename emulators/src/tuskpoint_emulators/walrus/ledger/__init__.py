@@ -1,4 +1,4 @@
-"""What is stored: blobs and the objects that keep them, until which epoch, at what price.
+"""The ledger: blobs, and the objects that keep them, with their ends and prices.
 
 It must not use HTTP, or decide who may store; `requests` does.
 """

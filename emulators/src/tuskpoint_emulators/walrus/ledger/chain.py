@@ -1,4 +1,4 @@
-"""What the chain hands out: addresses, object IDs and events, none of them real."""
+"""Invented identities of a chain: addresses, object IDs and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 class Chain:
-    """A source of identities: in the same order they come out the same."""
+    """A source of identities: each source returns the same identities in the same order."""
 
     def __init__(self) -> None:
         self._drawn = 0
@@ -29,7 +29,7 @@ class Chain:
 
 
 def base58(data: bytes) -> str:
-    """Return the text form of a transaction's digest."""
+    """Return a transaction's digest in base58."""
     number = int.from_bytes(data, "big")
     digits = ""
     while number:

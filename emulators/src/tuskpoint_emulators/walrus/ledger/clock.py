@@ -1,4 +1,4 @@
-"""The epoch clock: advanced by whoever tests, or by wall time."""
+"""The epoch clock, which tests or the wall time advance."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class EpochClock:
-    """Says which epoch it is.
+    """Returns the current epoch.
 
-    With an epoch length, epochs also pass by themselves; without one only `advance` moves it.
+    With an epoch length, epochs also pass by themselves; otherwise only `advance` moves the clock.
     """
 
     def __init__(
@@ -18,11 +18,11 @@ class EpochClock:
         epoch_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start at an epoch's beginning.
+        """Start at the beginning of an epoch.
 
         Args:
             epoch: The first epoch.
-            epoch_s: Seconds that an epoch lasts; `None`: for ever.
+            epoch_s: Seconds that an epoch lasts; `None`: forever.
             now: Source of seconds.
         """
         if epoch_s is not None and epoch_s <= 0:
@@ -40,11 +40,11 @@ class EpochClock:
         return self._base + int((self.now() - self._started) / self._epoch_s)
 
     def now(self) -> float:
-        """Return the seconds of the clock beneath, for delays shorter than an epoch."""
+        """Return the seconds of the underlying clock, for delays shorter than an epoch."""
         return self._now()
 
     def advance(self, epochs: int = 1) -> int:
-        """Let epochs pass at once and return the new one."""
+        """Advance by some epochs and return the new epoch."""
         if epochs < 0:
             raise ValueError("epochs do not go back")
         self._base += epochs

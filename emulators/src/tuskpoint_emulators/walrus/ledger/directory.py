@@ -1,9 +1,8 @@
-"""What was done to the ledger, in a directory, so that it can be done again.
+"""A log of the ledger's changes in a directory, from which a new process restores the ledger.
 
 `<directory>/record.jsonl` has a line for every change and `<directory>/blobs/<blob ID>` the
-content. Replaying the lines gives the same ledger, object IDs included, because nothing in
-it is random. What was written survives the end of the process; only one emulator may use
-the directory.
+content. Replaying the lines gives the same ledger with the same object IDs, because nothing in a
+ledger is random. Only one emulator may use the directory.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _BLOBS = "blobs"
 
 
 class DamagedRecord(Exception):
-    """The directory holds something that cannot be replayed."""
+    """The directory has a line or a content that cannot be replayed."""
 
 
 class LedgerDirectory:
     """The directory of one ledger.
 
     Args:
-        directory: Where it lies; created if it is missing.
+        directory: The path; created if it is missing.
 
     Raises:
         OSError: The directory cannot be used.
@@ -42,10 +41,10 @@ class LedgerDirectory:
         self._cut_torn_line()
 
     def replay(self, ledger: Ledger) -> None:
-        """Do again, to a new ledger, what is recorded. It is free.
+        """Apply the recorded changes to a new ledger, free of charge.
 
         Raises:
-            DamagedRecord: A line or a content is not what was written.
+            DamagedRecord: A line or a content was changed or is incomplete.
         """
         balance, ledger.balance = ledger.balance, None
         with self._path.open(encoding="utf-8") as lines:
@@ -59,7 +58,7 @@ class LedgerDirectory:
     def stored(
         self, epoch: int, blob_id: bytes, data: bytes, options: StoreOptions, *, is_quilt: bool
     ) -> None:
-        """Record a store that came to an answer."""
+        """Record a store that was answered."""
         self._content("store", epoch, blob_id, data, options, is_quilt)
 
     def registered(
@@ -69,11 +68,11 @@ class LedgerDirectory:
         self._content("register", epoch, blob_id, data, options, is_quilt)
 
     def passed(self, epoch: int) -> None:
-        """Record that it is this epoch now."""
+        """Record the current epoch."""
         self._append({"did": "pass", "epoch": epoch})
 
     def blocked(self, epoch: int, blob_id: bytes, *, blocked: bool) -> None:
-        """Record that a blob ID was put on the blocklist or taken off it."""
+        """Record that a blob ID was blocked or unblocked."""
         did = "block" if blocked else "unblock"
         self._append({"did": did, "epoch": epoch, "blob_id": to_text(blob_id)})
 
@@ -95,7 +94,7 @@ class LedgerDirectory:
         name = to_text(blob_id)
         path = self._blobs / name
         if not path.exists():
-            # A name that starts with a dot is no blob ID, so a half file never counts.
+            # A name that starts with a dot is not a blob ID, so a half-written file is ignored.
             half = self._blobs / f".{name}"
             half.write_bytes(data)
             half.replace(path)
@@ -114,7 +113,7 @@ class LedgerDirectory:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def _cut_torn_line(self) -> None:
-        """Remove the end of a line that a kill left without its line break."""
+        """Remove the last line if it has no line break, because a kill cut it."""
         try:
             with self._path.open("rb+") as file:
                 raw = file.read()

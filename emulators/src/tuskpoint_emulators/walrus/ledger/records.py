@@ -1,4 +1,4 @@
-"""What the ledger keeps and what it is asked for: values, and the errors it raises."""
+"""The values of the ledger: objects, options of stores, errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..encoding.blob_id import to_text
 from .results import BlobObject, Event, StorageResource
 
 MAX_EPOCHS_AHEAD = 53
-"""How far ahead of the current epoch storage can be bought."""
+"""The most epochs ahead of the current one for which storage can be bought."""
 
 
 class StoreFailedError(Exception):
-    """A store that the chain or the wallet refuses; a publisher answers HTTP 500."""
+    """The chain or the wallet refuses a store; a publisher answers HTTP 500."""
 
 
 class EpochsOutOfRange(StoreFailedError):
-    """Zero epochs ahead, or more than `MAX_EPOCHS_AHEAD`."""
+    """The store asks for 0 epochs, or for more than `MAX_EPOCHS_AHEAD`."""
 
 
 class OutOfWal(StoreFailedError):
@@ -29,7 +29,7 @@ class ShareNeedsPermanent(StoreFailedError):
 
 
 class BlobNotFound(LookupError):
-    """Nothing certified, visible and unexpired has this ID."""
+    """No certified, visible and unexpired blob has this ID."""
 
 
 class BlobForbidden(LookupError):
@@ -41,12 +41,12 @@ class ObjectNotFound(LookupError):
 
 
 class AfterStore(StrEnum):
-    """What the publisher does with an object that it has certified and nobody asked for."""
+    """What the publisher does with a certified object if the request names no receiver."""
 
     MAIN_WALLET = "main-wallet"
-    """Moves it to its main wallet: what publishers do; no later request can reuse it."""
+    """Moves the object to its main wallet, as publishers do; no later request can reuse it."""
     KEEP = "keep"
-    """Leaves it with the sub-wallet that serves requests, which can reuse it."""
+    """Leaves the object with the sub-wallet that serves requests, which can reuse it."""
     BURN = "burn"
     """Destroys the object; the content stays until its end and cannot be extended."""
 
@@ -58,7 +58,7 @@ class StoreOptions:
     Attributes:
         epochs: Epochs ahead of the current one.
         permanent: Not deletable before its end.
-        force: Always certify anew, whatever is stored.
+        force: Certify a new object even if the blob is stored.
         reuse_resources: Use objects that the signing sub-wallet owns.
         send_object_to: Address that gets the object.
         share: Wrap the object in a shared one.
@@ -83,7 +83,7 @@ class OwnedObject:
         deletable: Whether its owner may delete it.
         registered_epoch: Epoch of its registration.
         certified_epoch: Epoch of its certification, if that has happened.
-        storage: Its space, and until when.
+        storage: The storage of the object, with its end.
         owner: Address of the owner; empty for a burnt object.
         shared_id: ID of the shared object around it, if there is one.
         attributes: Names and values attached to it.
@@ -102,11 +102,11 @@ class OwnedObject:
 
     @property
     def end_epoch(self) -> int:
-        """Epoch at whose start it ends."""
+        """Epoch at whose start the object ends."""
         return self.storage.end_epoch
 
     def shown(self) -> BlobObject:
-        """Return the object as an answer shows it now."""
+        """Return the object as an answer shows it."""
         return BlobObject(
             id=self.id,
             registered_epoch=self.registered_epoch,
@@ -125,7 +125,7 @@ class StoredContent:
     Attributes:
         blob_id: The 32 bytes.
         data: The content.
-        end_epoch: Epoch at whose start it is gone.
+        end_epoch: Epoch at whose start the blob expires.
         is_quilt: Whether it was stored as a quilt.
     """
 
@@ -137,7 +137,7 @@ class StoredContent:
 
 @dataclass(slots=True)
 class BlobRecord:
-    """What the ledger knows of one blob ID; the content comes with a certification."""
+    """The ledger's record of a blob ID; a certification adds the content."""
 
     data: bytes | None = None
     objects: list[OwnedObject] = field(default_factory=list)
@@ -148,7 +148,7 @@ class BlobRecord:
     blocked: bool = False
 
     def end_epoch(self, now: int, *, permanent: bool = False) -> int:
-        """Return the latest end of the certified objects; 0 if none lives."""
+        """Return the latest end of the certified objects; 0 without such objects."""
         return max(
             (
                 blob_object.end_epoch

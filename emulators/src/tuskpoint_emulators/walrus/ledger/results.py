@@ -1,4 +1,4 @@
-"""What a store answers: values that render themselves as Walrus's JSON."""
+"""The results of stores, which convert themselves to Walrus's JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENCODING_TYPE = "RS2"
 
 @dataclass(frozen=True, slots=True)
 class StorageResource:
-    """Bought space: `encoded_bytes` from `start_epoch` until the start of `end_epoch`."""
+    """Bought storage: `encoded_bytes` from `start_epoch` until the start of `end_epoch`."""
 
     id: str
     start_epoch: int
@@ -38,10 +38,9 @@ class BlobObject:
         registered_epoch: Epoch of its registration.
         blob_id: Text form of the blob ID.
         size: Bytes of content, before encoding.
-        certified_epoch: Epoch of its certification. A new object shows the moment of its
-            registration, where there is none.
-        storage: Its space.
-        deletable: Whether its owner may delete it before it ends.
+        certified_epoch: Epoch of its certification; `None` in the answer that registers the object.
+        storage: The storage of the object.
+        deletable: Whether the owner may delete the object before its end.
     """
 
     id: str
@@ -68,7 +67,7 @@ class BlobObject:
 
 @dataclass(frozen=True, slots=True)
 class RegisterFromScratch:
-    """New space and a new registration: the full price."""
+    """New storage and a new registration, at the full price."""
 
     encoded_bytes: int
     epochs_ahead: int
@@ -85,7 +84,7 @@ class RegisterFromScratch:
 
 @dataclass(frozen=True, slots=True)
 class ReuseStorage:
-    """A new registration in space that the wallet already had."""
+    """A new registration in storage that the wallet had."""
 
     encoded_bytes: int
 
@@ -96,7 +95,7 @@ class ReuseStorage:
 
 @dataclass(frozen=True, slots=True)
 class ReuseRegistration:
-    """A registration that the wallet had left uncertified, long enough as it is."""
+    """An uncertified registration of the wallet that is long enough."""
 
     encoded_bytes: int
 
@@ -107,7 +106,7 @@ class ReuseRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ReuseAndExtend:
-    """An object that the wallet had, extended; `certified` says what it was before."""
+    """An extended object of the wallet; `certified` says whether it was certified before."""
 
     encoded_bytes: int
     epochs_extended: int
@@ -142,9 +141,9 @@ class NewlyCreated:
 
     Attributes:
         blob_object: The object.
-        resource_operation: How it came about.
+        resource_operation: How the storage was obtained.
         cost: Price in FROST, without gas.
-        shared_blob_object: ID of the shared object around it, if that was asked for.
+        shared_blob_object: ID of the shared object around it, if the request asked for one.
     """
 
     blob_object: BlobObject
@@ -166,11 +165,11 @@ class NewlyCreated:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCertified:
-    """The blob is stored for long enough: nothing was done and nothing paid.
+    """The blob is stored for long enough: the store did nothing and paid nothing.
 
     Attributes:
         blob_id: Text form of the blob ID.
-        end_epoch: Epoch at whose start it ends.
+        end_epoch: Epoch at whose start the blob ends.
         proof: The event that certified a permanent blob, or the ID of an object that the
             wallet owns.
     """
@@ -192,7 +191,7 @@ class AlreadyCertified:
 
 @dataclass(frozen=True, slots=True)
 class MarkedInvalid:
-    """The network has recorded that this blob ID encodes nothing consistent."""
+    """The network has recorded that this blob ID is inconsistent."""
 
     blob_id: str
     event: Event
@@ -204,10 +203,10 @@ class MarkedInvalid:
 
 @dataclass(frozen=True, slots=True)
 class StoreError:
-    """A step failed for this blob alone; it is answered with HTTP 200.
+    """A step failed for this blob alone; the publisher answers HTTP 200.
 
     Attributes:
-        blob_id: Text form of the blob ID; `None` if it was not even encoded.
+        blob_id: Text form of the blob ID; `None` before the blob was encoded.
         failure_phase: The step.
         error_msg: What happened.
     """

@@ -1,6 +1,6 @@
-"""The ledger: which blobs are stored, by which objects, until which epoch, at what price.
+"""The ledger of blobs, their objects, ends and prices.
 
-Not safe for threads: one event loop owns it. No call waits for anything.
+Not safe for threads: one event loop owns the ledger. No call waits.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ BLOCKED_PHASE = "check_blob_is_blocked"
 
 BLOB_TYPE = "_walrusBlobType"
 QUILT = "quilt"
-"""Attribute, and its value, of the object of a quilt."""
+"""The attribute that marks the object of a quilt, and its value."""
 
 
 class Ledger:
-    """Everything that is stored, and what it cost.
+    """All stored blobs, and their costs.
 
     Attributes:
-        clock: Says the epoch.
-        prices: What a unit costs, in FROST.
-        balance: FROST in the wallet; `None`: as much as it takes.
-        after_store: What becomes of objects that nobody asked for.
+        clock: The epoch clock.
+        prices: Prices of a unit, in FROST.
+        balance: FROST in the wallet; `None`: unlimited.
+        after_store: What the publisher does with objects of requests that name no receiver.
         statistics: Counters.
         main_wallet: Address of the publisher's main wallet.
         sub_wallet: Address of the wallet that signs.
@@ -88,7 +88,7 @@ class Ledger:
         balance: int | None = None,
         after_store: AfterStore = AfterStore.MAIN_WALLET,
     ) -> None:
-        """Begin empty; without a clock, with one that only `advance` moves."""
+        """Start empty; the default clock moves only by `advance`."""
         self.clock = clock or EpochClock()
         self.prices = prices or Prices()
         self.balance = balance
@@ -114,16 +114,16 @@ class Ledger:
         attributes: Mapping[str, str] | None = None,
         visible_after_s: float = 0.0,
     ) -> StoreResult:
-        """Store a blob as a publisher does, and say what came of it.
+        """Store a blob as a publisher does, and return the result.
 
         Args:
-            blob_id: The 32 bytes, of whatever mode.
+            blob_id: The 32 bytes, in any mode.
             data: The content.
             options: The query. `deletable` beside `permanent`, and `share` beside
-                `send_object_to`, are refused before they get here.
-            is_quilt: Whether it is a quilt, which its object's attributes say.
+                `send_object_to`, are refused earlier.
+            is_quilt: Whether the blob is a quilt, which the attributes of its object say.
             attributes: More attributes of the object.
-            visible_after_s: Seconds until reads see it, if nothing made it visible yet.
+            visible_after_s: Seconds until reads find a blob that is not visible yet.
 
         Raises:
             StoreFailedError: One of its subclasses; nothing was paid.
@@ -146,7 +146,7 @@ class Ledger:
     def register(
         self, blob_id: bytes, data: bytes, options: StoreOptions, *, is_quilt: bool = False
     ) -> OwnedObject:
-        """Pay and register, and stop before certifying: a store that was cut short.
+        """Pay and register without certifying, like a store that was interrupted.
 
         The object stays with the sub-wallet; nothing becomes readable.
 
@@ -159,7 +159,7 @@ class Ledger:
         return blob_object
 
     def _finished(self, blob_id: bytes, options: StoreOptions) -> StoreResult | None:
-        """Return the answer to a store that needs no registration."""
+        """Return the result of a store that needs no registration."""
         blob = self._blob(blob_id)
         text = to_text(blob_id)
         if blob.blocked:
@@ -178,7 +178,7 @@ class Ledger:
     def _obtain(
         self, blob_id: bytes, size: int, options: StoreOptions, is_quilt: bool
     ) -> tuple[OwnedObject, ResourceOperation, int]:
-        """Register, or find something to reuse; pay; return what the answer will tell."""
+        """Register, or reuse an object or storage; pay; return the operation for the answer."""
         if not 1 <= options.epochs <= MAX_EPOCHS_AHEAD:
             raise EpochsOutOfRange(
                 f"{options.epochs} epochs ahead: between 1 and {MAX_EPOCHS_AHEAD} can be bought"
@@ -204,7 +204,7 @@ class Ledger:
         return blob_object, RegisterFromScratch(encoded, options.epochs), cost
 
     def _reusable(self, blob_id: bytes, options: StoreOptions) -> OwnedObject | None:
-        """Return an object of the sub-wallet that fits; a forced store takes no certified one."""
+        """Return a fitting object of the sub-wallet; a forced store skips certified objects."""
         for blob_object in self.objects(blob_id):
             if (
                 blob_object.owner == self.sub_wallet
@@ -269,12 +269,12 @@ class Ledger:
         data: bytes,
         visible_after_s: float,
     ) -> StoreResult:
-        """Make the content readable, hand the object over, and say so."""
+        """Make the content readable, transfer the object, and return the result."""
         if isinstance(operation, ReuseRegistration) and blob_object.certified_epoch is not None:
             return AlreadyCertified(
                 to_text(blob_object.blob_id), blob_object.end_epoch, blob_object.id
             )
-        # An answer shows a new object as it was registered: not yet certified.
+        # An answer shows a new object as registered, not as certified.
         shown = blob_object.shown()
         blob = self._blob(blob_object.blob_id)
         if not self._is_stored(blob):
@@ -324,8 +324,8 @@ class Ledger:
         """Return a readable blob.
 
         Raises:
-            BlobNotFound: Unknown, not certified, not yet visible, expired, or deleted.
-            BlobForbidden: Blocked.
+            BlobNotFound: The blob is unknown, not certified, not yet visible, expired or deleted.
+            BlobForbidden: The blob is blocked.
         """
         blob = self._blobs.get(blob_id)
         if blob is not None and blob.blocked:
@@ -362,7 +362,7 @@ class Ledger:
         )
 
     def object_by_id(self, object_id: str) -> OwnedObject:
-        """Return an object that has not ended; a shared object's ID finds what it wraps.
+        """Return an object that has not ended; the ID of a shared object returns the inner object.
 
         Raises:
             ObjectNotFound: No such object.
@@ -382,22 +382,22 @@ class Ledger:
     # --- what happens to it -----------------------------------------------------------------------
 
     def block(self, blob_id: bytes) -> None:
-        """Put a blob ID on the blocklist: stores answer an error, reads are forbidden."""
+        """Block a blob ID: stores answer an error, reads are forbidden."""
         self._blob(blob_id).blocked = True
 
     def unblock(self, blob_id: bytes) -> None:
-        """Take a blob ID off the blocklist."""
+        """Unblock a blob ID."""
         self._blob(blob_id).blocked = False
 
     def mark_invalid(self, blob_id: bytes) -> None:
-        """Record that a blob ID is inconsistent: stores say so, reads find nothing."""
+        """Mark a blob ID as inconsistent: stores answer so, reads do not find the blob."""
         self._blob(blob_id).invalid = self._chain.new_event()
 
     def tamper(self, blob_id: bytes, data: bytes) -> None:
-        """Replace what reads of a blob return, as a dishonest aggregator would.
+        """Replace the content that reads of a blob return, as a dishonest aggregator would.
 
         Raises:
-            BlobNotFound: Nothing is stored.
+            BlobNotFound: The blob is not stored.
         """
         self.read(blob_id)
         self._blob(blob_id).data = data
@@ -407,7 +407,7 @@ class Ledger:
 
         Raises:
             ObjectNotFound: No such object, or a burnt one.
-            StoreFailedError: Not certified, too far ahead, or no WAL.
+            StoreFailedError: The object is not certified, the end is too far ahead, or WAL lacks.
         """
         blob_object = self.object_by_id(object_id)
         if blob_object.certified_epoch is None:
@@ -422,7 +422,7 @@ class Ledger:
 
         Raises:
             ObjectNotFound: No such object, or a burnt one.
-            StoreFailedError: It is permanent.
+            StoreFailedError: The object is permanent.
         """
         blob_object = self.object_by_id(object_id)
         if not blob_object.deletable:
@@ -434,13 +434,13 @@ class Ledger:
         self._drop_ended()
 
     def advance(self, epochs: int = 1) -> int:
-        """Let epochs pass, drop what has ended, and return the new epoch."""
+        """Advance by some epochs, drop ended objects, and return the new epoch."""
         self.clock.advance(epochs)
         self._drop_ended()
         return self.clock.epoch
 
     def _drop_ended(self) -> None:
-        """Free the content and the objects that no read can reach any more."""
+        """Free the contents and the objects that no read can reach."""
         self._swept = now = self.clock.epoch
         for blob_id, blob in list(self._blobs.items()):
             blob.objects = [

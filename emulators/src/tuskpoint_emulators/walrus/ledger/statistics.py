@@ -1,4 +1,4 @@
-"""What was asked of the emulator and what it cost."""
+"""Counts of requests and costs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .results import Json
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the ledger began. Replace the object to begin anew.
+    """Counters since the start of the ledger. Replace the object to reset the counters.
 
     Attributes:
-        puts: Stores that came to an answer, by the answer's key ("newlyCreated", ...).
+        puts: Answered stores, by the answer's key ("newlyCreated", ...).
         failed_puts: Stores that the chain or the wallet refused.
         received_bytes: Content of all stores, in bytes before encoding.
         registrations: New registrations, each of which was billed.
         billed_bytes: Encoded size of the new registrations.
-        billed_units: The same in units of 1 MiB, each rounded up.
+        billed_units: Encoded sizes in units of 1 MiB, each rounded up.
         cost: FROST spent, extensions included.
         reads: Reads by route.
         sent_bytes: Content sent to readers, by route.
@@ -39,13 +39,13 @@ class Statistics:
         self.puts[key] = self.puts.get(key, 0) + 1
 
     def count_registration(self, encoded_bytes: int) -> None:
-        """Count what a new registration is billed for."""
+        """Count a new registration and its bill."""
         self.registrations += 1
         self.billed_bytes += encoded_bytes
         self.billed_units += units(encoded_bytes)
 
     def count_read(self, route: str, sent: int) -> None:
-        """Count a read of a route and the bytes of content it sent."""
+        """Count a read of a route and the sent bytes of content."""
         self.reads[route] = self.reads.get(route, 0) + 1
         self.sent_bytes[route] = self.sent_bytes.get(route, 0) + sent
 

@@ -1,4 +1,4 @@
-"""Before a request is handled: its route, its query and parts, its token, its turn in the queue.
+"""Checks before a handler runs: route, query, form, token and admission.
 
 It must not change the ledger.
 """

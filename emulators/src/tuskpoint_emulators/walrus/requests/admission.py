@@ -1,4 +1,4 @@
-"""How many requests run at once, how many wait, and that the rest are sent away."""
+"""Admission: limits of running and waiting requests; the rest are refused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..errors import overloaded
 
 
 class Admission:
-    """Places for requests: an async context manager that a request runs in.
+    """Limits the requests at one time: an async context manager around each request.
 
     The publisher's defaults are 8 running and 8 waiting, the aggregator's 256 and 320
     (`crates/walrus-service/src/client/cli/args.rs` of MystenLabs/walrus).
 
     Args:
         running: Requests that may run at once.
-        waiting: Requests that may wait beyond those; further ones are refused.
+        waiting: Requests that may wait; further requests are refused.
     """
 
     def __init__(self, running: int, waiting: int) -> None:

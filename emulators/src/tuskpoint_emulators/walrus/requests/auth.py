@@ -1,7 +1,7 @@
-"""Who may store: JSON Web Tokens as a publisher checks them.
+"""JSON Web Tokens, as a publisher checks them before a store.
 
-`crates/walrus-service/src/client/daemon/{auth,cache}.rs` of MystenLabs/walrus. The
-algorithms with a shared secret are here; those with key pairs are not.
+`crates/walrus-service/src/client/daemon/{auth,cache}.rs` of MystenLabs/walrus. Only
+algorithms with a shared secret are emulated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import Reason, refused, text
 from ..ledger.state import StoreOptions
 
 LEEWAY_S = 60
-"""How long after its `exp` a token still counts."""
+"""Seconds after its `exp` for which a token is still accepted."""
 
 ALGORITHMS = ("HS256", "HS384", "HS512")
 
@@ -28,15 +28,15 @@ _SCHEME = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """What makes a publisher ask for tokens; the defaults make it an open one.
+    """Settings of the token check; with the defaults a publisher needs no tokens.
 
     Attributes:
-        secret: Bytes that tokens are signed with; `None`: signatures are not checked.
+        secret: Secret of the signatures; `None`: signatures are not checked.
         algorithm: One of `ALGORITHMS`.
-        expiring_s: What `exp - iat` has to be, exactly; 0: anything.
+        expiring_s: Required value of `exp - iat`; 0: any value.
         verify_upload: Compare the claims with the query and the size.
-        replay_capacity: Tokens remembered until they expire; one more is an internal error.
-        now: Seconds since 1970.
+        replay_capacity: Most used tokens that are remembered; one more is an internal error.
+        now: Returns the seconds since 1970.
     """
 
     secret: bytes | None = None
@@ -58,17 +58,17 @@ class AuthSettings:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says, as far as a publisher looks.
+    """The claims of a token that a publisher checks.
 
     Attributes:
-        jti: The token's own name.
-        exp: When it expires, in seconds since 1970.
-        iat: When it was issued.
-        send_object_to: Address that has to get the object.
-        epochs: Epochs that have to be asked for.
-        max_epochs: Epochs that may be asked for.
-        size: Size that the content has to have, in bytes.
-        max_size: Size that it may have.
+        jti: ID of the token.
+        exp: Time of expiry, in seconds since 1970.
+        iat: Time of issue.
+        send_object_to: Required receiver of the object.
+        epochs: Required number of epochs.
+        max_epochs: Largest number of epochs.
+        size: Required size of the content, in bytes.
+        max_size: Largest size of the content.
     """
 
     jti: str
@@ -82,10 +82,10 @@ class Claims:
 
 
 def secret_from_text(raw: str) -> bytes:
-    """Return the secret that a text stands for: hexadecimal after "0x", else itself.
+    """Return the secret of a text: hexadecimal after "0x", otherwise the text itself.
 
     Raises:
-        ValueError: Not hexadecimal, or empty.
+        ValueError: The text is empty, or not hexadecimal.
     """
     secret = bytes.fromhex(raw[2:]) if raw.startswith("0x") else raw.encode()
     if not secret:
@@ -94,10 +94,10 @@ def secret_from_text(raw: str) -> bytes:
 
 
 class Gate:
-    """The check that stands before the publisher's handlers.
+    """Checks tokens before the publisher's handlers run.
 
     Args:
-        settings: What it asks for.
+        settings: The rules of the check.
     """
 
     def __init__(self, settings: AuthSettings) -> None:
@@ -107,15 +107,15 @@ class Gate:
     def admit(
         self, authorization: str | None, options: StoreOptions, announced: int | None
     ) -> None:
-        """Let a store in, and use its token up.
+        """Admit a store, and mark its token as used.
 
         Args:
             authorization: The header.
             options: The query.
-            announced: Bytes of body by `Content-Length`, if it was sent.
+            announced: Value of `Content-Length`, if the request has the header.
 
         Raises:
-            Failure: The token is missing or wrong, or this is not what it allows.
+            Failure: The token is missing or invalid, or does not allow the store.
         """
         if not self._settings.is_on:
             return
@@ -131,10 +131,10 @@ class Gate:
             raise
 
     def check_size(self, authorization: str | None, size: int) -> None:
-        """Compare the content with the token once it is here; open publishers do it too.
+        """Compare the received content with the token; publishers without tokens do so too.
 
         Raises:
-            Failure: Another size than the token's, or no readable token.
+            Failure: The size differs from the token's, or the token is unreadable.
         """
         token = _bearer(authorization)
         if token is None:
@@ -149,7 +149,7 @@ class Gate:
             raise refused(Reason.INVALID_SIZE)
 
     def reset(self) -> None:
-        """Forget the tokens that were used."""
+        """Forget the used tokens."""
         self._used.clear()
 
     def _verified(self, token: str) -> Claims:
@@ -166,15 +166,15 @@ class Gate:
         return claims
 
     def _decode(self, token: str, secret: bytes | None) -> Claims:
-        """Read a token; without a secret its signature counts for nothing.
+        """Read a token; without a secret the signature is not checked.
 
         Raises:
-            jwt.InvalidTokenError: It is none, expired, or for an audience: there is no
-                audience here, so no token may name one.
+            jwt.InvalidTokenError: The text is not a token, or the token is expired or names an
+                audience, which no publisher has.
             ValueError: A claim has the wrong type.
         """
         with warnings.catch_warnings():
-            # A publisher takes short secrets, so this one does too; newer PyJWT warns of them.
+            # Publishers accept short secrets; newer versions of PyJWT warn of them.
             warnings.simplefilter("ignore")
             raw = jwt.decode(
                 token,

@@ -1,8 +1,8 @@
-"""A cache in front of the aggregator, as public endpoints have one.
+"""A cache in front of the aggregator, like the caches of public endpoints.
 
-It keeps whole answers by full URL, so that an answer to one query is none to another: a
-200 for the seconds that the aggregator allows, a 404 for a while of its own. That is what
-makes a blob ID that was probed before its upload unfindable for that while.
+The cache keeps whole answers by full URL: a 200 for the seconds that the aggregator allows, a 404
+for seconds of its own setting. A blob ID that was probed before its upload is therefore not found
+until the cached 404 expires.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 MAX_AGE_S = 86_400.0
-"""What the aggregator's `Cache-Control` allows."""
+"""Seconds that the aggregator's `Cache-Control` allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CdnSettings:
-    """How long the cache keeps what.
+    """Lifetimes and size of the cache.
 
     Attributes:
         not_found_s: Seconds that a 404 is kept.
         found_s: Seconds that a 200 is kept.
-        max_entries: Answers kept; the oldest go first.
+        max_entries: Most kept answers; the oldest are removed first.
         now: Source of seconds.
     """
 
@@ -35,7 +35,7 @@ class CdnSettings:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """An answer as it is kept."""
+    """A kept answer."""
 
     code: int
     body: bytes
@@ -46,21 +46,21 @@ class Cdn:
     """The cache.
 
     Args:
-        settings: How long it keeps what.
+        settings: Lifetimes and size.
     """
 
     def __init__(self, settings: CdnSettings) -> None:
         self._settings = settings
         self._entries: dict[str, tuple[float, CachedAnswer]] = {}
         self.hits = 0
-        """Requests that the aggregator never saw."""
+        """Requests that the cache answered."""
 
     def find(self, url: str, *, ranged: bool) -> CachedAnswer | None:
-        """Return what is kept for a URL.
+        """Return the kept answer for a URL.
 
         Args:
-            url: Path and query, as they were sent.
-            ranged: Whether the request has a `Range`: then only a 404 will do.
+            url: Path and query, as the caller sent them.
+            ranged: Whether the request has a `Range`: then only a 404 is returned.
         """
         entry = self._entries.get(url)
         if entry is None:
@@ -75,7 +75,7 @@ class Cdn:
         return answer
 
     def keep(self, url: str, answer: CachedAnswer) -> None:
-        """Keep an answer, if it is one to keep."""
+        """Keep an answer if its status is cached."""
         if answer.code == HTTPStatus.OK:
             seconds = self._settings.found_s
         elif answer.code == HTTPStatus.NOT_FOUND:
@@ -87,5 +87,5 @@ class Cdn:
         self._entries[url] = (self._settings.now() + seconds, answer)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all answers."""
         self._entries.clear()

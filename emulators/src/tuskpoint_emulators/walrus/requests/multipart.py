@@ -1,6 +1,6 @@
 """The parts of a form (`multipart/form-data`, RFC 7578) that is whole in memory.
 
-Only what a publisher looks at: a part's name and its bytes.
+Reads only a part's name and bytes, which a publisher uses.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _DISPOSITION = b"content-disposition:"
 
 
 class MalformedForm(ValueError):
-    """A body that is not a form of parts."""
+    """The body is not a form of parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a form. Its name is empty if it gives none."""
+    """A part of a form. The name is empty if the part has none."""
 
     name: str
     content: bytes
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Return what separates the parts.
+    """Return the separator of the parts.
 
     Raises:
         MalformedForm: The content type names no form or no boundary.
@@ -44,7 +44,7 @@ def parts(body: bytes, boundary: bytes) -> list[Part]:
     """Return the parts of a form, in order.
 
     Raises:
-        MalformedForm: Its end is missing, or a part has no end to its headers.
+        MalformedForm: The end of the form, or of a part's headers, is missing.
     """
     opening = b"--" + boundary
     delimiter = b"\r\n" + opening

@@ -1,6 +1,6 @@
 """Query strings, read as strictly as the services read them.
 
-What does not fit is HTTP 400 in plain text: the web framework refuses it before Walrus
+An invalid query is HTTP 400 in plain text: the web framework refuses it before Walrus
 sees the request (axum's `Query` over `serde_urlencoded`, with `deny_unknown_fields`).
 """
 
@@ -39,8 +39,9 @@ class StoreQuery:
     """The query of a PUT.
 
     Attributes:
-        options: What the ledger needs to know.
-        contradicts: It asks for both deletable and permanent; refused once the body is in.
+        options: Options for the ledger.
+        contradicts: Whether the query asks for both deletable and permanent; the publisher refuses
+            it after the body.
     """
 
     options: StoreOptions
@@ -76,7 +77,7 @@ def store_query(raw: str) -> StoreQuery:
 
 
 def check_read_query(raw: str) -> None:
-    """Refuse what a read of a whole blob does not take.
+    """Refuse parameters that a read of a whole blob does not accept.
 
     Raises:
         Failure: HTTP 400, plain text, or in JSON for both checks at once.
@@ -87,7 +88,7 @@ def check_read_query(raw: str) -> None:
 
 
 def check_consistency(strict: bool, skip: bool) -> None:
-    """Refuse a strict check that is also to be skipped.
+    """Refuse a query that both requires a strict check and skips the check.
 
     Raises:
         Failure: HTTP 400.
@@ -97,7 +98,7 @@ def check_consistency(strict: bool, skip: bool) -> None:
 
 
 def byte_range_query(raw: str) -> tuple[int, int]:
-    """Read the `start` and the `length` of a byte range; both have to be given.
+    """Read the `start` and the `length` of a byte range; both are required.
 
     Raises:
         Failure: HTTP 400, plain text.

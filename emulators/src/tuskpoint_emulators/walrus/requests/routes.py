@@ -1,4 +1,4 @@
-"""Which handler answers which path and method."""
+"""Maps paths and methods to handlers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..answers import Answer
 from ..errors import text
 
 Handler = Callable[..., Awaitable[Answer]]
-"""Takes the request and the decoded parameters of the path."""
+"""Answers a request; the second argument has the decoded parameters of the path."""
 
 _PARAMETER = re.compile(r"\{[a-z_]+\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and what answers it.
+    """A path and its handlers.
 
     Attributes:
-        path: Segments; one in braces matches any and is handed to the handler.
+        path: Segments; a segment in braces matches any text and becomes a parameter.
         handlers: By method; GET answers HEAD too.
-        is_read: Whether answers may be kept by a cache.
+        is_read: Whether a cache may keep the answers.
     """
 
     path: str
@@ -33,20 +33,20 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A route that answers a path, and the path's parameters as they were sent."""
+    """A matching route, and the parameters of the path, still encoded."""
 
     route: Route
     raw_parameters: tuple[str, ...]
 
     def handler(self, method: str) -> Handler | None:
-        """Return what answers a method."""
+        """Return the handler of a method."""
         return self.route.handlers.get("GET" if method == "HEAD" else method)
 
     def parameters(self) -> list[str]:
         """Return the parameters, decoded.
 
         Raises:
-            Failure: They are not UTF-8: HTTP 400, plain text.
+            Failure: A parameter is not UTF-8: HTTP 400, plain text.
         """
         try:
             return [unquote_to_bytes(raw).decode() for raw in self.raw_parameters]
@@ -55,7 +55,7 @@ class Match:
 
     @property
     def allowed(self) -> str:
-        """The methods that are answered."""
+        """The methods that have a handler."""
         names = set(self.route.handlers)
         if "GET" in names:
             names.add("HEAD")
@@ -63,7 +63,7 @@ class Match:
 
 
 class Routes:
-    """All routes. The first that matches a path answers it, so literal ones come first.
+    """All routes. The first route that matches a path answers, so literal paths come first.
 
     Args:
         routes: In order.
