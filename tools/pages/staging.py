@@ -63,6 +63,7 @@ GROUPS = {
         "docs/threads/lineage.md",
         "docs/threads/history.md",
         "docs/threads/handoff.md",
+        "docs/threads/handoff-bundle.md",
         "docs/threads/verify.md",
         "docs/threads/audit.md",
     ],

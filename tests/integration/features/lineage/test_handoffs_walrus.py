@@ -130,7 +130,7 @@ async def test_a_bundle_that_walrus_refuses_is_not_handed_off(
 
 # --- without a server ------------------------------------------------------------------
 
-HANDBOOK = Path(__file__).parents[4] / "docs" / "threads" / "handoff.md"
+HANDBOOK = Path(__file__).parents[4] / "docs" / "threads" / "handoff-bundle.md"
 TOOLS = ("bash", "curl", "jq", "sha256sum")
 
 
