@@ -109,7 +109,9 @@ GROUPS = {
     ],
     "Explanation": [
         "docs/promises.md",
+        "docs/project/promises-about-damage.md",
         "docs/architecture.md",
+        "docs/project/server-parts.md",
         "docs/decisions/README.md",
         "docs/testing.md",
         "docs/project/kills-and-soaks.md",
