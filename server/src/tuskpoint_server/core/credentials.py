@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-DEFAULT_TENANT = "default"  # the tenant of callers without a credential
+DEFAULT_TENANT = "default"  # tenant of callers without a credential
 
 TENANT_RULE = "1 to 64 of the characters a-z, 0-9, - and _, beginning with a letter or a digit"
 """Rule for a tenant's name. Only lower case: some file systems ignore case."""
@@ -42,18 +42,18 @@ class Scope(StrEnum):
 class Grant:
     """The tenant and the permissions of one credential."""
 
-    name: str  # for logs; it is no secret
+    name: str  # name for logs; not a secret
     tenant: str
     scopes: frozenset[Scope]
-    expires: datetime | None = None  # refused from then on
+    expires: datetime | None = None  # time from which the credential is refused
 
     def covers(self, other: Grant) -> bool:
-        """Return whether it allows all that another grant does, on the same data."""
+        """Return whether this grant allows all that another grant allows, on the same data."""
         return self.tenant == other.tenant and self.scopes >= other.scopes
 
 
 EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
-"""Grant of every caller where no credentials are asked for."""
+"""Grant of every caller if the server asks for no credentials."""
 
 NOTHING = Grant("", "", frozenset())
 """Grant of a call that is not authenticated yet."""
@@ -61,7 +61,7 @@ NOTHING = Grant("", "", frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """What the tokens of an OpenID Connect issuer grant: fixed, or as claims of theirs say."""
+    """Grants of the tokens of an OpenID Connect issuer: fixed, or taken from claims."""
 
     audience: str
     tenant: str = ""
@@ -72,7 +72,7 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much one tenant may take; `None`: as much as it wants."""
+    """Limits of one tenant; `None`: no limit."""
 
     calls_per_second: int | None = None
     bytes_per_second: int | None = None  # of requests and answers
@@ -84,10 +84,10 @@ class Quota:
 UNLIMITED = Quota()
 
 EACH_OTHER_TENANT = "*"
-"""Names the quota of every tenant that has none of its own."""
+"""Key of the quota of every tenant without a quota of its own."""
 
 Presented = bytes | tuple[str, ...]
-"""Credential of a call: the SHA-256 of its token, else the names in the client's certificate."""
+"""Credential of a call: the SHA-256 of its token, or the names in the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Credentials:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 that a token is known by."""
+    """Return the SHA-256 by which the server knows a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -122,7 +122,7 @@ def is_tenant(name: str) -> bool:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return whether nobody can read or change what a URL answers on its way here."""
+    """Return whether a connection to a URL is protected: HTTPS, or HTTP on this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:  # such as brackets without an address in them

@@ -1,4 +1,4 @@
-"""Delta bases: what delta channels are rebuilt from and no ancestor has any more.
+"""Delta bases: values that rebuild delta channels and that no ancestor stores.
 
 A delta base names values by digest, as a state does. The journal and segments store the bytes of a
 `tuskpoint.v1.DeltaBase`.
@@ -22,7 +22,7 @@ from .values import DIGEST_BYTES
 
 
 class DeltaSeed(NamedTuple):
-    """The value that rebuilding begins with: its version, if it had one, digest and size."""
+    """The value that a rebuild starts with: version if it had one, digest and size."""
 
     version: Version | None
     digest: bytes
@@ -30,7 +30,7 @@ class DeltaSeed(NamedTuple):
 
 
 class DeltaWrite(NamedTuple):
-    """A write that a channel is rebuilt from; `digest`, `type` and `size` are of its value."""
+    """A write that rebuilds a channel; `digest`, `type` and `size` describe its value."""
 
     task_path: str
     task_id: str
@@ -41,17 +41,17 @@ class DeltaWrite(NamedTuple):
 
 
 class DeltaChannel(NamedTuple):
-    """The value, if there is one, and the later writes that one channel is rebuilt from."""
+    """The values that rebuild one channel: a seed, if there is one, and the later writes."""
 
     name: str
     seed: DeltaSeed | None
     writes: tuple[DeltaWrite, ...]  # oldest first
-    # Without a seed: where the path goes on above the writes; empty: it begins with nothing.
+    # Without a seed: the ancestor at which the history continues; empty: the channel starts empty.
     ancestor_id: str = ""
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """The values that it takes."""
+        """The digests of the channel's values."""
         seed = () if self.seed is None else (self.seed.digest,)
         return seed + tuple(write.digest for write in self.writes)
 

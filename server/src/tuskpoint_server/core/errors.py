@@ -28,7 +28,7 @@ class Status(Enum):
     DATA_LOSS, UNAUTHENTICATED = 15, 16
 
     def says(self, event: str, remedy: str, retry_after_s: float | None = None) -> _Row:
-        """Return a row of the table of reasons."""
+        """Return an entry of the table of reasons."""
         return (self, event, remedy, retry_after_s)
 
 
@@ -50,7 +50,7 @@ class Reason(Enum):
 
     INVALID_FIELD = Status.INVALID_ARGUMENT.says(
         "{field}: {problem}",
-        "",  # the problem says what is accepted
+        "",  # the metadata `problem` names the accepted values
     )
     METADATA_NOT_JSON = Status.INVALID_ARGUMENT.says(
         "{field} is not a JSON object in UTF-8: {problem}", "send a JSON object"
@@ -250,12 +250,12 @@ class Violation:
 
 
 class Refusal(Exception):
-    """A call that is answered with a documented reason.
+    """An error with a documented reason.
 
     The message has the event of the reason, its `cause` if the raiser names one, and the remedy.
-    `status`, `event`, `advice` (a remedy) and `retry_after_s` are for raisers that know better than
-    the reason, and `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the
-    message, which are the metadata, are all safe to show.
+    `status`, `event`, `advice` (a remedy) and `retry_after_s` replace those of the reason;
+    `violations` belong to `INVALID_FIELD` and `VALUES_MISSING`. All dynamic parts of the message
+    are metadata and safe to show.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ def invalid_field(field: str, problem: str) -> Refusal:
 
 
 def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Refusal:
-    """Return the refusal of a checkpoint that is not there; an empty ID means the latest."""
+    """Return the refusal for a missing checkpoint; an empty ID means the latest checkpoint."""
     return Refusal(
         Reason.CHECKPOINT_NOT_FOUND,
         what=f"checkpoint '{checkpoint_id}'" if checkpoint_id else "latest checkpoint",
@@ -301,14 +301,14 @@ def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str)
 
 
 def snapshot_not_found(snapshot_id: str) -> Refusal:
-    """Return the refusal of a snapshot that is not there."""
+    """Return the refusal for a missing snapshot."""
     return Refusal(
         Reason.SNAPSHOT_NOT_FOUND, what=f"snapshot '{snapshot_id}'", snapshot_id=snapshot_id
     )
 
 
 def no_snapshot(session_id: str, hostname: str, working_directory: str) -> Refusal:
-    """Return the refusal to return the newest snapshot of these, of which "" means any."""
+    """Return the refusal for a missing newest snapshot of these values; "" means any value."""
     values = {
         "session": session_id,
         "host": hostname,
@@ -340,7 +340,7 @@ def malformed_bytes(name: str, problem: str) -> Refusal:
 
 
 def checkpoint_missing(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Refusal:
-    """Return the refusal to certify something of a checkpoint that is not there."""
+    """Return the refusal to certify a missing checkpoint."""
     return Refusal(
         Reason.CHECKPOINT_MISSING,
         thread_id=thread_id,
@@ -357,7 +357,7 @@ def journal_damaged(
     problem: str = "its row was changed behind the server's back",
     **digests: Any,
 ) -> Refusal:
-    """Return the refusal to use a damaged checkpoint, or thread if there is no ID.
+    """Return the refusal to use a damaged checkpoint; without an ID, a damaged thread.
 
     `digests`: of a value `expected` and `actual`, in hex.
     """
@@ -378,7 +378,7 @@ def journal_damaged(
 def quota_exceeded(
     tenant: str, quota: str, limit: int, advice: str, retry_after_s: float | None = None
 ) -> Refusal:
-    """Return the refusal of what a quota of a tenant does not allow."""
+    """Return the refusal of a call above a tenant's quota."""
     return Refusal(
         Reason.QUOTA_EXCEEDED,
         advice=advice,

@@ -1,9 +1,9 @@
 """Items of stores, each a checkpoint without values in a thread that users cannot see.
 
-A namespace is such a thread, the key of an item the ID of its checkpoint, and the item the
-metadata of that. So items are journaled, certified, renewed, verified and recovered like
-checkpoints. The summary of the checkpoint is the text by which search knows the item. If there are
-more texts, each is the summary of a checkpoint of the same ID in the namespaces "1", "2" and so on.
+A namespace is such a thread, the key of an item is the ID of its checkpoint, and the metadata of
+the checkpoint is the item. So items are journaled, certified, renewed, verified and recovered like
+checkpoints. The summary of the checkpoint is the item's first text in the search index. Each
+further text is the summary of a checkpoint of the same ID in the namespaces "1", "2" and so on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .threads import STORES, STORES_END
 Namespace = tuple[str, ...]
 
 STATE: bytes = checkpoint_pb2.CheckpointState(schema_version=1).SerializeToString()
-"""The state of every item: it has no channels."""
+"""The state of every item, which has no channels."""
 
 _VALUE = b'"value":'
 _PAST = "0"  # follows "/"
@@ -36,14 +36,14 @@ _DECODE = json.JSONDecoder().decode
 
 
 class ItemTimes(NamedTuple):
-    """When an item was made and put last, and when it ends; microseconds since the epoch.
+    """Times of an item's creation, last put and expiry, in microseconds since the epoch.
 
-    `more`: how many texts it has besides the first.
+    `more`: number of the item's texts besides the first.
     """
 
     created_us: int
     updated_us: int
-    ttl_us: int  # after which it ends unless it is read; 0: never
+    ttl_us: int  # the item expires so long after its last read; 0: never
     expire_us: int | None = None  # `None`: never
     more: int = 0
 
@@ -58,20 +58,20 @@ class Item:
 
     namespace: Namespace
     key: str
-    value: bytes  # a JSON object, as it was put
+    value: bytes  # a JSON object, as the caller put it
     times: ItemTimes
-    damage: Refusal | None = None  # why it cannot be used: its row was changed; it has no value
+    damage: Refusal | None = None  # the row was changed; the value is empty
 
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """An item to be put, or to be deleted: then `value` is empty."""
+    """An item to put, or to delete: then `value` is empty."""
 
     namespace: Namespace
     key: str
     value: bytes = b""
     ttl_us: int = 0  # 0: it never expires
-    texts: tuple[str, ...] = ()  # by which search knows it
+    texts: tuple[str, ...] = ()  # texts of the search index
 
 
 def thread_of(namespace: Namespace) -> str:
@@ -91,7 +91,7 @@ def keeps_items(thread_id: str) -> bool:
 
 
 def threads_below(prefix: Namespace) -> tuple[str, str, str]:
-    """Return the thread of a namespace, and the first and past the last of those below it."""
+    """Return the thread of a namespace, and the bounds of the names of threads below it."""
     if not prefix:
         return STORES, STORES, STORES_END
     name = thread_of(prefix)
@@ -113,15 +113,15 @@ def encode(times: ItemTimes, value: bytes) -> bytes:
 
 
 def value_in(metadata: bytes) -> bytes:
-    """Return the value of the item in metadata: only numbers stand before it."""
+    """Return the value of the item in metadata; only numbers precede the value."""
     return metadata[metadata.index(_VALUE) + len(_VALUE) : -1]
 
 
 def check(metadata: bytes) -> None:
-    """Check metadata that somebody stored.
+    """Check the stored metadata of an item.
 
     Raises:
-        Refusal, ValueError: It holds no item.
+        Refusal, ValueError: The metadata is not an item.
     """
     decode(metadata)
     parse_value(value_in(metadata), "value")
@@ -131,7 +131,7 @@ def decode(metadata: bytes) -> ItemTimes:
     """Return the times of the item in metadata.
 
     Raises:
-        ValueError: They are not there.
+        ValueError: The metadata has no times.
     """
     try:
         members = json.loads(metadata[: metadata.index(_VALUE)].rstrip(b",") + b"}")
@@ -152,10 +152,10 @@ Admits = Callable[[bytes], bool]
 
 
 def parse_value(value: bytes, field: str) -> dict[str, object]:
-    """Parse a value that is put.
+    """Parse the value of an item.
 
     Raises:
-        Refusal: `METADATA_NOT_JSON`; `INVALID_FIELD`: it is nested too deeply.
+        Refusal: `METADATA_NOT_JSON`; `INVALID_FIELD`: the value is nested too deeply.
     """
     parsed = parse_object(value, field)
     level: list[object] = [parsed]
@@ -176,7 +176,7 @@ def filter_condition(wanted: Mapping[str, object]) -> Admits | None:
     """Return the condition of a filter (`store_service.proto` describes it); `None`: none.
 
     Raises:
-        Refusal: `INVALID_FIELD`: an operator is not known, or there are `MAX_DEPTH` levels.
+        Refusal: `INVALID_FIELD`: an operator is unknown, or the filter is nested too deeply.
     """
     if not wanted:
         return None
@@ -241,17 +241,17 @@ def _meets(value: object, condition: object) -> bool:
 
 
 def path_problem(path: str) -> str:
-    """Return the problem of a path of `ItemChange.index_paths`; empty if it has none."""
+    """Return the problem of a path of `ItemChange.index_paths`; empty if the path is valid."""
     if path != "$" and "".join(match[0] for match in _STEP.finditer(path)) != path:
         return 'must be a path such as "text", "author.name", "notes[*].text", or "$"'
     return ""
 
 
 def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts by which search knows an item: one for each part that a path leads to.
+    """Return an item's texts for the search index: one for each part that a path leads to.
 
-    Of an array or object it has a line for each text or number inside. No more parts are looked at
-    than are used: paths with "*" may lead to every element of a large value, many times.
+    The text of an array or object has a line for each text or number inside. No more parts are read
+    than used: paths with "*" may lead to every element of a large value, many times.
     """
     parts = (
         part
@@ -289,7 +289,7 @@ def _values_at(value: object, steps: Sequence[tuple[str, str]]) -> Iterator[obje
 
 
 def _lines(value: object, name: str = "") -> Iterator[str]:
-    """Yield the leaves of a value, each with the name of the member that has it."""
+    """Yield the leaves of a value, each with the name of its member."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _lines(item, key)
@@ -302,7 +302,7 @@ def _lines(value: object, name: str = "") -> Iterator[str]:
 
 
 def matches(namespace: Namespace, labels: Namespace, *, at_end: bool) -> bool:
-    """Return whether a namespace has labels at one of its ends; "*" stands for any one."""
+    """Return whether a namespace starts or ends with labels; "*" matches any label."""
     if len(labels) > len(namespace):
         return False
     part = namespace[len(namespace) - len(labels) :] if at_end else namespace

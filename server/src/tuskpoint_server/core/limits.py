@@ -1,4 +1,4 @@
-"""The numbers that bound a request. They are announced by `GetServerInfo`."""
+"""The limits of requests, which `GetServerInfo` announces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 MAX_MEMBER_READ = 64 * MIB
-"""Most stored bytes that are read into memory at once, eight times what a server writes."""
+"""Most stored bytes that are read into memory at once: eight times what a server writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Limits:
 
     `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its limit fits a
     message. A read cannot cut metadata, state and names of writes into chunks, so `max_metadata`,
-    `max_state` and `max_write_names` fit one message together: all that is saved can be loaded.
+    `max_state` and `max_write_names` together fit one message: all that is saved can be loaded.
     """
 
     max_message: int = 8 * MIB
@@ -79,7 +79,7 @@ LIMITS = Limits()
 
 
 def text_problem(value: str, maximum: int, *, required: bool = False) -> str:
-    """Return the problem of a string of at most `maximum` bytes of UTF-8; empty if it has none."""
+    """Return the problem of a string of at most `maximum` bytes of UTF-8; empty if it is valid."""
     if not value:
         return "must not be empty" if required else ""
     if len(value) > maximum or (

@@ -31,9 +31,9 @@ _UUID_CHARS, _ENTROPY_CHARS = 36, 17  # of a UUID, and of its end with the rando
 def mint_checkpoint_id(
     now_us: int, entropy: int, above: str, *, field: str = "checkpoint.ref.checkpoint_id"
 ) -> str:
-    """Return an ID of now, with 62 bits of entropy, that sorts after the namespace's greatest.
+    """Return an ID with the present time and 62 bits of entropy, above the namespace's greatest ID.
 
-    If it would be too long, this field of the request is refused (`INVALID_FIELD`).
+    If the ID would be too long, the named field of the request is refused (`INVALID_FIELD`).
     """
     ticks = now_us * 10 + _GREGORIAN_OFFSET
     prefix, last = _split(above)
@@ -63,7 +63,7 @@ def random_end_of(checkpoint_id: str) -> str:
 
 
 def generated_us(checkpoint_id: str) -> int:
-    """Return the time in an ID that is or ends with a UUIDv6, in microseconds; 0 in any other."""
+    """Return the time in an ID that is or ends with a UUIDv6, in microseconds; 0 in other IDs."""
     if not is_generated(checkpoint_id):
         return 0
     return (_ticks_of(checkpoint_id[-_UUID_CHARS:]) - _GREGORIAN_OFFSET) // 10
@@ -77,7 +77,7 @@ def is_generated(checkpoint_id: str) -> bool:
 def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:
     """Return the ID next after `above`; arguments and refusal as for `mint_checkpoint_id`.
 
-    It is not one of now: IDs of agents whose clocks are behind would sort below it.
+    The ID does not have the present time: IDs of agents whose clocks are behind would sort below.
     """
     prefix, last = _split(above)
     ticks = _ticks_of(last)
@@ -86,7 +86,7 @@ def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str
 
 
 def _split(checkpoint_id: str) -> tuple[str, str]:
-    """Return the prefix of an ID that ends with a UUIDv6, and that UUID; else "" and the ID."""
+    """Return the prefix of an ID that ends with a UUIDv6, and the UUID; otherwise "" and the ID."""
     match = _UUID6_BEHIND.fullmatch(checkpoint_id)
     return (match[1], match[2]) if match else ("", checkpoint_id)
 
@@ -107,7 +107,7 @@ def _ticks_of(checkpoint_id: str) -> int:
 
 
 class Descent(IntEnum):
-    """How one checkpoint came from another. Numbers are those of the contract."""
+    """How a checkpoint came from another checkpoint. The contract defines the numbers."""
 
     FORK = 1
     ADOPTION = 2
@@ -116,7 +116,7 @@ class Descent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LineageStep:
-    """One checkpoint that came from another."""
+    """A checkpoint that came from another checkpoint."""
 
     descent: Descent
     origin: CheckpointKey
@@ -135,7 +135,7 @@ class LineageTree:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Its fields are the keys of the JSON form; see `HandoffDescriptor`."""
+    """Descriptor of a hand-off. The fields are the keys of the JSON; see `HandoffDescriptor`."""
 
     source: str  # as `str(CheckpointKey)`
     thread_id: str
@@ -151,7 +151,7 @@ class Descriptor:
 
 
 def entry_summary(entry: CheckpointEntry) -> str:
-    """Return the summary of a checkpoint; where nobody wrote one, a sentence that finds it."""
+    """Return the summary of a checkpoint, or a generated sentence that search can find."""
     if entry.summary:
         return entry.summary
     metadata = json.loads(entry.metadata)
@@ -177,16 +177,16 @@ def decode_descriptor(encoded: bytes) -> Descriptor:
     return Descriptor(**json.loads(encoded))
 
 
-BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint yet
+BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread without checkpoints
 
 
 def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
-    """Return the metadata of a rollback, made from the earlier checkpoint's.
+    """Return the metadata of a rollback, from the metadata of the earlier checkpoint.
 
     `run_id` is removed, because no run made the rollback; in a subgraph `parents[""]` becomes
-    `root_id`, the ID of the root's rollback (else empty). `source` stays: for a checkpoint whose
-    source is "fork", LangGraph looks for subgraphs by the parent's ID, and would miss their writes
-    (langgraph/pregel/_loop.py).
+    `root_id`, the ID of the root's rollback (otherwise empty). `source` stays: for a checkpoint
+    whose source is "fork", LangGraph looks for subgraphs by the parent's ID, and would miss their
+    writes (langgraph/pregel/_loop.py).
     """
     members = _members(raw.decode())
     members.pop("run_id", None)
@@ -198,13 +198,13 @@ def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
 
 
 def empty_rollback_metadata(root_id: str) -> bytes:
-    """Return the metadata of a subgraph that is taken back to before its first run."""
+    """Return the metadata of a subgraph that is rolled back to before its first run."""
     metadata = {"source": "fork", "step": BEFORE_FIRST_STEP, "parents": {"": root_id}}
     return json.dumps(metadata, separators=(",", ":")).encode()
 
 
 def rollback_frame(frame: bytes, now_us: int, *, empty: bool = False) -> bytes:
-    """Return the frame of a rollback: the earlier one's, or an empty one, made now."""
+    """Return the frame of a rollback: the earlier checkpoint's, or an empty frame of now."""
     state = checkpoint_pb2.CheckpointState.FromString(frame)
     if empty:
         state = checkpoint_pb2.CheckpointState(schema_version=state.schema_version, ts=state.ts)
@@ -216,8 +216,8 @@ def rollback_frame(frame: bytes, now_us: int, *, empty: bool = False) -> bytes:
 def rollback_summary(earlier: CheckpointKey, summary: str) -> str:
     """Return the summary of a rollback, cut to the limit.
 
-    If the earlier checkpoint is itself a rollback, what its summary says about that is left out.
-    A fork or a snapshot of a rollback has that sentence too, but not the lineage.
+    If the earlier checkpoint is a rollback, the sentence about that rollback is left out. A fork or
+    a snapshot of a rollback has the sentence too, but not the lineage.
     """
     thread = re.escape(earlier.thread_id)
     summary = re.sub(
@@ -233,9 +233,9 @@ _GAP = re.compile(r"[ \t\n\r:,]*")
 
 
 def _members(text: str) -> dict[str, str]:
-    """Return the members of a JSON object as they are spelled; empty for another value.
+    """Return the members of a JSON object in their spelling; empty for another value.
 
-    A number that Python has no equal of, or the size of a text, is not changed this way.
+    So numbers without an equal in Python, and the size of the text, stay the same.
     """
     members: dict[str, str] = {}
     at = _past_gap(text, 0)

@@ -11,18 +11,18 @@ ThreadName = tuple[str, str]
 """Tenant and ID of a thread."""
 
 Version = str | int | float
-"""Version of a channel. The type is part of the value and survives storage."""
+"""Version of a channel. Storage keeps the type, which is part of the value."""
 
 
 class Durability(IntEnum):
-    """How safe a change is; greater is safer. Numbers are those of the contract."""
+    """How safe a change is; greater is safer. The contract defines the numbers."""
 
     JOURNALED = 1
     CERTIFIED = 2
 
 
 class View(IntEnum):
-    """How much of a checkpoint a read returns. Numbers are those of the contract."""
+    """How much of a checkpoint a read returns. The contract defines the numbers."""
 
     ENTRY = 1
     FULL = 2
@@ -30,7 +30,7 @@ class View(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a read may take its bytes from. Numbers are those of the contract."""
+    """Where a read may take its bytes from. The contract defines the numbers."""
 
     ANY = 1
     BLOB = 2
@@ -58,7 +58,7 @@ class Value:
 
 
 class AbsentValue(Value):
-    """A value that the journal cannot give: the fields of `Value` are not set."""
+    """A value that the journal does not return; the fields of `Value` are not set."""
 
     __slots__ = ()
     __eq__ = object.__eq__
@@ -73,9 +73,9 @@ EVICTED: Value = object.__new__(AbsentValue)
 
 
 class HeldValue(Value):
-    """Placeholder of the value of a write that the caller of a load holds: it was not read.
+    """Placeholder of a write's value that was not read, because the caller of a load holds it.
 
-    A channel whose value the caller holds has no value.
+    A channel whose value the caller holds has no placeholder and no value.
     """
 
     __slots__ = ("size",)
@@ -99,21 +99,21 @@ NONE_HELD: HeldDigests = frozenset()
 
 
 class Damage(NamedTuple):
-    """A value whose stored bytes are not those of its digest.
+    """A value whose stored bytes do not match its digest.
 
-    `owner` is the number of the family that has the value, or of the thread that has it in a write.
+    `owner` is the number of the family with the value, or of the thread with the write.
     """
 
     digest: bytes
-    actual: bytes  # digest of the bytes that are stored; empty if none can be read
+    actual: bytes  # digest of the stored bytes; empty if no bytes can be read
     problem: str
     owner: int
     is_write: bool = False
-    keyframe: bytes | None = None  # digest of the value that it is a patch on
+    keyframe: bytes | None = None  # digest of the value that the patch is based on
 
 
 class DamagedValue(AbsentValue):
-    """Placeholder of a value that is damaged in the journal."""
+    """Placeholder of a damaged value in the journal."""
 
     __slots__ = ("damage",)
     damage: Damage
@@ -127,13 +127,13 @@ class DamagedValue(AbsentValue):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel as it is stored."""
+    """A stored channel."""
 
     name: str
     version: Version | None
     digest: bytes | None  # `None` if the channel is empty
     size: int = 0
-    value: Value | None = None  # if the read asked for it and the channel is not empty
+    value: Value | None = None  # set if the read asked for values and the channel is not empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +155,14 @@ write_order = attrgetter("task_path", "task_id", "idx")
 class Metadata(NamedTuple):
     """Metadata of a checkpoint: the exact bytes, and the fields that the server reads."""
 
-    raw: bytes  # the JSON object as it was sent; never re-serialized
+    raw: bytes  # the JSON object, exactly as sent; never serialized again
     run_id: str  # `run_id` if it is a string, else empty
-    root_id: str  # `parents[""]`: the root checkpoint that a subgraph's is tied to
+    root_id: str  # `parents[""]`: the root checkpoint to which a subgraph's checkpoint belongs
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a checkpoint came from besides its parent; "thread:checkpoint" or empty."""
+    """Origins of a checkpoint besides its parent; "thread:checkpoint" or empty."""
 
     forked_from: str = ""
     rolled_back_from: str = ""
@@ -186,13 +186,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
-    """Location of stored bytes, and the SHA-256 that they are trusted by."""
+    """Location of stored bytes, and the SHA-256 that proves them."""
 
     sha256: bytes  # over the exact stored bytes
     size: int
-    blob_id: str = ""  # blob (or quilt) that holds them; empty: not known yet
+    blob_id: str = ""  # blob (or quilt) with the bytes; empty: not known yet
     identifier: str = ""  # patch inside the quilt; empty if the blob is stored alone
-    # opens sealed bytes; empty if they are not sealed, or if it is not known here
+    # key that opens sealed bytes; empty if the bytes are not sealed, or the key is unknown here
     key: bytes = field(default=b"", compare=False, repr=False)
 
     def moved(self, place: BlobLocation) -> BlobLocation:
@@ -202,15 +202,15 @@ class BlobLocation:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob in the store after a put: how long it lasts and what the put cost."""
+    """A blob in the store after a put: its end and the cost of the put."""
 
     blob_id: str  # the blob or quilt
-    object_id: str = ""  # ID that its owner renews or deletes it by; empty if there is none
+    object_id: str = ""  # ID for renewals and deletions by the owner; empty if the blob has none
     size_bytes: int = 0  # bytes of content sent
-    billed_bytes: int = 0  # bytes that the put was billed for; 0 if it was free
+    billed_bytes: int = 0  # billed bytes of the put; 0 if the put was free
     cost: int = 0  # price of the put in the store's smallest coin
     epoch: int | None = None  # the store's epoch at the put; `None` if the answer does not say
-    end_epoch: int | None = None  # epoch at whose start the blob is gone; `None` if it never is
+    end_epoch: int | None = None  # epoch at whose start the blob expires; `None`: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,14 @@ class CheckpointEntry:
     key: CheckpointKey
     parent_id: str
     incarnation: int
-    seq: int  # of its last change, those of its writes included
-    certified: bool  # that change is
+    seq: int  # of the last change, writes included
+    certified: bool  # whether the last change is certified
     created_us: int  # of its first save
     metadata: bytes
     label: str = ""
     summary: str = ""
     lineage: Lineage = NO_LINEAGE
-    segments: tuple[BlobLocation, ...] = ()  # that hold it, its state's first
+    segments: tuple[BlobLocation, ...] = ()  # the segment of the state first
     agent_id: str = ""  # of the thread
 
 
@@ -238,31 +238,31 @@ class Checkpoint:
     entry: CheckpointEntry
     state: State | None = None  # `None` in the `ENTRY` view
     writes: tuple[Write, ...] = ()  # in order; none in the `ENTRY` view
-    sources: tuple[BlobLocation, ...] = ()  # segments that hold the values which are `EVICTED`
+    sources: tuple[BlobLocation, ...] = ()  # segments with the values that are `EVICTED`
 
 
 @dataclass(frozen=True, slots=True)
 class SaveOutcome:
     """Outcome of a save of a checkpoint, of writes, or of a label."""
 
-    key: CheckpointKey  # with the minted ID if there was one
+    key: CheckpointKey  # with the minted ID, if the server minted one
     seq: int
     incarnation: int
     early: bool = False  # writes whose checkpoint does not exist yet: its save gives another `seq`
     parent_id: str = ""  # of a checkpoint that continues from the latest
-    latest: str = ""  # the namespace's latest checkpoint, if the new one's ID sorts below it
+    latest: str = ""  # latest checkpoint of the namespace, if the new ID sorts below
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuery:
-    """Which checkpoints to list. `None` or empty means: do not ask."""
+    """Which checkpoints to list. `None` or empty: no condition."""
 
     thread_id: str | None = None
     checkpoint_ns: str | None = None  # empty is the root graph
     checkpoint_id: str = ""
     before: str = ""  # only IDs below this one
-    first: str = ""  # only IDs from this one on
-    last: str = ""  # only IDs up to this one
+    first: str = ""  # only this ID and greater IDs
+    last: str = ""  # only this ID and lesser IDs
     filter: dict[str, object] = field(default_factory=dict)  # keys of metadata and their values
     label: str = ""
     replayed: bool = False  # the least ID comes first, not the greatest
@@ -270,9 +270,9 @@ class CheckpointQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """The value, if any, and the later writes that rebuild one delta channel."""
+    """The value, if any, and the later writes that rebuild a delta channel."""
 
     channel: str
     seed: Channel | None
     writes: tuple[Write, ...]  # oldest first
-    sources: tuple[BlobLocation, ...] = ()  # of the evicted ones
+    sources: tuple[BlobLocation, ...] = ()  # of the evicted values

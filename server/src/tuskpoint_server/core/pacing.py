@@ -1,4 +1,4 @@
-"""How long to wait after failures, and how to wait."""
+"""Pauses after failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 async def pause(seconds: float | None, ended: asyncio.Event) -> None:
-    """Wait for seconds (`None`: for ever), but not longer than until an event."""
+    """Wait for seconds (`None`: without a limit), or until an event."""
     try:
         async with asyncio.timeout(seconds):
             await ended.wait()
@@ -23,19 +23,19 @@ def doubled_pause(first_s: float, longest_s: float, failures: int) -> float:
 
 @dataclass
 class Backoff:
-    """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
+    """Pauses after failures in a row: each pause is twice the previous one, up to a bound."""
 
     _first_s: float
     _longest_s: float
     failures: int = 0
-    until: float = 0.0  # end of a pause, for the task that keeps it here
+    until: float = 0.0  # end of the pause, for a task that stores the time here
 
     def failed(self) -> float:
-        """Count a failure; return how long to wait, shortened at random by up to a half."""
+        """Count a failure; return the pause in seconds, shortened at random by up to a half."""
         self.failures += 1
         bound = doubled_pause(self._first_s, self._longest_s, self.failures)
         return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Reset the pause after a success."""
         self.failures = 0

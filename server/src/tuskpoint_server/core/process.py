@@ -42,7 +42,7 @@ EXIT_LEFT_OUT = 9
 
 
 class StartError(Exception):
-    """The server cannot start, or recover; its text is one line, `code` the exit code."""
+    """The server cannot start or recover. The text is one line; `code` is the exit code."""
 
     def __init__(self, code: int, problem: str) -> None:
         self.code = code
@@ -50,17 +50,17 @@ class StartError(Exception):
 
 
 class ConfigError(StartError):
-    """A setting, or a file that it names, cannot be used; the text names it and the problem."""
+    """A setting, or a file of a setting, is unusable; the text names both thing and problem."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(EXIT_CONFIG, problem)
 
 
 def return_freed_memory() -> None:
-    """Give free memory back to the system: what is free now, and large blocks once they are freed.
+    """Return free memory to the system: now, and large blocks as soon as they are freed.
 
-    glibc maps large blocks on their own, but raises the size from which it does so whenever such a
-    block is freed, up to 32 MiB. Large values would then stay in the heaps of the threads that read
+    glibc maps large blocks separately, but raises the threshold whenever such a block is freed, up
+    to 32 MiB. Large values would then stay in the heaps of the threads that read
     them. Smaller blocks, such as chunks and messages, are faster on a heap. Other C libraries have
     no such settings.
     """
@@ -90,11 +90,11 @@ def sync(path: Path) -> None:
 
 
 KEPT_DESCRIPTORS = 256
-"""Open files for the journal, blobs and everything else that is no connection of a client."""
+"""Open files for the journal, blobs and everything else besides clients' connections."""
 
 
 def allowed_connections(wanted: int, listeners: int) -> int:
-    """Return how many connections each listener may accept; the limit of open files is raised.
+    """Raise the limit of open files; return how many connections each listener may accept.
 
     Clients then never take the descriptors that the journal needs.
     """
@@ -140,12 +140,12 @@ class DataDirLock:
                 f"data directory {directory} is in use by {holder}: stop it, or choose another "
                 "--data-dir",
             ) from None
-        with require_usable("data directory", directory):  # in place: a full disk has no other
+        with require_usable("data directory", directory):  # in place, for full disks
             size = os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
             os.ftruncate(self._file, size)
 
     def release(self) -> None:
-        """Let the next server in."""
+        """Release the lock for the next server."""
         os.close(self._file)
 
 
@@ -177,11 +177,11 @@ class _OneLineFormatter(logging.Formatter):
 
 
 LOG_FIELDS = "fields"
-"""Name in `extra` of a line's parts, which JSON has as fields of their own."""
+"""Key in `extra` for the parts of a line, which become fields of a JSON line."""
 
 
 class _JsonFormatter(_OneLineFormatter):
-    """An object for each line; `trace_id` and `span_id` are of the span that it happened in."""
+    """Formats each line as a JSON object; `trace_id` and `span_id` name the current span."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = record.getMessage()
@@ -202,7 +202,7 @@ class _JsonFormatter(_OneLineFormatter):
 
 
 def configure_logs(level: str, form: str = "text") -> None:
-    """Send events of this severity and above to stderr, a line for each, never with a payload.
+    """Log events of this severity and above to stderr, one line each, never with a payload.
 
     `form`: `text` or `json`.
     """
@@ -224,8 +224,8 @@ def start_telemetry(
 ) -> Callable[[], None]:
     """Send traces and metrics to an exporter; return a function that flushes and stops both.
 
-    The metrics may be read at an address, too. `OTEL_*` variables work as OpenTelemetry documents
-    them. The SDK is imported only here.
+    Prometheus can read the metrics at an address, too. `OTEL_*` variables work as OpenTelemetry
+    documents them. The SDK is imported only here.
     """
     stops: list[Callable[[], object]] = []
     readers: list[MetricReader] = []
@@ -253,7 +253,7 @@ def start_telemetry(
 
 
 def _serve_metrics(host: str, port: int, stops: list[Callable[[], object]]) -> MetricReader:
-    """Let Prometheus read the metrics at an address, until the function added is called."""
+    """Serve the metrics for Prometheus at an address, until the added function is called."""
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from prometheus_client import CollectorRegistry, start_http_server
@@ -278,7 +278,7 @@ def _serve_metrics(host: str, port: int, stops: list[Callable[[], object]]) -> M
 
 
 def _export(exporter: str, resource: Resource, stops: list[Callable[[], object]]) -> MetricReader:
-    """Send spans to an exporter, and return what sends it the metrics."""
+    """Send spans to an exporter, and return the reader that sends metrics to the exporter."""
     from opentelemetry.sdk.metrics import export as metric_export
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace import export as span_export
@@ -294,7 +294,7 @@ def _export(exporter: str, resource: Resource, stops: list[Callable[[], object]]
                 "the OTLP exporter is not installed; pip install 'tuskpoint-server[otlp]'"
             ) from None
         spans, measures = OTLPSpanExporter(), OTLPMetricExporter()
-    else:  # stdout belongs to the line that names the address
+    else:  # stdout is for the line with the address
         spans = span_export.ConsoleSpanExporter(out=sys.stderr)
         measures = metric_export.ConsoleMetricExporter(out=sys.stderr)
     tracers = TracerProvider(resource=resource)

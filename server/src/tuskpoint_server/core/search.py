@@ -1,7 +1,7 @@
 """Queries and answers of search: words, vectors, and memories in MemWal.
 
 Words are separated as the full-text index separates them: letters, digits and marks make a word,
-every other character ends one. So every word that is returned here can be quoted for the index.
+every other character ends one. So every returned word can be quoted for the index.
 
 MemWal stores only text. A memory is the summary, because that is what MemWal embeds, and a short
 opaque token, its pointer. Anyone with a key of the account can write memories, so returned text is
@@ -24,11 +24,11 @@ from enum import IntEnum
 from .model import CheckpointKey
 
 Compare = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, float]]]
-"""Returns the score of each of some vectors, which have the numbers of their items."""
+"""Returns the scores of vectors by the numbers of their items."""
 
 
 class SearchMode(IntEnum):
-    """How a search is made. Numbers are those of the contract."""
+    """How a search works. The contract defines the numbers."""
 
     LEXICAL = 1
     VECTOR = 2
@@ -36,7 +36,7 @@ class SearchMode(IntEnum):
 
 
 class Metric(IntEnum):
-    """How far apart two vectors are. Numbers are those of the contract."""
+    """Distance of two vectors. The contract defines the numbers."""
 
     COSINE = 1
     L2 = 2
@@ -46,8 +46,8 @@ class Metric(IntEnum):
 class SearchScope:
     """Which checkpoints a search may find."""
 
-    thread_id: str = ""  # only this thread, if not empty
-    agent_id: str = ""  # only threads of this agent, if not empty
+    thread_id: str = ""  # only this thread, unless empty
+    agent_id: str = ""  # only threads of this agent, unless empty
     filter: Mapping[str, object] = field(default_factory=dict)  # as `state.matches`, typed
 
 
@@ -55,51 +55,51 @@ class SearchScope:
 class SearchQuery:
     """A search."""
 
-    text: str = ""  # words to search with; empty if `vector` is not
-    vector: bytes = b""  # vector to search with, packed; empty if `text` is not
+    text: str = ""  # words to search with; empty with a `vector`
+    vector: bytes = b""  # packed vector to search with; empty with a `text`
     scope: SearchScope = SearchScope()
     limit: int = 5
-    mode: SearchMode | None = None  # how to search; `None` leaves it to the server
+    mode: SearchMode | None = None  # how to search; `None`: the server decides
     metric: Metric = Metric.COSINE
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One pointer."""
+    """One result."""
 
-    key: CheckpointKey  # it was live when it was found
+    key: CheckpointKey  # the checkpoint existed when the search found it
     summary: str
     content: str  # its searchable text
     metadata: bytes  # a JSON object, as saved
     distance: float  # from the query; smaller is nearer
-    truncated: bool = False  # the state holds more than `content`, which then is its latest part
-    damage: str = ""  # why it is left out, for people: its row was changed
+    truncated: bool = False  # the state has more text than `content`, which is the latest part
+    damage: str = ""  # for people: why the result is left out, because its row was changed
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
     """Result of a search."""
 
-    results: tuple[SearchHit, ...]  # nearest first, then those with a damage
-    mode: SearchMode  # how it was made
+    results: tuple[SearchHit, ...]  # nearest first, then damaged results
+    mode: SearchMode  # how the search was made
     metric: str  # name of the metric of distances
-    unindexed: int = 0  # checkpoints of the tenant that the index does not know yet
-    truncated: bool = False  # more may exist that could not be looked at
-    fell_back: str = ""  # why it was made in another mode than the server is set up for
-    dropped: int = 0  # memories that MemWal has and could not return
-    damaged: tuple[str, ...] = ()  # why checkpoints were left out: rows were changed
+    unindexed: int = 0  # checkpoints of the tenant that are not indexed yet
+    truncated: bool = False  # more results may exist that the search could not read
+    fell_back: str = ""  # why the search used another mode than the server's
+    dropped: int = 0  # memories that MemWal could not return
+    damaged: tuple[str, ...] = ()  # why checkpoints were left out: their rows were changed
     no_vectors: str = ""  # why there is nothing to compare a vector with
     sealed: bool = False  # the index has summaries and no values
     cut: int = 0  # checkpoints that may have been missed: of their text only a part is indexed
 
     @property
     def sound(self) -> tuple[SearchHit, ...]:
-        """The results without those that have a damage."""
+        """The results without damage."""
         return tuple(result for result in self.results if not result.damage)
 
 
 MAX_WORDS = 64
-"""Most words, phrases and identifiers of a query; the rest is dropped."""
+"""Most words, phrases and identifiers of a query; further parts are dropped."""
 
 MANY_DIGITS = 4  # a number with this many digits is an identifier
 
@@ -113,7 +113,7 @@ STOPWORDS = frozenset(
     weren what when where which while who whom whose why will with would wouldn you your
     """.split()  # noqa: SIM905 - a list of a hundred words reads better as text
 )
-"""English words that are in every text, and the ends that an apostrophe cuts off ("didn't")."""
+"""English words that every text has, and the endings after an apostrophe ("didn't")."""
 
 _QUOTES = '"“”„‟«»\N{FULLWIDTH QUOTATION MARK}'
 _QUOTED = re.compile(f"[{_QUOTES}]([^{_QUOTES}]*+)[{_QUOTES}]")
@@ -130,22 +130,22 @@ _NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
 class Words:
     """The words of a query, each part in one of the three fields, in lower case."""
 
-    words: tuple[str, ...] = ()  # of which a text should have some: the more, the better
-    phrases: tuple[str, ...] = ()  # words that a text must have next to one another
-    identifiers: tuple[str, ...] = ()  # words with parts (`pay-1234`) that must follow one another
+    words: tuple[str, ...] = ()  # words that a text should have: the more, the better
+    phrases: tuple[str, ...] = ()  # words that must be adjacent in a text
+    identifiers: tuple[str, ...] = ()  # words whose parts (`pay-1234`) must be adjacent
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether the query has no words."""
         return not (self.words or self.phrases or self.identifiers)
 
     @property
     def asks_exactly(self) -> bool:
-        """Whether it asks for exact text: a phrase or an identifier."""
+        """Whether the query has exact text: a phrase or an identifier."""
         return bool(self.phrases or self.identifiers)
 
     def required(self) -> Words:
-        """Return the same with each identifier as a phrase: texts without it are not meant."""
+        """Return the words with each identifier as a phrase, which every result must have."""
         parts = (_phrase(identifier) for identifier in self.identifiers)
         return Words(self.words, _distinct_words((*self.phrases, *parts)))
 
@@ -154,7 +154,7 @@ def analyse(text: str) -> Words:
     """Return the words of a query. Accepts any text; its time is proportional to the length.
 
     Text in double quotes is a phrase, a word with letters and digits or with `MANY_DIGITS` digits
-    an identifier. Stopwords are left out, unless nothing would be left.
+    an identifier. Stopwords are left out, unless the query has nothing else.
     """
     phrases: list[str] = []
 
@@ -185,7 +185,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _phrase(text: str) -> str:
-    """Return the words of a text, one space between them."""
+    """Return the words of a text, separated by single spaces."""
     return " ".join("".join(c if _is_of_word(c) else " " for c in text.lower()).split())
 
 
@@ -200,7 +200,7 @@ def _is_identifier(token: str) -> bool:
 
 
 def _distinct_words(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the first `MAX_WORDS` strings that hold more than marks, each once."""
+    """Return the first `MAX_WORDS` distinct strings that are not only marks."""
     return tuple(dict.fromkeys(text for text in texts if any(map(str.isalnum, text))))[:MAX_WORDS]
 
 
@@ -230,7 +230,7 @@ def vector_dimension(vector: bytes) -> int:
 
 
 def vector_problem(components: Iterable[float], maximum: int, *, zero_allowed: bool) -> str:
-    """Return the problem of a vector of at most `maximum` components; empty if it has none."""
+    """Return the problem of a vector of at most `maximum` components; empty if it is valid."""
     values = list(components)
     if not values:
         return "must have components"
@@ -250,12 +250,12 @@ _TEXT = re.compile(rf"(?P<summary>[^\n]+) {_MARK}(?P<token>[A-Za-z0-9_-]{{22}})"
 
 
 class MemoryState(IntEnum):
-    """How far a memory got."""
+    """State of a memory."""
 
     WAITING = 1  # to be sent
     SENT = 3  # accepted: MemWal has a job for it
-    DELIVERED = 4  # it can be recalled
-    REFUSED = 5  # MemWal will not take it; it is not tried again
+    DELIVERED = 4  # stored: a recall finds the memory
+    REFUSED = 5  # MemWal refused the memory; no more tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,17 +267,17 @@ class Memory:
     pointer: bytes
     text: str
     state: MemoryState
-    unsure: bool  # it may have been stored already, by a call whose outcome is not known
-    attempts: int  # that failed
+    unsure: bool  # a call with an unknown outcome may have stored the memory
+    attempts: int  # failed attempts
     job_id: str = ""
     due_us: int = 0  # time of the next step
-    blob_id: str = ""  # where MemWal stored it, if known
+    blob_id: str = ""  # blob in which MemWal stored the memory, if known
 
 
 def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
     """Return the pointer of a checkpoint, 16 bytes, which a recovered server computes again.
 
-    It does not name the thread: forks and copies keep a checkpoint's ID and share its memory.
+    The pointer does not name the thread: forks and copies keep a checkpoint's ID and its memory.
     """
     parts = [text.encode() for text in (tenant, checkpoint_ns, checkpoint_id)]
     content = b"".join(len(part).to_bytes(4) + part for part in parts)
@@ -291,15 +291,15 @@ def memory_text(summary: str, pointer: bytes) -> str:
 
 
 def one_line(summary: str) -> str:
-    """Return a summary as a memory has it: each run of white space becomes one space."""
+    """Return a summary in the form of a memory: each run of white space becomes one space."""
     return " ".join(summary.split())
 
 
 def parse_memory(text: str) -> tuple[str, bytes] | None:
-    """Return summary and pointer of a memory, or `None` if it is none of this server's form."""
+    """Return summary and pointer of a memory; `None` if the form is not this server's."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
     pointer = base64.urlsafe_b64decode(match["token"] + "==")
-    # The last character of a token has bits to spare: only one spelling is ours.
+    # The last character of a token has unused bits: only one spelling is valid.
     return (match["summary"], pointer) if memory_text(match["summary"], pointer) == text else None

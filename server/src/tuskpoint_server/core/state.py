@@ -1,8 +1,8 @@
 """State and metadata of a checkpoint in their stored form, and restoring evicted values.
 
 A state is a serialized `tuskpoint.v1.CheckpointState` whose channels name their values by digest.
-Concatenated protobuf messages are merged, so the framework's part (the frame) keeps the bytes that
-came in. Metadata is a JSON object that is parsed and never rebuilt. Evicted values are restored by
+Concatenated protobuf messages are merged, so the framework's part (the frame) keeps the received
+bytes. Metadata is a JSON object that is parsed and never rebuilt. Evicted values are restored by
 digest, from any segment.
 """
 
@@ -35,19 +35,19 @@ from .model import (
 
 
 class RawCheckpoint(NamedTuple):
-    """A checkpoint whose state is still the stored message.
+    """A checkpoint whose state is the stored message.
 
-    An answer is made from it in half the time that `Checkpoint` takes.
+    An answer takes half the time that an answer from `Checkpoint` takes.
     """
 
     entry: CheckpointEntry
-    state: checkpoint_pb2.CheckpointState  # its channels name their values by digest
+    state: checkpoint_pb2.CheckpointState  # the channels name their values by digest
     values: Mapping[bytes, Value]  # by digest
     writes: tuple[Write, ...]  # in order
 
 
 def fill_version(message: value_pb2.Version, version: Version) -> None:
-    """Put a version into the contract's message, keeping its type."""
+    """Put a version into the contract's message, with its type."""
     if isinstance(version, str):
         message.text = version
     elif isinstance(version, int):
@@ -57,7 +57,7 @@ def fill_version(message: value_pb2.Version, version: Version) -> None:
 
 
 def decode_version(message: value_pb2.Version) -> Version:
-    """Return the version in the contract's message, which must hold one."""
+    """Return the version in the contract's message, which must have a version."""
     if message.HasField("text"):
         return message.text
     if message.HasField("integer"):
@@ -75,7 +75,7 @@ def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
 
 
 def encode_channel(name: str, version: Version | None, digest: bytes | None, size: int) -> bytes:
-    """Return a part of the stored form, which is the frame and these, one after another."""
+    """Return the part of a channel in the stored form: the frame, then the parts of channels."""
     message = checkpoint_pb2.CheckpointState()
     stored = message.channels.add(name=name, digest=digest, size_bytes=size)
     if version is not None:
@@ -130,7 +130,7 @@ def state_of(message: checkpoint_pb2.CheckpointState, values: Mapping[bytes, Val
 
 
 def fill_state(message: checkpoint_pb2.CheckpointState, stored: RawCheckpoint) -> None:
-    """Put the state into the contract's message, with its values."""
+    """Put a state with its values into the contract's message."""
     message.MergeFrom(stored.state)
     values = stored.values
     for channel in message.channels:
@@ -153,7 +153,7 @@ def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Chann
 
 
 def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
-    """Return the digests of the values that were evicted of a checkpoint and its writes."""
+    """Return the digests of the evicted values of a checkpoint and its writes."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
     holders: list[Channel | Write] = [*channels, *checkpoint.writes]
     return [
@@ -162,14 +162,14 @@ def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
 
 
 def damages(checkpoint: Checkpoint) -> list[Damage]:
-    """Return what is damaged in the journal of the values of a checkpoint and its writes."""
+    """Return the damages of the values of a checkpoint and its writes in the journal."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
     holders: list[Channel | Write] = [*channels, *checkpoint.writes]
     return [holder.value.damage for holder in holders if isinstance(holder.value, DamagedValue)]
 
 
 def history_damages(histories: Sequence[DeltaHistory]) -> list[Damage]:
-    """Return what is damaged in the journal of the values in histories."""
+    """Return the damages of the values of histories in the journal."""
     holders = [
         holder for history in histories for holder in (history.seed, *history.writes) if holder
     ]
@@ -177,7 +177,7 @@ def history_damages(histories: Sequence[DeltaHistory]) -> list[Damage]:
 
 
 def supply_values(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
-    """Return a checkpoint with its evicted values put back."""
+    """Return a checkpoint with its evicted values filled in."""
     state = checkpoint.state
     if state is not None:
         state = State(
@@ -188,7 +188,7 @@ def supply_values(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Chec
 
 
 def supply_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> DeltaHistory:
-    """Return a history with its evicted values put back."""
+    """Return a history with its evicted values filled in."""
     seed = None if history.seed is None else _with_value(history.seed, values)
     writes = tuple(_with_value(write, values) for write in history.writes)
     return DeltaHistory(history.channel, seed, writes)
@@ -219,9 +219,9 @@ def _refuse_constant(name: str) -> object:
 _DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 MAX_DEPTH = 500
-"""Arrays and objects inside one another that an object may have.
+"""Most levels of nested arrays and objects in an object.
 
-Python's own bound depends on how deep the caller is: what a server takes, an audit might refuse.
+Python's own bound depends on the caller's depth: an audit might refuse what a server accepts.
 """
 
 
@@ -243,7 +243,7 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
 
 
 def _is_deeper(parsed: object, levels: int) -> bool:
-    """Return whether more arrays and objects than these are inside one another."""
+    """Return whether arrays and objects are nested deeper than a number of levels."""
     level: list[Any] = [parsed]
     for _ in range(levels):
         inside = [item.values() if isinstance(item, dict) else item for item in level]
@@ -266,20 +266,20 @@ def parse_metadata(raw: bytes, field: str) -> Metadata:
 
 
 def _identifier(value: object, maximum: int) -> str:
-    """Return a string that a request could name as an identifier; empty for any other value."""
+    """Return a string that is a valid identifier; empty for any other value."""
     if not isinstance(value, str) or "\0" in value:
         return ""
     try:
         return value if len(value.encode()) <= maximum else ""
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can express
         return ""
 
 
 def matches(metadata: bytes, wanted: Mapping[str, object], *, typed: bool = False) -> bool:
     """Return whether metadata has every wanted top-level key with an equal value.
 
-    Values are compared whole; a missing key does not equal null. By the equality of Python
-    `True` equals `1`; by types, which are those of JSON, only `1` equals `1.0`.
+    Values are compared whole; a missing key does not equal null. In Python's equality `True` equals
+    `1`; in JSON's types, only `1` equals `1.0`.
     """
     parsed = json.loads(metadata) if wanted else {}
     equal = equal_typed if typed else operator.eq
@@ -288,7 +288,7 @@ def matches(metadata: bytes, wanted: Mapping[str, object], *, typed: bool = Fals
 
 def equal_typed(one: object, other: object) -> bool:
     """Return whether two JSON values are equal and of equal types, at every depth."""
-    pairs = [(one, other)]  # no recursion: both may be nested as deep as JSON may be
+    pairs = [(one, other)]  # no recursion: both values may be nested as deep as JSON allows
     while pairs:
         left, right = pairs.pop()
         if isinstance(left, dict) and isinstance(right, dict):

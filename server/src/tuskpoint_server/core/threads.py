@@ -12,29 +12,29 @@ from enum import IntEnum
 from .model import BlobLocation, CheckpointKey
 
 SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
-"""Prefix of the threads of snapshots, and the first name past them: "0" follows "/"."""
+"""Prefix of the threads of snapshots, and the first name after them: "0" follows "/"."""
 
 STORES, STORES_END = "$store/", "$store0"
-"""The same for the threads of stores."""
+"""Prefix of the threads of stores, and the first name after them."""
 
 TRAIL, TRAIL_END = "$trail/", "$trail0"
-"""The same for the thread of the audit trail."""
+"""Prefix of the thread of the audit trail, and the first name after it."""
 
 RESERVED = (
     (SNAPSHOTS, SNAPSHOTS_END),
     (STORES, STORES_END),
     (TRAIL, TRAIL_END),
 )
-"""Prefixes of the names that only the server uses, in order: users' threads have no such names."""
+"""Prefixes of the names that only the server uses, in order; users' threads cannot have them."""
 
 
 def is_reserved(thread_id: str) -> bool:
-    """Return whether a thread's name is one that only the server may use."""
+    """Return whether only the server may use a thread's name."""
     return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))
 
 
 class ThreadState(IntEnum):
-    """What a thread waits for. Numbers are those of the contract."""
+    """What a thread waits for. The contract defines the numbers."""
 
     IDLE = 1
     INTERRUPTED = 2
@@ -42,7 +42,7 @@ class ThreadState(IntEnum):
 
 
 class PruneStrategy(IntEnum):
-    """Which checkpoints pruning keeps. Numbers are those of the contract."""
+    """Which checkpoints a prune keeps. The contract defines the numbers."""
 
     KEEP_LATEST = 1
     DELETE_ALL = 2
@@ -60,23 +60,23 @@ class Thread:
     head_id: str  # the latest checkpoint of the root namespace
     created_us: int
     updated_us: int
-    retention_s: int = 0  # seconds without a change after which it is deleted; 0: never
-    unsearchable: bool = False  # search does not find its checkpoints
+    retention_s: int = 0  # seconds without a change after which the thread is deleted; 0: never
+    unsearchable: bool = False  # whether search skips the thread's checkpoints
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDetail:
-    """A thread with the facts that have to be counted."""
+    """A thread with its counts."""
 
     thread: Thread
     checkpoint_count: int
     uncertified_count: int
     heads: dict[str, str]  # the latest ID of each namespace
-    expire_us: int | None = None  # earliest time at which a blob that it needs may expire
+    expire_us: int | None = None  # earliest time at which a blob of the thread may expire
 
 
 class EventKind(IntEnum):
-    """Kind of an event on a thread. Numbers are those of the contract."""
+    """Kind of an event on a thread. The contract defines the numbers."""
 
     CHECKPOINT_SAVED = 1
     WRITES_SAVED = 2
@@ -98,13 +98,13 @@ class Event:
     kind: EventKind
     seq: int
     incarnation: int
-    key: CheckpointKey  # the checkpoint concerned; its ID is empty if none is
-    deleted: int  # how many checkpoints were deleted
+    key: CheckpointKey  # the checkpoint of the event; the ID is empty if the event has none
+    deleted: int  # number of deleted checkpoints
     created_us: int
 
 
 class VerdictKind(IntEnum):
-    """Result of verifying a checkpoint. Numbers are those of the contract."""
+    """Result of verifying a checkpoint. The contract defines the numbers."""
 
     PASS = 1
     FAIL = 2
@@ -118,14 +118,14 @@ class Verdict:
 
     key: CheckpointKey
     kind: VerdictKind
-    location: BlobLocation | None = None  # where it is stored: the first blob, or the damaged one
-    actual_sha256: bytes = b""  # of the bytes that were found there, if they were looked at
-    detail: str = ""  # why it failed, or why it is not stored, for people
+    location: BlobLocation | None = None  # the first blob, or the damaged blob
+    actual_sha256: bytes = b""  # SHA-256 of the stored bytes, if they were read
+    detail: str = ""  # for people: why the check failed, or why the checkpoint is not stored
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationTotal:
-    """The end of a verification."""
+    """The last message of a verification."""
 
     counts: Counter[VerdictKind]
     chain_problem: str  # problem of the chain of segments, for people; empty: none
@@ -133,7 +133,7 @@ class VerificationTotal:
 
     @property
     def ok(self) -> bool:
-        """Return whether something was proven and nothing is wrong."""
+        """Return whether at least one checkpoint was proven and no check failed."""
         failed = self.counts[VerdictKind.FAIL] or self.chain_problem or self.journal_problems
         return self.counts[VerdictKind.PASS] > 0 and not failed
 
@@ -159,15 +159,15 @@ def row_digests(
 
 
 def difference(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> str:
-    """Return the names of the parts that differ between two rows; empty if none does."""
+    """Return the names of the parts that differ between two rows; empty if the rows are equal."""
     return " and ".join(name for name in one if one[name] != other[name])
 
 
 ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"
-"""LangGraph's channels (`langgraph.checkpoint.serde.types`) that show what a task waits for."""
+"""LangGraph's channels (`langgraph.checkpoint.serde.types`) of questions, errors and answers."""
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
-"""Task ID that LangGraph gives to a write of no task."""
+"""Task ID that LangGraph gives to a write without a task."""
 
 _ERROR_SOURCE = "__error_source_node__"
 
@@ -175,22 +175,22 @@ _ERROR_SOURCE = "__error_source_node__"
 class WaitingTasks:
     """What a thread waits for, by the pending writes of its latest root checkpoint.
 
-    Writes are added one by one. The cost of one does not grow with the number of those before.
+    The cost of adding a write does not grow with the number of writes.
     """
 
     __slots__ = ("_answers", "_ended", "_failed", "_questions", "_waiting")
 
     def __init__(self) -> None:
-        # Tasks with the number of the last change that asked, or answered.
+        # Tasks, each with the number of the last change with its question, or answer.
         self._questions: dict[str, int] = {}
         self._answers: dict[str, int] = {}
         self._ended: set[str] = set()
-        self._waiting: set[str] = set()  # those of which a question is open
+        self._waiting: set[str] = set()  # tasks with an open question
         self._failed = False
 
     @property
     def state(self) -> ThreadState:
-        """What the thread waits for."""
+        """The state of the thread."""
         if self._failed:
             return ThreadState.FAILED
         return ThreadState.INTERRUPTED if self._waiting else ThreadState.IDLE
@@ -209,7 +209,7 @@ class WaitingTasks:
         else:
             self._ended.add(task_id)
         if channel == RESUME and task_id == NO_TASK:
-            # An answer of no task opens no question, so only open ones are looked at.
+            # An answer without a task opens no question, so only open questions are checked.
             self._waiting = set(filter(self._waits, self._waiting))
         elif self._waits(task_id):
             self._waiting.add(task_id)
@@ -226,9 +226,9 @@ class WaitingTasks:
 def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
     """Return what a thread waits for, given the pending writes of its latest root checkpoint.
 
-    Each write is its task, its channel, and a number that grows with each change. After a fork,
-    for instance, numbers can be equal. Then an answer of no task counts if the task has used none,
-    and an answer of the task itself counts as used, as in LangGraph.
+    Each write is its task, its channel, and a number that grows with each change. Numbers can be
+    equal, for instance after a fork. Then an answer without a task counts if the task has used no
+    answer, and the task's own answer counts as used, as in LangGraph.
     """
     waiting = WaitingTasks()
     for write in pending:
@@ -237,7 +237,7 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
 
 
 def _waits(question: int, own_answer: int | None, common_answer: int | None) -> bool:
-    """Return whether a question is open, by the order of it and of the answers there are."""
+    """Return whether a question is open, by the order of the question and the answers."""
     if own_answer is None:
         return common_answer is None or common_answer < question
     if own_answer > question:

@@ -1,7 +1,7 @@
-"""Values as they are stored: their digests, and bytes that are plain, compressed or a patch.
+"""Stored values: their digests, and bytes that are plain, compressed or a patch.
 
 Zstandard (RFC 8878), frames with their content size. A patch is a frame that was compressed
-with another value, its keyframe, as prefix: only with the same keyframe can it be read.
+with another value, its keyframe, as prefix: only the same keyframe opens the patch.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _JOINED_BYTES = 4096
 
 
 def begin_digest(kind: str) -> hashlib._Hash:
-    """Begin the digest of a value of this type, as `tuskpoint.v1.Channel.digest` defines it.
+    """Start the digest of a value of this type, which `tuskpoint.v1.Channel.digest` defines.
 
-    The type holds no zero byte, so two different values never digest the same input.
+    The type has no zero byte, so different values have different inputs.
     """
     return hashlib.sha256(kind.encode() + b"\0")
 
 
 def digest_of(kind: str, data: bytes) -> bytes:
     """Return the digest of a value of this type with these bytes."""
-    if len(data) < _JOINED_BYTES:  # one call takes less time than to copy the bytes
+    if len(data) < _JOINED_BYTES:  # a second call takes less time than a copy of the bytes
         return hashlib.sha256(b"%b\0%b" % (kind.encode(), data)).digest()
     digest = begin_digest(kind)
     digest.update(data)
@@ -58,27 +58,26 @@ def split(data: bytes, length: int) -> list[bytes]:
 
 
 MIN_COMPRESSED = 2048
-"""Bytes below which a value is stored as it is.
+"""Bytes below which a value is stored uncompressed.
 
-To make or read a frame takes longer than all else that is done with a small value, and each time
-another thread may take the interpreter. Segments are compressed as a whole.
+For a small value a frame costs more than all other work, and each call may yield the interpreter
+to another thread. Segments are compressed as a whole.
 """
 
-MIN_KEYFRAME = 8  # bytes that a keyframe has at least; Zstandard takes no shorter prefix
-_LEVEL = 2  # large values take a tenth fewer bytes than at level 1, for a quarter more time
+MIN_KEYFRAME = 8  # least bytes of a keyframe; Zstandard accepts no shorter prefix
+_LEVEL = 2  # a tenth smaller than level 1 for large values, for a quarter more time
 _FRAME_LEVEL = 1
 _MIN_WINDOW_LOG = 10
-_EMPTY_FRAME_BYTES = 9  # a frame of nothing, so the least that a stored frame has
+_EMPTY_FRAME_BYTES = 9  # an empty frame, the shortest stored frame
 
 _FRAME_START = b"\x28\xb5\x2f\xfd"
 _SIZES = {0x20: (1, 0), 0x60: (2, 256), 0xA0: (4, 0)}
-"""Bytes of the content size, and what is added to it, by the descriptor of a frame (RFC 8878,
-3.1.1.1): of a single segment, with neither checksum nor dictionary, as all are that are made here.
-"""
+"""Bytes of the content size, and the amount to add, by the descriptor of a frame (RFC 8878,
+3.1.1.1): a single segment without checksum and dictionary, as this module writes all frames."""
 
 
 class Encoding(IntEnum):
-    """How a value's stored bytes are to be read; the numbers are stored."""
+    """How a value's stored bytes are read; the numbers are stored."""
 
     PLAIN = 0
     ZSTD = 1
@@ -86,22 +85,22 @@ class Encoding(IntEnum):
 
 
 class DamagedValueError(Exception):
-    """Stored bytes cannot be read, or are not the bytes that were stored."""
+    """Stored bytes cannot be read, or were changed."""
 
 
 class UnopenedBytes(bytes):
-    """Empty, in the place of sealed bytes that their key does not open where they are stored.
+    """Empty bytes in place of sealed bytes that their key does not open.
 
     Attributes:
         stored: The sealed bytes.
-        problem: Why they count as damaged, for people.
+        problem: For people: why the bytes count as damaged.
     """
 
     stored: bytes
     problem: str
 
     def __new__(cls, stored: bytes, problem: str) -> UnopenedBytes:
-        """Note what is stored."""
+        """Keep the sealed bytes and the problem."""
         unopened = super().__new__(cls)
         unopened.stored, unopened.problem = stored, problem
         return unopened
@@ -116,7 +115,7 @@ class PackedValue(NamedTuple):
 
 
 class _ThreadCompressors(threading.local):
-    """Compressors keep their tables from one use to the next; each thread has its own."""
+    """Compressors of a thread, which keep their tables between uses."""
 
     def __init__(self) -> None:
         self.values = zstd.ZstdCompressor(level=_LEVEL)
@@ -127,7 +126,7 @@ _per_thread = _ThreadCompressors()
 
 
 def compress(data: bytes) -> PackedValue:
-    """Return stored bytes that need no other: compressed where that makes them fewer."""
+    """Return stored bytes that need no other value: compressed if that is shorter."""
     if len(data) >= MIN_COMPRESSED:
         packed = _per_thread.values.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(data):
@@ -136,7 +135,7 @@ def compress(data: bytes) -> PackedValue:
 
 
 def patch(data: bytes, keyframe: bytes) -> bytes:
-    """Return a frame with the difference of a value to a keyframe of `MIN_KEYFRAME` bytes or more.
+    """Return a frame with the difference between a value and a keyframe of at least `MIN_KEYFRAME`.
 
     Long-distance matching finds a shared stretch anywhere in the keyframe; the level's own search
     would look only a few positions back.
@@ -159,7 +158,7 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
     Nothing is allocated before the declared sizes agree with one another and are within the limit.
 
     Raises:
-        DamagedValueError: The bytes are damaged, or are not of this encoding and size.
+        DamagedValueError: The bytes are damaged, or have another encoding or size.
     """
     if not 0 <= size <= max_size:
         raise DamagedValueError(f"a value of {size} bytes, where {max_size} is the most")
@@ -167,7 +166,7 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
         if len(data) != size:
             raise DamagedValueError(f"{len(data)} bytes are stored of a value of {size}")
         return data
-    # Making one takes longer than unpacking a small value.
+    # A new decompressor takes longer than unpacking a small value.
     if encoding == Encoding.ZSTD:
         decompressor = zstd.ZstdDecompressor()
     elif encoding == Encoding.PATCH:
@@ -188,7 +187,7 @@ def _declared_size(frame: bytes | memoryview) -> int:
     if len(frame) < _EMPTY_FRAME_BYTES:
         raise DamagedValueError("a frame that is cut off")
     if frame[:4] == _FRAME_START and frame[4] in _SIZES:
-        # The library says the same, and takes three times as long.
+        # The library has the same check, and takes three times as long.
         length, added = _SIZES[frame[4]]
         return int.from_bytes(frame[5 : 5 + length], "little") + added
     try:
@@ -201,7 +200,7 @@ def _declared_size(frame: bytes | memoryview) -> int:
 
 
 def _decompress(frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDecompressor) -> bytes:
-    """Return the content of a frame that declares this size; no bytes may follow it."""
+    """Return the content of a frame that declares this size; no bytes may follow the frame."""
     try:
         plain = decompressor.decompress(frame, size)
     except zstd.ZstdError as error:
@@ -216,12 +215,12 @@ def _decompress(frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDec
 
 
 def pack_frame(plain: bytes) -> bytes:
-    """Return the frame that holds these bytes."""
+    """Return a frame with these bytes."""
     return _per_thread.frames.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 def content_size(frame: bytes | memoryview, name: str, max_bytes: int) -> int:
-    """Return the content size that a frame declares, and refuse one above a bound."""
+    """Return the content size that a frame declares, and refuse a size above a bound."""
     try:
         size = _declared_size(frame)
     except DamagedValueError as error:
@@ -232,7 +231,7 @@ def content_size(frame: bytes | memoryview, name: str, max_bytes: int) -> int:
 
 
 def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
-    """Return the content of a frame; no bytes may follow it. Checks the declared size first."""
+    """Return the content of a frame after checking its declared size; no bytes may follow."""
     size = content_size(frame, name, max_bytes)
     try:
         return _decompress(frame, size, zstd.ZstdDecompressor())
@@ -241,7 +240,7 @@ def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
 
 
 def frame_size(data: bytes, name: str) -> int:
-    """Return how many stored bytes the first frame in some bytes has."""
+    """Return the length of the first frame in some bytes."""
     if len(data) < _EMPTY_FRAME_BYTES:
         raise malformed_bytes(name, "it is too short for a zstd frame")
     try:

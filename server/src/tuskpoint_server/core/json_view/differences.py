@@ -14,16 +14,16 @@ from .views import MAX_CHECKPOINT_TEXT, ValueView, ViewRoom, dump
 MAX_TEXT = 4 * KIB  # bytes of JSON text of each side that a change carries
 
 MAX_WALKED = 1 * MIB
-"""Longest view, in bytes of text, that is compared inside; longer ones are compared whole."""
+"""Longest view, in bytes of text, that is compared inside; longer views are compared whole."""
 
 _MAX_ANSWER = LIMITS.max_unary
 _CHANGE_OVERHEAD = 32  # bytes that a change takes on the wire beyond its strings, at most
 
 _Path = tuple[str | int, ...]
-"""Keys and positions that lead to a place. It becomes a text only where something differs."""
+"""Keys and positions that lead to a place. Only the path of a difference becomes text."""
 
 _Difference = tuple[_Path, str | None, str | None]
-"""Where, and the text of each side; `None` if it lacks it, which is not the same as null."""
+"""A path, and the text of each side; `None`, unlike null, if the side has no value there."""
 
 _WALKED_ESCAPES = frozenset({"$type", "$value", "$args", "$fields"})
 """Keys of escapes that hold views of their own."""
@@ -43,14 +43,14 @@ class ValueChange:
 
     kind: ChangeKind
     channel: str
-    path: str  # JSON Pointer (RFC 6901) inside the channel's view; empty is all of it
+    path: str  # JSON Pointer (RFC 6901) inside the channel's view; empty: the whole view
     before: str | None  # JSON text, cut at `MAX_TEXT` bytes; `None` if added
-    after: str | None  # the same of the other side; `None` if removed
+    after: str | None  # JSON text of the other side, cut in the same way; `None` if removed
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Differences by channel and path; `truncated`: there are more."""
+    """Differences by channel and path; `truncated`: more differences exist."""
 
     changes: tuple[ValueChange, ...]
     truncated: bool
@@ -58,7 +58,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two states that are compared."""
+    """One of two compared states."""
 
     channels: Sequence[Channel]  # with content
     histories: Mapping[str, DeltaHistory]  # rebuild its delta channels that store no value
@@ -67,8 +67,8 @@ class Side:
 def diff(before: Side, after: Side, max_changes: int) -> Diff:
     """Compare two states.
 
-    Channels come by name, members inside them by key, items by position. Equal digests are
-    not looked into; all views together take the room of one checkpoint's.
+    Channels are sorted by name, members by key, items by position. Channels with equal digests are
+    skipped; all views together share the bound of one checkpoint.
     """
     changes: list[ValueChange] = []
     size = 0
@@ -92,7 +92,7 @@ def _changes(before: Side, after: Side) -> Iterator[ValueChange]:
             for difference in _value_differences(before_channel, after_channel, room):
                 yield _change(name, *difference)
             continue
-        # Only the framework can compute their values, so their seeds and writes are compared.
+        # Only the framework can compute values of delta channels, so seeds and writes are compared.
         before_digests, before_text = _show_rebuilt(before_channel, histories[0], room)
         after_digests, after_text = _show_rebuilt(after_channel, histories[1], room)
         if before_digests != after_digests:
@@ -113,7 +113,7 @@ def _value_differences(
     if not is_same and all(len(dump(view.content)) <= MAX_WALKED for view in (before, after)):
         yield from _differences_inside((), before.content, after.content)
     elif not is_same or not (before.complete and after.complete):
-        # If the views are the same, the parts that they leave out differ.
+        # If the views are equal, parts outside the views differ.
         yield (), _text(before.content), _text(after.content)
 
 
@@ -124,7 +124,7 @@ def _show_channel(channel: Channel | None, room: ViewRoom) -> ValueView | None:
 def _show_rebuilt(
     channel: Channel | None, history: DeltaHistory | None, room: ViewRoom
 ) -> tuple[tuple[bytes | None, ...], str | None]:
-    """Return the digests of the values that rebuild a channel, and the text that shows it."""
+    """Return the digests of the values that rebuild a channel, and the channel's text."""
     if history is None:
         digest = channel.digest if channel is not None else None
         return (digest,), _shown_text(_show_channel(channel, room))
@@ -153,7 +153,7 @@ def _differences_inside(path: _Path, before: Json, after: Json) -> Iterator[_Dif
 
 
 def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterator[_Difference]:
-    """Compare the items between the equal ones at both ends, by position."""
+    """Compare the items between the equal items at both ends, by position."""
     shorter = min(len(before), len(after))
     begin = 0
     while begin < shorter and _are_equal(before[begin], after[begin]):
@@ -171,7 +171,7 @@ def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterato
 
 
 def _are_alike(before: dict[str, Json], after: dict[str, Json]) -> bool:
-    """Return whether both are objects of the agent, or extensions of the same type."""
+    """Return whether both values are objects of the agent, or extensions of the same type."""
     escapes = escapes_of(before) | escapes_of(after)
     return escapes <= _WALKED_ESCAPES and before.get("$type") == after.get("$type")
 

@@ -12,22 +12,22 @@ from datetime import UTC, datetime
 from ..limits import KIB, MIB
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-"""A value that `json.dumps` writes as it is."""
+"""A value that `json.dumps` writes unchanged."""
 
 MAX_DEPTH = 64
-"""Levels of arrays, objects and extensions that are shown; deeper ones are `$too_deep`."""
+"""Levels of arrays, objects and extensions that are shown; deeper levels are `$too_deep`."""
 
 MAX_ENCODED = 4 * MIB  # largest value, in encoded bytes, that is decoded; a larger one is `$opaque`
 MAX_TEXT = 4 * MIB  # longest text of one value, in bytes; a value that takes more is `$opaque`
 
-ITEM_COST = 8  # bytes that every item counts for besides its content: it bounds their number
+ITEM_COST = 8  # bytes that every item counts besides its content, which bounds the number of items
 
 PREVIEW = 1 * KIB  # bytes that are shown of a value that cannot be decoded
 
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 
 MAX_EXACT = 2**53 - 1
-"""Greatest integer below which every double is exact; a greater one is `$int`."""
+"""Greatest integer below which every double is exact; greater integers are `$int`."""
 
 
 class MalformedError(Exception):
@@ -35,11 +35,11 @@ class MalformedError(Exception):
 
 
 class ViewTooLargeError(Exception):
-    """There is no room for the text."""
+    """The text exceeds its bound."""
 
 
 class ViewBounds:
-    """Bytes that are left for the text of one value, and whether it was cut: too deep."""
+    """Bytes left for the text of one value, and whether the view was cut for its depth."""
 
     __slots__ = ("cut", "left")
 
@@ -48,13 +48,13 @@ class ViewBounds:
         self.cut = False
 
     def take(self, held: int = 0) -> None:
-        """Count an item that holds this many bytes."""
+        """Count an item with this number of bytes."""
         self.left -= ITEM_COST + held
         if self.left < 0:
             raise ViewTooLargeError
 
     def base64(self, data: bytes) -> str:
-        """Count an item and return it in base64 with padding (RFC 4648, section 4)."""
+        """Count an item and return the item in base64 with padding (RFC 4648, section 4)."""
         self.take(len(data) // 3 * 4)
         return b64encode(data).decode("ascii")
 
@@ -65,7 +65,7 @@ class ViewBounds:
 
 
 def integer(number: int) -> Json:
-    """Return an integer, escaped if a reader that uses doubles would change it."""
+    """Return an integer, escaped if a reader with doubles would change the integer."""
     if -MAX_EXACT <= number <= MAX_EXACT:
         return number
     return {"$int": str(number)}
@@ -79,7 +79,7 @@ def escape_float(number: float) -> Json:
 def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
     """Return a map as an object, or as `$map` if its keys are not distinct Unicode strings.
 
-    A key that begins with "$" gets another.
+    A key that starts with "$" gets another "$".
     """
     shown: dict[str, Json] = {}
     for key, value in pairs:
@@ -98,7 +98,7 @@ def is_unicode(text: str) -> bool:
 
 
 def escapes_of(shown: dict[str, Json]) -> set[str]:
-    """Return the keys that make this an escape; none if it is an object of the agent."""
+    """Return the keys that mark an object as an escape; none for an object of the agent."""
     return {key for key in shown if key.startswith("$") and not key.startswith("$$")}
 
 
@@ -114,7 +114,7 @@ def timestamp(seconds: int, nanoseconds: int) -> Json:
 
 
 def escape_opaque(kind: str, data: bytes, problem: str = "") -> Json:
-    """Return the escape of a whole value; without a problem, its type is one that is not opened."""
+    """Return the escape of a whole value; without a problem, its type is never opened."""
     shown: dict[str, Json] = {"$opaque": kind, "$size": len(data)}
     if problem:
         shown["$problem"] = problem

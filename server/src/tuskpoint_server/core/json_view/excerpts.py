@@ -1,8 +1,8 @@
-"""Excerpts of values for search: the latest part of a long one, or the new part of a changed one.
+"""Excerpts of values for search: the latest part of a long value, or the new part of a change.
 
 Values grow at their end, so an array keeps its last items and a text its end. An object keeps its
-first members, which say most, and shortens long ones. A value that changed in any other way is new
-as a whole. An excerpt is a value of the same type.
+first members, which say most, and shortens long members. A value that changed in any other way is
+new as a whole. An excerpt is a value of the same type.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .msgpack_reader import (
 )
 from .views import dump
 
-_MAX_DEPTH = 16  # levels that are shortened; longer items below them are left out
+_MAX_DEPTH = 16  # levels that are shortened; longer items below are left out
 _MAX_COMPARED_DEPTH = 8  # levels of objects that are compared member by member
 
 _HEAD = 6
-"""Bytes that the head of a shortened item takes at most, the code of an extension included."""
+"""Most bytes of the head of a shortened item, the code of an extension included."""
 
 
 def latest_part(value: Value, maximum: int) -> Value | None:
-    """Return a value with the latest part of another, about so many bytes; `None`: nothing fits."""
+    """Return a value with the latest part of another, within a size; `None`: nothing fits."""
     if len(value.data) <= maximum:
         return value
     data = b""
@@ -64,7 +64,7 @@ def new_part(value: Value, before: Value) -> Value:
 
 
 def join_values(values: Sequence[Value]) -> tuple[Value | None, bool]:
-    """Return an array of values of the last one's type, if it can be, and whether it has all."""
+    """Return an array of values of the last value's type, and whether the array has all values."""
     kind = values[-1].type if values else ""
     items = [value.data for value in values if value.type == kind]
     if kind == "msgpack":
@@ -75,7 +75,7 @@ def join_values(values: Sequence[Value]) -> tuple[Value | None, bool]:
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Return the room of each part: at most half of the rest, unless later parts need less."""
+    """Return the share of each part: at most half of the rest, unless later parts need less."""
     after = sum(sizes)
     room_left = room
     rooms = []
@@ -87,7 +87,7 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
     return rooms
 
 
-_STRING, _ARRAY, _MAP = b"\xdb", b"\xdd", b"\xdf"  # of any size: four bytes with it follow
+_STRING, _ARRAY, _MAP = b"\xdb", b"\xdd", b"\xdf"  # four bytes of size follow
 
 
 def _with_size(code: bytes, size: int, *parts: bytes) -> bytes:
@@ -95,7 +95,7 @@ def _with_size(code: bytes, size: int, *parts: bytes) -> bytes:
 
 
 def _ends(reader: MsgpackReader, count: int) -> list[int]:
-    """Return where the next items begin and end: one place more than there are items."""
+    """Return the offsets at which the next items start, and the end of the last item."""
     return [reader.at, *(reader.skip() for _ in range(count))]
 
 
@@ -120,7 +120,7 @@ def _latest_part(data: bytes, maximum: int, depth: int) -> bytes:
     begin = reader.at
     if kind == STRING:
         part = data[begin : begin + number][-room:]
-        # A character that was cut is left out: its continuation bytes begin with the bits 10.
+        # A cut character is left out: its continuation bytes start with the bits 10.
         start = next((at for at, byte in enumerate(part[:4]) if byte & 0xC0 != 0x80), 0)
         part = part[start:]
         return _with_size(_STRING, len(part), part)
@@ -194,16 +194,16 @@ def _new_part(data: bytes, before: bytes, depth: int) -> bytes:
             if number >= earlier_number
             else data
         )
-    # A word that went on is new as a whole.
+    # A word that became longer is new as a whole.
     went_on = data[max(data.rfind(b" ", reader.at, end), reader.at) :]
     return _with_size(_STRING, len(went_on), went_on)
 
 
 def shorten(content: Json, room: int, depth: int = 0) -> bytes:
-    """Return JSON of the latest part of some content that fits; empty if nothing does.
+    """Return JSON with the latest part of some content that fits; empty if nothing fits.
 
-    Members of an object take their `shares`; an array keeps its last items, of which only a
-    lone one is cut, and a string its end.
+    Members of an object take their `shares`; an array keeps its last items, and cuts
+    only a single item; a string keeps its end.
     """
     text = dump(content)
     if len(text) <= room:

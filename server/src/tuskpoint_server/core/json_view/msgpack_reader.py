@@ -1,8 +1,8 @@
 """Items of msgpack, read in place.
 
 https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension, so
-the sender decides how much memory it takes. Here an extension is a range of the same bytes, and a
-length beyond the end is refused at once. Codes of extensions are those of
+the sender decides how much memory a value takes. Here an extension is a range of the same bytes,
+and a length beyond the end is refused at once. Codes of extensions are those of
 `langgraph.checkpoint.serde.jsonplus` (4.x).
 """
 
@@ -16,11 +16,11 @@ from .escapes import MalformedError
 EXTENSIONS = range(8)  # codes of the extensions of LangGraph
 
 SINGLE, POSITIONAL, METHOD, NUMPY, DELTA_SNAPSHOT = 0, 1, 3, 6, 7
-"""Codes of extensions that are no types with fields; all others are."""
+"""Codes of extensions that are not types with fields; all other codes are such types."""
 
 TIMESTAMP = -1  # code of msgpack's own timestamp
 
-# Kinds of items. Plain strings: they are compared once for every item there is.
+# Kinds of items. Plain strings, because each item compares them once.
 PLAIN: Final = "plain"
 INTEGER: Final = "integer"
 FLOAT: Final = "float"
@@ -32,7 +32,7 @@ EXTENSION: Final = "extension"
 _UNUSED: Final = "unused"
 
 _Head = tuple[str, object, struct.Struct | None]
-"""Kind, then the value or size if the first byte has it, else the form of the next bytes."""
+"""Kind, then the value or size if the first byte has one, or else the form of the next bytes."""
 
 
 def _heads_of(kind: str, forms: str) -> list[_Head]:
@@ -62,14 +62,14 @@ _HEADS: list[_Head] = [
 
 
 class MsgpackReader:
-    """Reads heads of items from a range of bytes; `at` is where the next item begins.
+    """Reads heads of items from a range of bytes.
 
     All methods raise `MalformedError`.
 
     Attributes:
         data: The bytes.
-        end: Where the range ends.
-        at: Where the next item begins.
+        end: Offset of the end of the range.
+        at: Offset of the next item.
     """
 
     __slots__ = ("at", "data", "end")
@@ -80,14 +80,14 @@ class MsgpackReader:
         self.at = 0
 
     def array_size(self) -> int:
-        """Return the number of items of the array that must come next."""
+        """Return the number of items of the next item, which must be an array."""
         kind, size = self.head()
         if kind != ARRAY:
             raise MalformedError("no array")
         return int(size)
 
     def skip(self) -> int:
-        """Go past the next item, however deep it is; return where it ends."""
+        """Skip the next item at any depth; return the offset of its end."""
         self._skip(*self.head())
         return self.at
 
@@ -106,7 +106,7 @@ class MsgpackReader:
         return kind, number
 
     def _skip(self, kind: str, number: int) -> None:
-        """Go past an item of which the head was read, however deep it is."""
+        """Skip the rest of an item whose head was read, at any depth."""
         items_left = 1
         while True:
             items_left -= 1
@@ -123,13 +123,13 @@ class MsgpackReader:
             kind, number = self.head()
 
     def go_past(self, size: int) -> None:
-        """Go past so many bytes."""
+        """Skip a number of bytes."""
         self.at += size
         if self.at > self.end:
             raise MalformedError("the bytes end too early")
 
     def take(self, size: int) -> bytes:
-        """Return so many bytes, and go past them."""
+        """Return a number of bytes, and skip them."""
         begin = self.at
         self.go_past(size)
         return self.data[begin : self.at]

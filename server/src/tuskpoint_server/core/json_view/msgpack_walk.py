@@ -1,4 +1,4 @@
-"""The view of msgpack with the extensions that LangGraph writes into it.
+"""The view of msgpack with LangGraph's extensions.
 
 Payloads of extensions are those of `langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with
 module, name, arguments, and for some the name of a method.
@@ -46,7 +46,7 @@ _ARGUMENTS = {
 
 
 def walk(data: bytes, bounds: ViewBounds) -> Json:
-    """Return the view of bytes that must be exactly one msgpack item."""
+    """Return the view of bytes, which must be exactly one msgpack item."""
     walker = _Walker(data, bounds)
     shown = walker.item(0)
     if walker.at != len(data):
@@ -55,7 +55,7 @@ def walk(data: bytes, bounds: ViewBounds) -> Json:
 
 
 class _Walker(MsgpackReader):
-    """Shows the items of a range of bytes. Its methods raise `ViewTooLargeError`, too."""
+    """Shows the items of a range of bytes. All methods may raise `ViewTooLargeError`."""
 
     __slots__ = ("_bounds",)
 
@@ -64,7 +64,7 @@ class _Walker(MsgpackReader):
         self._bounds = bounds
 
     def item(self, depth: int) -> Json:
-        """Return the view of the next item, which is `depth` levels deep."""
+        """Return the view of the next item; `depth` is its level."""
         kind, number = self.head()
         if kind == STRING:
             return self._string(number)
@@ -158,7 +158,7 @@ class _Walker(MsgpackReader):
         return {"$type": kind, **self._fields(size == 4, depth)}
 
     def _fields(self, method_follows: bool, depth: int) -> dict[str, Json]:
-        """Return the fields of a type. The name of a method that may follow is left out."""
+        """Return the fields of a type, without the name of a method that may follow."""
         before = self.at
         kind, count = self.head()
         if kind == MAP:

@@ -1,6 +1,6 @@
 """The view of a value, of a checkpoint, and of the history of a delta channel.
 
-Values of type `json` get the same escapes as all others, so that a view has only one meaning.
+Values of type `json` get the same escapes as all other types, so that a view has one meaning.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from .escapes import (
     mapping,
 )
 
-_MAX_DIGITS = 17  # characters of a greatest exact integer, with its sign
+_MAX_DIGITS = 17  # characters of the greatest exact integer, with a sign
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A string in a JSON text. It matches at every quotation mark, so no text takes long."""
+"""A string in a JSON text. The pattern matches at every quotation mark, in linear time."""
 
 
 class JsonPairs(list[tuple[str, object]]):
-    """The members of an object, with keys as often as they come; a dictionary is an escape."""
+    """The members of an object, repeated keys included; a dictionary is an escape."""
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse a JSON text in UTF-8, with `JsonPairs` for objects; `NaN` and `Infinity` are taken.
+    """Parse a JSON text in UTF-8, with `JsonPairs` for objects; `NaN` and `Infinity` are accepted.
 
     Raises:
-        MalformedError: It is none.
-        RecursionError: It is nested too deeply.
+        MalformedError: The text is not JSON.
+        RecursionError: The text is nested too deeply.
     """
     try:
         return _decode(data.decode())
@@ -63,7 +63,7 @@ def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
 
 
 def _exceeds_items(data: bytes, items: int) -> bool:
-    """Return whether a text has more items than these, before objects are made of them."""
+    """Return whether a text has more items than a bound, before objects are made of them."""
     # Strings may contain commas. Removing strings costs less than parsing.
     return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
 
@@ -88,12 +88,12 @@ def _walk_parsed(parsed: Any, depth: int, bounds: ViewBounds) -> Json:
 
 
 def _json_integer(literal: str) -> Json:
-    """Take an integer of any length. A long one is never made a number: that takes long."""
+    """Show an integer of any length. A long one stays text, because a conversion takes long."""
     return integer(int(literal)) if len(literal) <= _MAX_DIGITS else {"$int": literal}
 
 
 def _json_number(literal: str) -> Json:
-    """Take a number with a fraction or an exponent as a double, as most readers do."""
+    """Show a number with a fraction or an exponent as a double, as most readers do."""
     number = float(literal)
     return number if math.isfinite(number) else {"$number": literal}
 
@@ -110,10 +110,10 @@ _decode = json.JSONDecoder(
 
 
 MAX_CHECKPOINT_TEXT = 32 * MIB
-"""Bytes of text of all values of one checkpoint; a value beyond them is `$opaque`."""
+"""Most bytes of text of all values of one checkpoint; a value beyond is `$opaque`."""
 
 MAX_EXTRAS_TEXT = 1 * MIB
-"""The same of all extras of its state: they travel in the message that begins a checkpoint."""
+"""Most bytes of text of all extras of a state: the first message of a checkpoint has them."""
 
 _WALKS: dict[str, Callable[[bytes, ViewBounds], Json]] = {
     "bytearray": lambda data, bounds: {"$bytearray": bounds.base64(data)},
@@ -122,7 +122,7 @@ _WALKS: dict[str, Callable[[bytes, ViewBounds], Json]] = {
     "msgpack": msgpack_walk.walk,
     "null": lambda data, bounds: None,
 }
-"""The types that are opened. All others (pickle, encrypted values) are not."""
+"""The types that are opened. Other types (pickle, encrypted values) are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +130,14 @@ class ValueView:
     """The view of a value."""
 
     content: Json
-    complete: bool  # nothing was left out: two complete views that are equal show equal values
+    complete: bool  # nothing was left out: equal complete views show equal values
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def dump(content: Json) -> bytes:
-    """Return a view as UTF-8 without white space; in ASCII if it holds half a surrogate pair."""
+    """Return a view as UTF-8 without white space; as ASCII if it has half a surrogate pair."""
     try:
         return _encode(content).encode()
     except UnicodeEncodeError:
@@ -145,9 +145,9 @@ def dump(content: Json) -> bytes:
 
 
 class ViewRoom:
-    """Bytes of text that are left for the views of several values.
+    """Bytes of text left for the views of several values.
 
-    Of a value that takes more than that, or than `MAX_TEXT`, only type and size are shown.
+    A value that needs more bytes, or more than `MAX_TEXT`, shows only its type and size.
     """
 
     __slots__ = ("_left",)
@@ -157,11 +157,11 @@ class ViewRoom:
 
     @property
     def left(self) -> int:
-        """Bytes of room that are left."""
+        """Bytes that are left."""
         return self._left
 
     def show(self, value: Value) -> ValueView:
-        """Return the view of the next value, for any bytes; its text may be too long."""
+        """Return the view of the next value, for any bytes; a view may have no text."""
         bounds = ViewBounds(min(self._left, MAX_TEXT))
         before = bounds.left
         problem = "too_large"
@@ -182,7 +182,7 @@ class ViewRoom:
         return ValueView(escape_opaque(value.type, value.data, problem), complete=False)
 
     def view(self, value: Value) -> Value:
-        """Return a value of type `json` that holds the view of the next one."""
+        """Return a value of type `json` with the view of the next value."""
         before = self._left
         text = dump(self.show(value).content)
         if len(text) > min(before, MAX_TEXT):
@@ -192,10 +192,10 @@ class ViewRoom:
 
 
 def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) -> Checkpoint:
-    """Return a checkpoint with a view in the place of every value; digests stay.
+    """Return a checkpoint with views in place of values; digests stay.
 
-    Pending writes take their room first, because they show what a thread waits for; delta channels
-    that are rebuilt from histories come last.
+    Views of pending writes come first, because they show what a thread waits for; delta channels
+    with histories come last.
     """
     room = ViewRoom(MAX_CHECKPOINT_TEXT)
     writes = tuple(replace(write, value=room.view(write.value)) for write in loaded.writes)
@@ -217,7 +217,7 @@ def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) 
 
 
 def _frame_view(frame: bytes) -> bytes:
-    """Return a frame with views in the place of its extras."""
+    """Return a frame with views in place of its extras."""
     message = checkpoint_pb2.CheckpointState.FromString(frame)
     if not message.extras:
         return frame
@@ -232,13 +232,13 @@ def _frame_view(frame: bytes) -> bytes:
 def _delta_view(history: DeltaHistory, room: ViewRoom) -> Value | None:
     """Return the history of a channel as a view; `None` if it is empty.
 
-    Only the framework can compute its value, so this is `{"$delta": [view, ...], "$seed": view}`:
-    the writes, oldest first, and the stored value before them, if there is one.
+    Only the framework can compute the value. So the view is `{"$delta": [view, ...],
+    "$seed": view}`: the writes, oldest first, and the stored value before them, if there is one.
     """
     seed = history.seed.value if history.seed is not None else None
     if seed is None and not history.writes:
         return None
-    # The latest writes matter most: they take their room first.
+    # The latest writes matter most, so their views come first.
     views = [json.loads(room.view(write.value).data) for write in reversed(history.writes)]
     shown: dict[str, Json] = {"$delta": views[::-1]}
     if seed is not None:
