@@ -135,7 +135,7 @@ func (c *Client) List(
 	given := valueOf(options)
 	filter, err := encodeObject("filter", given.Filter)
 	if err == nil && given.AllThreads != (threadID == "") {
-		err = invalidField("thread_id", "name a thread, or set AllThreads")
+		err = invalidField("thread_id", "pass a thread ID, or set AllThreads")
 	}
 	if err != nil {
 		return failed[*Checkpoint](err)

@@ -112,7 +112,7 @@ func (s *settings) tlsConfig() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, invalidField("ca_file", s.caFile+" holds no certificate in PEM")
+			return nil, invalidField("ca_file", s.caFile+" has no certificate in PEM")
 		}
 	}
 	if s.certFile != "" {
@@ -217,9 +217,9 @@ func untrusted(target string, problem error) *Error {
 	)
 	switch {
 	case errors.As(problem, &noTLS):
-		hint = "it does not seem to speak TLS: switch TLS off with WithTLS(false) or " + TLSVariable + "=0"
+		hint = "the server does not speak TLS: switch TLS off with WithTLS(false) or " + TLSVariable + "=0"
 	case errors.As(problem, &refused), errors.As(problem, &own):
-		hint = "show it a certificate that it accepts: see WithCertificateFiles"
+		hint = "give the client a certificate that the server accepts, with WithCertificateFiles"
 	}
 	return &Error{
 		Status:  codes.Unavailable,

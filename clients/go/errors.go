@@ -22,26 +22,26 @@ func (k *kind) Error() string { return "tuskpoint: " + k.text }
 
 var (
 	invalidRequest     = &kind{text: "the request can never succeed as it is"}
-	invalidDescriptor  = &kind{text: "what should be a descriptor is none", parent: invalidRequest}
-	descriptorMismatch = &kind{text: "the descriptor names another checkpoint than its blob holds",
+	invalidDescriptor  = &kind{text: "this is not the descriptor of a hand-off", parent: invalidRequest}
+	descriptorMismatch = &kind{text: "the descriptor names a different checkpoint than its blob holds",
 		parent: invalidRequest}
-	cursorCompacted = &kind{text: "what came after the cursor is not kept any more",
+	cursorCompacted = &kind{text: "the changes after the cursor are no longer stored",
 		parent: invalidRequest}
 	notFound           = &kind{text: "not found"}
 	alreadyExists      = &kind{text: "already exists"}
-	conflict           = &kind{text: "another agent moved the thread on"}
+	conflict           = &kind{text: "the thread has changed since it was read"}
 	threadDeleted      = &kind{text: "the thread was deleted"}
 	preconditionFailed = &kind{text: "the service is not in the state that the call needs"}
 	valuesMissing      = &kind{text: "the service does not hold content that the request refers to"}
 	dataLoss           = &kind{text: "stored bytes are gone or not what was recorded"}
 	hashMismatch       = &kind{text: "stored bytes do not have the hash they are trusted by",
 		parent: dataLoss}
-	resourceExhausted = &kind{text: "too large or too much at once"}
+	resourceExhausted = &kind{text: "the request is too large, or the server is at capacity"}
 	unavailable       = &kind{text: "the service, or the store behind it, does not answer"}
-	deadlineExceeded  = &kind{text: "the time of the call was up"}
+	deadlineExceeded  = &kind{text: "the deadline of the call passed"}
 	unauthenticated   = &kind{text: "the credential is not valid"}
 	permissionDenied  = &kind{text: "the credential does not allow the call"}
-	unimplemented     = &kind{text: "the server has not built the call"}
+	unimplemented     = &kind{text: "the server does not implement the call"}
 	serverDefect      = &kind{text: "a defect of the server"}
 	unreadable        = &kind{text: "a value has an encoding that only its framework can read"}
 	clientClosed      = &kind{text: "the client is closed"}
@@ -58,7 +58,7 @@ var (
 	// whole, as it was made. It is ErrInvalidRequest too.
 	ErrInvalidDescriptor error = invalidDescriptor
 
-	// ErrDescriptorMismatch: the descriptor names another checkpoint than its blob holds. Ask
+	// ErrDescriptorMismatch: the descriptor names a different checkpoint than its blob holds. Ask
 	// for the original. It is ErrInvalidRequest too.
 	ErrDescriptorMismatch error = descriptorMismatch
 
@@ -72,7 +72,7 @@ var (
 	// ErrAlreadyExists: what was to be made exists. Choose another name.
 	ErrAlreadyExists error = alreadyExists
 
-	// ErrConflict: another agent moved the thread on. Load its head and decide again.
+	// ErrConflict: the thread has changed since it was read. Load its head and decide again.
 	ErrConflict error = conflict
 
 	// ErrThreadDeleted: the thread was deleted. Begin again with a checkpoint without parent.
@@ -93,14 +93,14 @@ var (
 	// Error.Metadata has blob_id, expected and actual. It is ErrDataLoss too.
 	ErrHashMismatch error = hashMismatch
 
-	// ErrResourceExhausted: too large or too much at once. Send less, or wait for
+	// ErrResourceExhausted: the request is too large, or the server is at capacity. Send less, or wait for
 	// Error.RetryAfter if that is set.
 	ErrResourceExhausted error = resourceExhausted
 
 	// ErrUnavailable: the service, or the store behind it, does not answer. Try again later.
 	ErrUnavailable error = unavailable
 
-	// ErrDeadlineExceeded: the time of the call was up. Whether a change was applied is not
+	// ErrDeadlineExceeded: the deadline of the call passed. Whether a change was applied is not
 	// known. It is context.DeadlineExceeded too.
 	ErrDeadlineExceeded error = deadlineExceeded
 

@@ -128,25 +128,25 @@ func (d *Descriptor) Check() error {
 		}
 	}
 	if !sha256Hex.MatchString(d.BlobSHA256) {
-		return noDescriptor("blob_sha256", "it is 64 lowercase hex digits")
+		return noDescriptor("blob_sha256", "it must be 64 lowercase hex digits")
 	}
 	if d.Key != "" && !sha256Hex.MatchString(d.Key) {
-		return noDescriptor("key", "it is 64 lowercase hex digits, or missing")
+		return noDescriptor("key", "it must be 64 lowercase hex digits, or missing")
 	}
 	if d.Signer != "" && !sha256Hex.MatchString(d.Signer) {
-		return noDescriptor("signer", "it is 64 lowercase hex digits, or missing")
+		return noDescriptor("signer", "it must be 64 lowercase hex digits, or missing")
 	}
 	if d.Signature != "" && !signatureHex.MatchString(d.Signature) {
-		return noDescriptor("signature", "it is 128 lowercase hex digits, or missing")
+		return noDescriptor("signature", "it must be 128 lowercase hex digits, or missing")
 	}
 	if (d.Signer == "") != (d.Signature == "") {
-		return noDescriptor("signature", "it comes with signer, or neither")
+		return noDescriptor("signature", "it must come with signer, or neither")
 	}
 	if len(d.SealedKey) > maxSealedKey || !base64Text.MatchString(d.SealedKey) {
-		return noDescriptor("sealed_key", "it is base64 of at most 4096 characters, or missing")
+		return noDescriptor("sealed_key", "it must be base64 of at most 4096 characters, or missing")
 	}
 	if d.Source != d.ThreadID+":"+d.CheckpointID {
-		return noDescriptor("source", "it is not the thread and the checkpoint, joined by a colon")
+		return noDescriptor("source", "it must be the thread and the checkpoint, joined by a colon")
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (d *Descriptor) Check() error {
 func uniqueMembers(text []byte) (map[string]string, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
-		return nil, fmt.Errorf("it is a JSON object with the keys %s", strings.Join(descriptorKeys, ", "))
+		return nil, fmt.Errorf("it must be a JSON object with the keys %s", strings.Join(descriptorKeys, ", "))
 	}
 	members := map[string]string{}
 	for decoder.More() {
@@ -181,7 +181,7 @@ func uniqueMembers(text []byte) (map[string]string, error) {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the object")
+		return nil, errors.New("text follows the JSON object")
 	}
 	return members, nil
 }

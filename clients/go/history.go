@@ -150,7 +150,7 @@ func (c *Client) Watch(
 ) iter.Seq2[*Event, error] {
 	given := valueOf(options)
 	if given.Progress != 0 && given.Progress < time.Second {
-		return failed[*Event](invalidField("progress", "it is 1 second or more, or 0"))
+		return failed[*Event](invalidField("progress", "it must be 1 second or more, or 0"))
 	}
 	start := func() *watchStream {
 		request := &tuskpointv1.WatchThreadRequest{

@@ -99,7 +99,7 @@ func (c *Client) Answer(
 		return "", err
 	}
 	if string(text) == "null" {
-		return "", invalidField("value", "no interrupt takes null as its answer")
+		return "", invalidField("value", "null cannot be the answer of an interrupt")
 	}
 	ref := refOf(threadID, given.Namespace, given.CheckpointID)
 	found, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)

@@ -88,7 +88,7 @@ func (change ItemChange) message() (*tuskpointv1.ItemChange, error) {
 		return message, nil
 	}
 	if change.TTL < 0 {
-		return nil, invalidField("TTL", "it is a time above 0, or 0 for never")
+		return nil, invalidField("TTL", "it must be a time above 0, or 0 for never")
 	}
 	value, err := encodeJSON("value", change.Value)
 	if err != nil {

@@ -171,13 +171,13 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 // settle fills in the environment variables and checks the settings.
 func (s *settings) settle() error {
 	if s.times.quick <= 0 || s.times.resume <= 0 {
-		return invalidField("timeout", "it is above 0")
+		return invalidField("timeout", "it must be above 0")
 	}
 	if s.maxMessageBytes <= 0 {
-		return invalidField("max_message_bytes", "it is above 0")
+		return invalidField("max_message_bytes", "it must be above 0")
 	}
 	if s.valueCacheBytes < 0 {
-		return invalidField("value_cache_bytes", "it is not below 0")
+		return invalidField("value_cache_bytes", "it must be 0 or more")
 	}
 	s.times.long = max(s.times.long, s.times.quick)
 	s.times.stream = max(s.times.stream, s.times.quick)
@@ -190,7 +190,7 @@ func (s *settings) settle() error {
 func (s *settings) settleTLS() error {
 	given := s.config != nil || s.caFile != "" || s.certFile != "" || s.keyFile != ""
 	if given && s.tls != nil && !*s.tls {
-		return invalidField("tls", "it is off, but certificates are given: leave out either")
+		return invalidField("tls", "it is off, but certificates are given: remove either")
 	}
 	if !given && s.tls == nil {
 		switch text := os.Getenv(TLSVariable); text {
@@ -199,7 +199,7 @@ func (s *settings) settleTLS() error {
 			on := text == "1"
 			s.tls = &on
 		default:
-			return invalidField(TLSVariable, fmt.Sprintf("it is 1 (on) or 0 (off), not %q", text))
+			return invalidField(TLSVariable, fmt.Sprintf("it must be 1 (on) or 0 (off), not %q", text))
 		}
 	}
 	if s.tls != nil && !*s.tls {
@@ -212,7 +212,7 @@ func (s *settings) settleTLS() error {
 		s.certFile, s.keyFile = os.Getenv(CertFileVariable), os.Getenv(KeyFileVariable)
 	}
 	if (s.certFile == "") != (s.keyFile == "") {
-		return invalidField("certificate", "a certificate and its key are given both or neither: "+
+		return invalidField("certificate", "a certificate and its key must be given together: "+
 			"see WithCertificateFiles, "+CertFileVariable+" and "+KeyFileVariable)
 	}
 	return nil
@@ -263,7 +263,7 @@ func tokenFile(path string) func() (string, error) {
 // checkToken returns an error for a text that cannot be a token. The error never has the text.
 func checkToken(text string) error {
 	if text == "" {
-		return errors.New("it is empty; take one that `tuskpoint-server token` printed")
+		return errors.New("it is empty; use a token that `tuskpoint-server token` printed")
 	}
 	for place, one := range []byte(text) {
 		if one <= ' ' || one > '~' {

@@ -62,7 +62,7 @@ func seconds(rule int, name string, duration time.Duration) (*durationpb.Duratio
 	}
 	if duration < 0 || duration%time.Second != 0 {
 		return nil, invalidField(fmt.Sprintf("rules[%d].%s", rule, name),
-			fmt.Sprintf("it is a time in whole seconds above 0, not %v", duration))
+			fmt.Sprintf("it must be a time in whole seconds above 0, not %v", duration))
 	}
 	return durationpb.New(duration), nil
 }

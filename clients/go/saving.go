@@ -217,10 +217,10 @@ type draft struct {
 func newDraft(threadID string, state map[string]any, options *SaveOptions) (*draft, error) {
 	given := valueOf(options)
 	if given.Root && given.ParentID != "" {
-		return nil, invalidField("root", "a checkpoint with a parent is no root: set one of the two")
+		return nil, invalidField("root", "a checkpoint with a parent is not a root: set one of the two")
 	}
 	if given.First && (given.ParentID != "" || given.ExpectedHead != "") {
-		return nil, invalidField("first", "a first checkpoint has neither parent nor expected head")
+		return nil, invalidField("first", "a first checkpoint must have neither a parent nor an expected head")
 	}
 	metadata, err := encodeObject("metadata", given.Metadata)
 	if err != nil {
@@ -237,7 +237,7 @@ func newDraft(threadID string, state map[string]any, options *SaveOptions) (*dra
 	}
 	for name, value := range state {
 		if name == "" || !utf8.ValidString(name) {
-			return nil, invalidField("state", "its keys are the names of channels: texts in UTF-8 that are "+
+			return nil, invalidField("state", "its keys must be names of channels: texts in UTF-8 that are "+
 				"not empty")
 		}
 		text, err := encodeJSON(fmt.Sprintf("state[%q]", name), value)

@@ -25,8 +25,8 @@ const (
 
 // adviceOf has the advice for the user of this client, by reason.
 var adviceOf = map[string]string{
-	"CREDENTIAL_INVALID": "the client's token is that of WithToken or WithTokenFile, what " +
-		"TUSKPOINT_TOKEN says, or what is in the file that TUSKPOINT_TOKEN_FILE names",
+	"CREDENTIAL_INVALID": "the client's token is set by WithToken or WithTokenFile, by " +
+		"TUSKPOINT_TOKEN, or by the file that TUSKPOINT_TOKEN_FILE names",
 	"SCOPE_MISSING": "give the client a token that has it",
 }
 
@@ -148,7 +148,7 @@ func cancelledBy(ctx context.Context, target string) *Error {
 func closedClient() *Error {
 	return &Error{
 		Status:  codes.FailedPrecondition,
-		Message: "this client is closed: dial another one",
+		Message: "this client is closed: create another one with Dial",
 		kind:    clientClosed,
 		final:   true,
 	}

@@ -142,8 +142,8 @@ function SignIn({ why }: { why: string }) {
 function Nowhere() {
   return (
     <>
-      <h1>Nothing is here</h1>
-      <Empty title="There is no such page.">
+      <h1>Page not found</h1>
+      <Empty title="The address does not name a page of the console.">
         <a href={threadsLink()}>All threads</a>
       </Empty>
     </>

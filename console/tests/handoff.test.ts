@@ -61,7 +61,7 @@ test("a descriptor has the keys that all clients write, and further ones only if
 test("a descriptor that cannot be right is refused, and the problem names the key", () => {
   const problems: [string, RegExp][] = [
     ["{nope", /^It is not JSON/],
-    ["[]", /no JSON object/],
+    ["[]", /not a JSON object/],
     ["{}", /lacks source, thread_id/],
     [changed({ extra: "x" }), /no key "extra"/],
     [changed({ blob_sha256: "abc" }), /blob_sha256 must be 64/],

@@ -53,7 +53,7 @@ def everywhere(look: Look, part: str = "") -> None:
         ("/snapshots?id={snapshot}", "2 threads captured"),
         ("/adopt", "The stages appear here"),
         ("/operations", "Newest catalog"),
-        ("/nowhere", "There is no such page"),
+        ("/nowhere", "The address does not name a page of the console"),
         ("/thread", "No thread is named"),
         ("/proof", "No thread is named"),
         ("/diff", "No checkpoint is named"),

@@ -141,7 +141,7 @@ def test_a_server_that_is_killed_under_a_live_page_loses_nothing(
             look.open("/thread?id=t")
             expect(look.page.get_by_text("before the kill").first).to_be_visible()
             server.kill()
-            banner = look.page.get_by_text("goes on by itself")
+            banner = look.page.get_by_text("continues by itself")
             expect(banner).to_be_visible()
             expect(look.page.locator(".tree-title").first).to_have_text("before the kill")
             server.start()

@@ -128,7 +128,7 @@ def test_questions_of_parallel_tasks_get_their_own_answers(
         article.get_by_role("button", name="Answer with JSON").click()
         article.get_by_role("textbox").fill('{"way": "back"}')
         _answer(look, article)
-        expect(region).to_contain_text("Answered: the agent can go on")
+        expect(region).to_contain_text("Answered: the agent can continue")
         done = agent.invoke(None, config)
     assert done["answers"] == [7, False, {"way": "back"}]
 

@@ -84,7 +84,7 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
     hands.choose(question.get_by_role("radio", name=demo.ANSWER))
     hands.press(question.get_by_role("button", name="Answer…"))
     hands.press(page.get_by_role("button", name="Save the answer"))
-    expect(question).to_contain_text("Answered: the agent can go on")
+    expect(question).to_contain_text("Answered: the agent can continue")
     finished = program.go_on()
     assert finished["decision"] == demo.ANSWER
     newest = tree.get_by_role("option").first

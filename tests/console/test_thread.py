@@ -146,7 +146,7 @@ def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> 
         ("/thread", "No thread is named"),
         ("/thread?id=%FF%00", "The server refused the input"),
         ("/thread?id=" + "x" * 600, "The server refused the input"),
-        ("/nowhere", "There is no such page"),
+        ("/nowhere", "The address does not name a page of the console"),
     ],
 )
 def test_an_address_that_leads_nowhere_says_so(look: Look, path: str, said: str) -> None:

@@ -65,7 +65,7 @@ export function CaptureDialog({ threadIds, children, onClose }: CaptureDialogPro
         label="Session"
         value={sessionId}
         onInput={setSessionId}
-        hint="A name by which the snapshot is found. May be empty."
+        hint="A name to find the snapshot by. May be empty."
       />
       <DurabilityField value={durability} onChange={setDurability} />
     </Ask>

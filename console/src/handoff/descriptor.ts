@@ -76,7 +76,9 @@ function parsed(text: string): object {
     throw new DescriptorProblem(`It is not JSON: ${(error as SyntaxError).message}`);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new DescriptorProblem('It is no JSON object with the keys "source", "blob_sha256", ….');
+    throw new DescriptorProblem(
+      'It is not a JSON object with the keys "source", "blob_sha256", ….',
+    );
   }
   return value;
 }
@@ -102,7 +104,7 @@ export function signersIn(text: string): string[] {
   const wrong = signers.find((one) => !/^[0-9a-f]{64}$/.test(one));
   if (wrong) {
     throw new DescriptorProblem(
-      `"${wrong.slice(0, 70)}" is no public key: it must be 64 lowercase hex digits.`,
+      `"${wrong.slice(0, 70)}" is not a public key: it must be 64 lowercase hex digits.`,
     );
   }
   return signers;

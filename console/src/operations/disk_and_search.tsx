@@ -103,7 +103,7 @@ function MemWal({ status }: { status: MemWalStatus }) {
         <dd>{count(status.underway)}</dd>
         <dt>Delivered</dt>
         <dd>{count(status.delivered)}</dd>
-        <dt>Last recall</dt>
+        <dt>Last search in MemWal</dt>
         <dd>{status.lastRecallTime ? <When time={status.lastRecallTime} /> : "none yet"}</dd>
         {status.lastError && (
           <>

@@ -77,7 +77,7 @@ const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {
   ],
   [WarningKind.SEARCH_FELL_BACK]: [
     "The search was made in another mode than the server is set up for.",
-    "The distances are those of the mode above. Look at Operations for what does not answer, or choose a mode to insist on it.",
+    "The distances belong to the mode above. Operations shows which part of search does not answer; choose a mode to require that mode.",
   ],
   [WarningKind.MEMORIES_DROPPED]: [
     "MemWal has matches that it could not return.",

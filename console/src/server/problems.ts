@@ -23,8 +23,8 @@ const TITLES: Partial<Record<Code, string>> = {
   [Code.ResourceExhausted]: "Too much at once",
   [Code.DataLoss]: "Stored data is damaged",
   [Code.DeadlineExceeded]: "It took too long",
-  [Code.Aborted]: "Somebody else was faster",
-  [Code.AlreadyExists]: "It exists already",
+  [Code.Aborted]: "The thread has changed",
+  [Code.AlreadyExists]: "The name is taken",
   [Code.InvalidArgument]: "The server refused the input",
   [Code.FailedPrecondition]: "Not possible now",
 };
@@ -38,11 +38,12 @@ const ADVICE: Partial<Record<Code, string>> = {
 
 /** What to do about a reason, where that is more than about its code. */
 const REASON_ADVICE: Record<string, string> = {
-  HEAD_MOVED: "Nothing was changed. Close this, look at what was saved since, and decide again.",
+  HEAD_MOVED:
+    "Nothing was changed. Close this dialog, look at the latest checkpoint, and decide again.",
   VALUES_MISSING:
     "The server has these values only in the blob store. Change the state with a client, which sends them again.",
   VERSION_TYPE_CHANGED: "Change the state with the program that made the thread.",
-  BACKLOG_FULL: "Try again once the server has certified what waits.",
+  BACKLOG_FULL: "Try again once the server has certified the backlog.",
 };
 
 /** Describes an error of a call. */

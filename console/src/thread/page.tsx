@@ -171,9 +171,9 @@ function Banner({ following }: { following: Following }) {
   return (
     <p class="banner" role="status">
       {standing === "lost" &&
-        `${problem?.message ?? "The connection was lost."} This page goes on by itself once the server answers; what is shown was not lost.`}
+        `${problem?.message ?? "The connection was lost."} This page continues by itself once the server answers. Nothing that is shown was lost.`}
       {standing === "deleted" &&
-        "This thread was deleted. What is shown here is what it was; it is gone when you leave the page."}
+        "This thread was deleted. This page shows its last state until you leave it."}
       {standing === "began-again" && (
         <>
           This thread was deleted and began again.{" "}

@@ -250,7 +250,7 @@ async def test_a_malformed_value_is_named(
     record = client.load(storage.thread_id)
     forged = {**record.state, "state/value": {**record.state["state/value"], "value": "blue"}}
     client.save(storage.thread_id, forged, metadata=record.metadata)
-    with pytest.raises(WorkflowCheckpointException, match=r"state/value is no valid .*Colour"):
+    with pytest.raises(WorkflowCheckpointException, match=r"state/value is not a valid .*Colour"):
         await storage.load("c1")
 
 

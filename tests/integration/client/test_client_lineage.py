@@ -208,7 +208,7 @@ async def test_a_handoff_that_was_changed_is_refused(face: Face, config: Config)
     await face.call("save", "t", {"n": 1})
     descriptor = await face.call("handoff", "t")
     wrong = {**descriptor.as_dict(), "checkpoint_id": "x", "source": "t:x"}
-    with pytest.raises(PreconditionFailed, match="its signature is not that of"):
+    with pytest.raises(PreconditionFailed, match="its signature was not made by"):
         await face.call("adopt", wrong, "n")
     del wrong["signer"], wrong["signature"]
     with pytest.raises(DescriptorMismatch) as other:

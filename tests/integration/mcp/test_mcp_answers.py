@@ -97,7 +97,7 @@ async def test_only_a_waiting_thread_and_the_named_checkpoint_are_answered(
     await call("thread_answer", thread_id=thread, answer_json='"yes"')
     graph.invoke(None, config)
     said = await call.refused("thread_answer", thread_id=thread, answer_json='"no"')
-    assert "thread_waiting lists those that do" in said
+    assert "thread_waiting lists the threads that do" in said
     graph.invoke({}, config)  # it asks again
     said = await call.refused(
         "thread_answer",

@@ -93,7 +93,7 @@ async def test_what_is_no_json_of_the_request_is_refused_with_the_problem(
     for body in BROKEN:
         answer = await refusal(http, f"{THREADS}/GetThread", body)
         assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("request",)), body[:40]
-        assert "is no JSON of a tuskpoint.v1.GetThreadRequest: " in answer.message
+        assert "is not the JSON of a tuskpoint.v1.GetThreadRequest: " in answer.message
         assert len(answer.message) < 700
     for number in BROKEN_NUMBERS:
         body = b'{"pageSize": %s}' % number

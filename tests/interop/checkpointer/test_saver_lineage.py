@@ -265,5 +265,5 @@ async def test_threads_and_their_loops_share_a_saver(saver: TuskPointSaver, thre
 def test_no_thread_is_no_thread(server_target: str) -> None:
     with TuskPointSaver(server_target) as saver:
         for call in (saver.fork, saver.verify_trail):
-            with pytest.raises(InvalidRequest, match="thread_id: it names no thread"):
+            with pytest.raises(InvalidRequest, match="thread_id: it must not be empty"):
                 call(None)  # type: ignore[arg-type]

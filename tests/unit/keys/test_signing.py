@@ -44,12 +44,12 @@ def test_what_is_signed_is_what_the_contract_says() -> None:
 def test_a_changed_field_is_found(field: str) -> None:
     made = Signer([NEW]).sign(DESCRIPTOR)
     changed = replace(made, **{field: getattr(made, field) + "x"})
-    assert "its signature is not that of" in problem(changed)
+    assert "its signature was not made by" in problem(changed)
 
 
 def test_text_that_moves_to_the_next_field_is_found() -> None:
     made = Signer([NEW]).sign(replace(DESCRIPTOR, thread_id="ab", checkpoint_id="c"))
-    assert "is not that of" in problem(replace(made, thread_id="a", checkpoint_id="bc"))
+    assert "was not made by" in problem(replace(made, thread_id="a", checkpoint_id="bc"))
 
 
 _P = 2**255 - 19
@@ -103,7 +103,7 @@ def test_a_key_of_small_order_verifies_nothing() -> None:
             for begin in (signer, f"01{'00' * 31}"):  # one of these fits some messages, or all
                 forged = replace(DESCRIPTOR, signer=signer, signature=begin + "00" * 32)
                 for number in range(8):
-                    assert "is not that of" in problem(replace(forged, to_agent=str(number)))
+                    assert "was not made by" in problem(replace(forged, to_agent=str(number)))
 
 
 def _doubled(point: Point, times: int) -> Point:
@@ -115,9 +115,9 @@ def _doubled(point: Point, times: int) -> Point:
 def test_another_signer_is_found_and_so_is_a_signature_that_is_none() -> None:
     made = Signer([NEW]).sign(DESCRIPTOR)
     [other] = Signer([OLD]).public
-    assert f"is not that of {other}" in problem(replace(made, signer=other))
-    assert "is not that of" in problem(replace(made, signature="00" * 64))
-    assert "is not that of" in problem(replace(made, signer="ff" * 32))
+    assert f"was not made by {other}" in problem(replace(made, signer=other))
+    assert "was not made by" in problem(replace(made, signature="00" * 64))
+    assert "was not made by" in problem(replace(made, signer="ff" * 32))
 
 
 def test_who_is_required_has_to_have_signed() -> None:

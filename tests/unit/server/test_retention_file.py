@@ -44,7 +44,7 @@ BAD = [
     ("[[retention]]", "retention 1: tenant is missing"),
     ("[[retention]]\ntenant = '*'", "needs delete_after, keep_last or keep_for"),
     ("[[retention]]\ntenant = 'a b'\nkeep_last = 1", "tenant: a tenant is"),
-    ("[[retention]]\ntenant = '*'\nkeep = 1", "'keep' is no key"),
+    ("[[retention]]\ntenant = '*'\nkeep = 1", "'keep' is not a key"),
     ("[[retention]]\ntenant = '*'\nkeep_last = 0", "keep_last: a whole number"),
     ("[[retention]]\ntenant = '*'\nkeep_last = true", "keep_last: a whole number"),
     ("[[retention]]\ntenant = '*'\nkeep_for = '1w'", "keep_for: a time such as"),

@@ -101,7 +101,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
     assert tuskpoint_server(["token", *NAMED, "--append", str(file)]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert "'listen' is no kind of entry" in err
+    assert "'listen' is not a kind of entry" in err
     assert file.read_text() == "listen = '127.0.0.1:0'\n"
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
     [
         ([], "--name"),
         (["--name", "ci"], "--scope"),
-        ([*NAMED, "--scope", "raed"], "--scope: 'raed' is no scope; scopes are read, write"),
+        ([*NAMED, "--scope", "raed"], "--scope: 'raed' is not a scope; scopes are read, write"),
         (["--name", "", "--scope", "read"], "--name: a name has 1 to 64"),
         ([*NAMED, "--tenant", "A"], "--tenant: a tenant is 1 to 64"),
         ([*NAMED, "--expires", "soon"], "--expires: days from now, such as 90d"),

@@ -74,14 +74,14 @@ def test_a_token_is_found_by_its_digest() -> None:
         ({"scopes": ""}, "token 1 ('ci'): scopes is missing"),
         ({"scopes": "[]"}, "token 1 ('ci'): scopes: a list of at least one of read, write"),
         ({"scopes": '"read"'}, "token 1 ('ci'): scopes: a list of at least one of"),
-        ({"scopes": '["raed"]'}, "token 1 ('ci'): scopes: 'raed' is no scope; scopes are read"),
-        ({"scopes": f'["{TOKEN}"]'}, "token 1 ('ci'): scopes: something is no scope"),
-        ({"scopes": "[[1]]"}, "token 1 ('ci'): scopes: something is no scope"),
+        ({"scopes": '["raed"]'}, "token 1 ('ci'): scopes: 'raed' is not a scope; scopes are read"),
+        ({"scopes": f'["{TOKEN}"]'}, "token 1 ('ci'): scopes: something is not a scope"),
+        ({"scopes": "[[1]]"}, "token 1 ('ci'): scopes: something is not a scope"),
         ({"expires": "2030-01-01T00:00:00"}, "token 1 ('ci'): expires: a time with an offset"),
         ({"expires": "2030-01-01"}, "token 1 ('ci'): expires: a time with an offset"),
         ({"expires": '"tomorrow"'}, "token 1 ('ci'): expires: a time with an offset"),
-        ({"expire": "2030-01-01T00:00:00Z"}, "token 1 ('ci'): 'expire' is no key; keys are"),
-        ({TOKEN: "1"}, "token 1 ('ci'): something is no key"),
+        ({"expire": "2030-01-01T00:00:00Z"}, "token 1 ('ci'): 'expire' is not a key; keys are"),
+        ({TOKEN: "1"}, "token 1 ('ci'): something is not a key"),
     ],
 )
 def test_an_entry_that_cannot_be_used_is_named_and_nothing_secret_is(
@@ -120,8 +120,8 @@ def test_two_entries_with_one_hash_are_refused() -> None:
         ('[[quota]]\ntenant = "a"', "lets nobody call"),
         ("[token]\nname = 'x'", "write each entry as [[token]]"),
         ("token = [1]", "write each entry as [[token]]"),
-        ("tokens = 1", "'tokens' is no kind of entry"),
-        (f"{TOKEN} = 1", "something is no kind of entry"),
+        ("tokens = 1", "'tokens' is not a kind of entry"),
+        (f"{TOKEN} = 1", "something is not a kind of entry"),
         ("x = = 1", "is not TOML"),
         ("x = " + "[" * 5000, "is not TOML"),
         ("x = " + "9" * 5000, "is not TOML"),
@@ -163,7 +163,7 @@ def test_a_certificate_with_names_of_two_entries_matches_neither() -> None:
 def test_certificates_need_a_client_ca() -> None:
     subject = entry("certificate", sha256="", subject='"a.example"')
     assert "--tls-client-ca" in problem(subject, certificates=False)
-    assert "certificate 1 ('ci'): 'expires' is no key" in problem(
+    assert "certificate 1 ('ci'): 'expires' is not a key" in problem(
         subject + "expires = 2030-01-01T00:00:00Z\n"
     )
 
@@ -201,7 +201,7 @@ def test_quotas_are_of_a_tenant_or_of_each_other_one() -> None:
         ('tenant = "a"\nthreads = 0', "quota 1: threads: a whole number above 0"),
         ('tenant = "a"\nthreads = true', "quota 1: threads: a whole number above 0"),
         ('tenant = "a"\nbytes_per_second = 1.5', "bytes_per_second: a whole number above 0"),
-        ('tenant = "a"\nthread = 5', "quota 1: 'thread' is no key; keys are bytes_per_second, "),
+        ('tenant = "a"\nthread = 5', "quota 1: 'thread' is not a key; keys are bytes_per_second, "),
     ],
 )
 def test_quotas_that_cannot_be_used_are_refused(lines: str, reported: str) -> None:
@@ -241,7 +241,7 @@ def test_an_issuer_grants_what_is_fixed_or_what_its_claims_say() -> None:
         ("", "http://i.example", "issuer 1: url: the issuer's https URL"),
         ("", "i.example", "issuer 1: url: the issuer's https URL"),
         ('scope_claim = ""', "https://i.example", "scope_claim: a text that is not empty"),
-        ("keys = 1", "https://i.example", "'keys' is no key; keys are audience, scope_claim"),
+        ("keys = 1", "https://i.example", "'keys' is not a key; keys are audience, scope_claim"),
     ],
 )
 def test_issuers_that_cannot_be_used_are_refused(lines: str, url: str, reported: str) -> None:

@@ -166,7 +166,7 @@ func (l *lane) take(response *tuskpointv1.ExchangeResponse) error {
 	for _, answer := range response.GetAnswers() {
 		call := l.sent[answer.GetId()]
 		if call == nil {
-			return wire.Breach("an answer to a call that was not sent")
+			return wire.Breach("an answer to an unknown frame")
 		}
 		l.failures, call.answered = 0, true
 		if call.call.change && !call.sent.answered {

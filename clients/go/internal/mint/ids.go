@@ -47,7 +47,7 @@ func idAt(ticks, entropy uint64, above string) (string, error) {
 			return minted, nil
 		}
 	}
-	return "", fmt.Errorf("no ID of at most %d bytes can be made that sorts after %q: name one",
+	return "", fmt.Errorf("no ID of at most %d bytes sorts after %q: set a checkpoint ID",
 		maxIDBytes, above)
 }
 

@@ -53,5 +53,5 @@ func isAbove(a, b *tuskpointv1.Version) bool {
 	return a.GetInteger() > b.GetInteger() || a.GetNumber() > b.GetNumber() || a.GetText() > b.GetText()
 }
 
-var errUncountable = errors.New("its channel versions cannot be counted up; continue it with its " +
+var errUncountable = errors.New("its channel versions cannot be incremented; continue the thread with its " +
 	"framework")

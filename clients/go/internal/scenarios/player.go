@@ -135,7 +135,7 @@ func bind(given, result any, variables map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		path, isText := names[name].(string)
 		if !isText {
-			return fmt.Errorf("the path of %s is no text", name)
+			return fmt.Errorf("the path of %s is not a text", name)
 		}
 		value, err := at(result, path)
 		if err != nil {

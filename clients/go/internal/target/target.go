@@ -61,7 +61,7 @@ func IsSeveral(target string) bool {
 }
 
 func noTarget(text, hint string) error {
-	return fmt.Errorf("%q is no target: %s", text, hint)
+	return fmt.Errorf("%q is not a target: %s", text, hint)
 }
 
 // IsLoopback reports whether a target names this machine, and no other.

@@ -162,7 +162,7 @@ function onlyOne(checkpointId: string, found: readonly Reference[]): Reference {
 function listing(threadId: string | undefined, options: ListOptions): ListCheckpointsRequest {
   const { checkpointNs, checkpointId = "", before = "", label = "", limit } = options;
   if (limit !== undefined && !(Number.isInteger(limit) && limit >= 0 && limit < 2 ** 32)) {
-    throw invalidField("limit", `it is a whole number, 0 or more, not ${limit}`);
+    throw invalidField("limit", `it must be a whole number, 0 or more, not ${limit}`);
   }
   return create(ListCheckpointsRequestSchema, {
     ...(threadId === undefined ? {} : { threadId }),

@@ -102,7 +102,7 @@ export async function answer(
   options: AnswerOptions,
 ): Promise<void> {
   if (value === null) {
-    throw invalidField("value", "no interrupt takes null as its answer");
+    throw invalidField("value", "null cannot be the answer of an interrupt");
   }
   const data = encodeJson("value", value);
   const waiting = openInterrupts(record);
@@ -142,7 +142,7 @@ function choose(
 ): OpenInterrupt {
   const [first] = waiting;
   if (first === undefined) {
-    const hint = 'listThreads({ state: "interrupted" }) names the threads that do';
+    const hint = 'listThreads({ state: "interrupted" }) lists the threads that do';
     throw refusal(record, `waits for no answer: ${hint}`);
   }
   const named = waiting.slice(0, NAMED).map((one) => `'${one.interruptId}'`);

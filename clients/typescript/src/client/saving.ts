@@ -166,7 +166,7 @@ export function nextVersion(versions: readonly Version[]): Version {
   if (kinds !== 1 || number === null) {
     throw invalidField(
       "parentId",
-      "its channel versions cannot be counted up; continue it with its framework",
+      "its channel versions cannot be incremented; continue the thread with its framework",
     );
   }
   return textVersion(BigInt(number[0]) + 1n);

@@ -87,7 +87,7 @@ export abstract class Threads extends History {
   ): Promise<void> {
     checkTexts({ threadId });
     if (retentionMs !== undefined && !(retentionMs >= 1_000 && retentionMs % 1_000 === 0)) {
-      const problem = `it is a time of one or more whole seconds, or undefined; not ${retentionMs}`;
+      const problem = `it must be a time of one or more whole seconds, or undefined; not ${retentionMs}`;
       throw invalidField("retentionMs", problem);
     }
     const request = {

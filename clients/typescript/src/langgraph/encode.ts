@@ -84,7 +84,7 @@ export function checkpointRef(config: RunnableConfig): CheckpointRef {
   if (threadId === undefined) {
     throw invalidField(
       "config.configurable.thread_id",
-      'it names no thread; pass { configurable: { thread_id: "..." } }',
+      'it must name a thread; pass { configurable: { thread_id: "..." } }',
     );
   }
   const checkpointNs = String(config.configurable?.["checkpoint_ns"] ?? "");
@@ -170,7 +170,7 @@ export async function writeRequests(
   if (ref.checkpointId === "") {
     throw invalidField(
       "config.configurable.checkpoint_id",
-      "it names no checkpoint, and writes belong to one",
+      "it must name a checkpoint_id, because writes belong to a checkpoint",
     );
   }
   const encoded = await Promise.all(
@@ -300,7 +300,10 @@ async function encodeValue(
   const [type, data] = await serde.dumpsTyped(kept);
   if (type === "json" && data.length === 0) {
     // Nothing could read it again, and with it the whole checkpoint.
-    throw invalidField(channel, `a ${typeof value} has no JSON; keep it out of the state`);
+    throw invalidField(
+      channel,
+      `a ${typeof value} cannot be written as JSON; keep it out of the state`,
+    );
   }
   return create(ValueSchema, { type, data });
 }

@@ -20,8 +20,8 @@ export function nextVersion(current: string | number | undefined): string | numb
   }
   if (current !== undefined && !PADDED.test(current)) {
     throw new RangeError(
-      `channel version ${JSON.stringify(current)} is not padded to ${DIGITS} digits, so none of ` +
-        "ours sorts after it; continue this thread with the saver that made it",
+      `channel version ${JSON.stringify(current)} is not padded to ${DIGITS} digits, so no ` +
+        "version of this saver sorts after it; continue the thread with the saver that made it",
     );
   }
   const counter = current === undefined ? 0n : BigInt(current.slice(0, DIGITS));

@@ -49,7 +49,7 @@ export function mint(ticks: bigint, entropy: bigint, above: string): string {
     }
   }
   throw new InvalidRequest(
-    `no ID of at most ${MAX_BYTES} bytes can be made that sorts after '${above}': name checkpointId`,
+    `no ID of at most ${MAX_BYTES} bytes sorts after '${above}': set checkpointId`,
     { status: "INVALID_ARGUMENT", reason: "INVALID_FIELD", metadata: { field: "checkpointId" } },
   );
 }

@@ -111,7 +111,7 @@ const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
 export function readDescriptor(given: unknown): Descriptor {
   const members = typeof given === "string" ? parsed(given) : given;
   if (typeof members !== "object" || members === null || Array.isArray(members)) {
-    throw invalid("", `it is an object with the keys ${KEYS.join(", ")}`);
+    throw invalid("", `it must be an object with the keys ${KEYS.join(", ")}`);
   }
   const texts = new Map(Object.entries(members));
   checkKeys(texts);
@@ -124,26 +124,26 @@ export function readDescriptor(given: unknown): Descriptor {
     throw invalid("", "a key comes twice");
   }
   if (!SHA256.test(descriptor.blob_sha256)) {
-    throw invalid("blob_sha256", "it is 64 lowercase hex digits");
+    throw invalid("blob_sha256", "it must be 64 lowercase hex digits");
   }
   for (const [key, digits] of Object.entries(HEX_DIGITS)) {
     const text = descriptor[key as keyof typeof HEX_DIGITS];
     if (text !== undefined && (text.length !== digits || !HEX.test(text))) {
-      throw invalid(key, `it is ${String(digits)} lowercase hex digits, or missing`);
+      throw invalid(key, `it must be ${String(digits)} lowercase hex digits, or missing`);
     }
   }
   if ((descriptor.signer === undefined) !== (descriptor.signature === undefined)) {
-    throw invalid("signature", "it comes with signer, or neither");
+    throw invalid("signature", "it must come with signer, or neither");
   }
   const sealedKey = descriptor.sealed_key ?? "";
   if (sealedKey.length > MAX_SEALED_KEY || !BASE64.test(sealedKey)) {
     throw invalid(
       "sealed_key",
-      `it is base64 of at most ${String(MAX_SEALED_KEY)} characters, or missing`,
+      `it must be base64 of at most ${String(MAX_SEALED_KEY)} characters, or missing`,
     );
   }
   if (descriptor.source !== `${descriptor.thread_id}:${descriptor.checkpoint_id}`) {
-    throw invalid("source", "it is not the thread and the checkpoint, joined by a colon");
+    throw invalid("source", "it must be the thread and the checkpoint, joined by a colon");
   }
   return descriptor;
 }
@@ -214,7 +214,7 @@ function checkKeys(members: ReadonlyMap<string, unknown>): void {
 
 function checkedText(key: string, text: unknown): string {
   if (typeof text !== "string") {
-    throw invalid(key, `it is a text, not of type ${typeof text}`);
+    throw invalid(key, `it must be a string, not of type ${typeof text}`);
   }
   if (text === "" && !MAY_BE_EMPTY.has(key)) {
     throw invalid(key, "it must not be empty");

@@ -145,10 +145,10 @@ export function replaying(threadId: string, options: ReplayOptions): ReplayThrea
 export function watching(threadId: string, options: WatchOptions): WatchThreadRequest {
   const { cursor = new Uint8Array(), kinds, progressMs } = options;
   if (kinds?.length === 0) {
-    throw invalidField("kinds", "it names one kind or more, or is left out");
+    throw invalidField("kinds", "it must name at least one kind, or be left out");
   }
   if (progressMs !== undefined && !(progressMs >= 1_000 && progressMs < 2 ** 31)) {
-    throw invalidField("progressMs", `it is 1,000 milliseconds or more, not ${progressMs}`);
+    throw invalidField("progressMs", `it must be 1,000 milliseconds or more, not ${progressMs}`);
   }
   return create(WatchThreadRequestSchema, {
     threadId,

@@ -109,7 +109,7 @@ export function changeOf(change: ItemChange) {
     throw invalidField("value", "it is an object");
   }
   if (ttlMs !== undefined && !(ttlMs > 0 && Number.isFinite(ttlMs))) {
-    throw invalidField("ttlMs", `it is a number of milliseconds above 0, not ${ttlMs}`);
+    throw invalidField("ttlMs", `it must be a number of milliseconds above 0, not ${ttlMs}`);
   }
   return {
     ...name,
@@ -137,7 +137,7 @@ export function keyOf({ namespace, key }: ItemKey) {
  */
 export function labelsOf(what: string, labels: readonly string[]): string[] {
   if (!Array.isArray(labels)) {
-    throw invalidField(what, "it is an array of texts");
+    throw invalidField(what, "it must be an array of strings");
   }
   for (const label of labels) {
     checkText(what, label);
@@ -152,7 +152,7 @@ export function labelsOf(what: string, labels: readonly string[]): string[] {
  */
 export function countOf(what: string, count: number, least: number): number {
   if (!Number.isInteger(count) || count < least) {
-    throw invalidField(what, `it is a whole number, ${least} or more, not ${count}`);
+    throw invalidField(what, `it must be a whole number, ${least} or more, not ${count}`);
   }
   return Math.min(count, MAX_COUNT);
 }

@@ -42,12 +42,12 @@ export function encodeJson(path: string, value: unknown): Uint8Array {
  */
 export function encodeState(state: Readonly<Record<string, unknown>>): Map<string, Uint8Array> {
   if (typeof state !== "object" || state === null || !isPlain(state)) {
-    throw invalidField("state", "it is an object that maps channels to values");
+    throw invalidField("state", "it must be an object that maps channels to values");
   }
   const values = new Map<string, Uint8Array>();
   for (const [name, value] of Object.entries(state)) {
     if (name === "" || !name.isWellFormed()) {
-      throw invalidField("state", "its keys are the names of channels: texts that are not empty");
+      throw invalidField("state", "its keys must be names of channels: strings that are not empty");
     }
     values.set(name, encodeJson(member("state", name), value));
   }
@@ -103,7 +103,7 @@ export function decodeValue(name: string, type: string, data: Uint8Array): Json 
 /** Refuse a text that cannot be sent: one that is no text, or not Unicode. */
 export function checkText(field: string, text: unknown): void {
   if (typeof text !== "string") {
-    throw invalidField(field, `it is a text, not of type ${typeof text}`);
+    throw invalidField(field, `it must be a string, not of type ${typeof text}`);
   }
   if (!text.isWellFormed()) {
     throw invalidField(field, NOT_UNICODE);

@@ -157,7 +157,7 @@ export function comparing(
   maxChanges: number,
 ): DiffCheckpointsRequest {
   if (!(Number.isInteger(maxChanges) && maxChanges >= 0 && maxChanges <= MAX_CHANGES)) {
-    throw invalidField("maxChanges", `it is a whole number, 0 or more, not ${maxChanges}`);
+    throw invalidField("maxChanges", `it must be a whole number, 0 or more, not ${maxChanges}`);
   }
   return create(DiffCheckpointsRequestSchema, { from, to, maxChanges });
 }

@@ -77,13 +77,13 @@ export interface Receipt {
 export function ruleOf(rule: RetentionRule, index: number) {
   const { agentId = "", threadId = "", keepLast = 0, deleteAfterMs, keepForMs } = rule;
   if (!Number.isInteger(keepLast) || keepLast < 0 || keepLast >= 2 ** 32) {
-    const problem = `it is a number of checkpoints, not ${keepLast}`;
+    const problem = `it must be a number of checkpoints, not ${keepLast}`;
     throw invalidField(`rules[${index}].keepLast`, problem);
   }
   const times = { deleteAfterMs, keepForMs };
   for (const [name, time] of Object.entries(times)) {
     if (time !== undefined && !(time >= 1_000 && time % 1_000 === 0)) {
-      const problem = `it is a time of one or more whole seconds, or undefined; not ${time}`;
+      const problem = `it must be a time of one or more whole seconds, or undefined; not ${time}`;
       throw invalidField(`rules[${index}].${name}`, problem);
     }
   }

@@ -106,7 +106,7 @@ export function searching(
     throw invalidField("threadId", "it must not be empty; leave it out to search all threads");
   }
   if (!Number.isInteger(limit) || limit < 1) {
-    throw invalidField("limit", `it is a whole number, 1 or more, not ${limit}`);
+    throw invalidField("limit", `it must be a whole number, 1 or more, not ${limit}`);
   }
   return create(SearchCheckpointsRequestSchema, {
     query: queryOf(query),
@@ -151,7 +151,7 @@ export function searchResults(answer: SearchCheckpointsResponse): SearchResults 
 export function components(field: string, vector: ArrayLike<number>): number[] {
   const values = Array.from(vector);
   if (!values.every((one) => typeof one === "number" && Number.isFinite(Math.fround(one)))) {
-    throw invalidField(field, "its components are finite numbers of 32 bits");
+    throw invalidField(field, "its components must be finite numbers of 32 bits");
   }
   return values;
 }

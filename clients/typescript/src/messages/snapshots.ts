@@ -30,7 +30,9 @@ export interface SnapshotRecord {
  */
 export function snapshotRecord(message: Snapshot | undefined): SnapshotRecord {
   if (message === undefined) {
-    throw new ServerError("the server answered without the snapshot", { status: "INTERNAL" });
+    throw new ServerError("protocol error: an answer without the snapshot; please report this", {
+      status: "INTERNAL",
+    });
   }
   const { snapshotId, sessionId, hostname, workingDirectory } = message;
   return {

@@ -38,7 +38,7 @@ export function choice<T>(what: string, word: string, choices: Readonly<Record<s
   const chosen = Object.hasOwn(choices, word) ? choices[word] : undefined;
   if (chosen === undefined) {
     const words = Object.keys(choices).map((one) => `"${one}"`);
-    throw invalidField(what, `it is ${words.join(" or ")}, not ${JSON.stringify(word)}`);
+    throw invalidField(what, `it must be ${words.join(" or ")}, not ${JSON.stringify(word)}`);
   }
   return chosen;
 }

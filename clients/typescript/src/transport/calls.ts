@@ -199,7 +199,9 @@ export class Calls {
   /** Emit the warnings of an answer, and return it if it has the durability that was asked for. */
   #checked<A extends SaveCheckpointResponse | SaveWritesResponse>(answer: A, asked: Durability): A {
     if (answer.durability < asked) {
-      throw broken("the server answered a save before it had the durability that was asked for");
+      throw broken(
+        "protocol error: the answer to a save has less durability than the request; please report this",
+      );
     }
     emitWarnings(this.connection.target, answer.warnings);
     return answer;

@@ -487,13 +487,13 @@ function bounded(timeoutMs: number): number {
 
 function checkedBytes(valueCacheBytes: number): number {
   if (!(Number.isInteger(valueCacheBytes) && valueCacheBytes >= 0)) {
-    throw invalidField("valueCacheBytes", `it is a number of bytes, not ${valueCacheBytes}`);
+    throw invalidField("valueCacheBytes", `it must be a number of bytes, not ${valueCacheBytes}`);
   }
   return valueCacheBytes;
 }
 
 function closed(): TuskPointError {
-  return new TuskPointError("this client is closed: make another one", {
+  return new TuskPointError("this client is closed: create another one", {
     status: "FAILED_PRECONDITION",
   });
 }

@@ -58,7 +58,7 @@ export function credentialsFor(
   const token = tokenSource(options.token, environment);
   const given = options.caFile ?? options.certFile ?? options.keyFile;
   if (options.tls === false && given !== undefined) {
-    throw invalidField("tls", "it is off, and a certificate is given: leave one of them out");
+    throw invalidField("tls", "it is off, but a certificate is given: remove either");
   }
   const asked = options.tls ?? (given === undefined ? flag(environment["TUSKPOINT_TLS"]) : true);
   if (asked === false) {
@@ -125,7 +125,10 @@ function tokenSource(
 /** Return a token that may be sent; its text is never part of an error. */
 function checkedToken(field: string, token: string): string {
   if (!TOKEN.test(token)) {
-    throw invalidField(field, "a token is one word of ASCII characters; this is empty or is not");
+    throw invalidField(
+      field,
+      "it must be one word of ASCII characters, and not empty; use a token that `tuskpoint-server token` printed",
+    );
   }
   return token;
 }
@@ -136,7 +139,7 @@ function flag(text: string | undefined): boolean | undefined {
   }
   const chosen = FLAGS[text];
   if (chosen === undefined) {
-    throw invalidField("TUSKPOINT_TLS", "it is 1 (TLS) or 0 (plaintext)");
+    throw invalidField("TUSKPOINT_TLS", "it must be 1 (TLS) or 0 (plaintext)");
   }
   return chosen;
 }
@@ -158,7 +161,7 @@ function attempt(field: string, read: () => unknown): void {
   try {
     read();
   } catch (error) {
-    throw invalidField(field, `it is not PEM of what it should be: ${messageOf(error)}`);
+    throw invalidField(field, `it is not a certificate or key in PEM: ${messageOf(error)}`);
   }
 }
 

@@ -167,7 +167,10 @@ export class Attempts {
  */
 export function checkedTime(timeoutMs: number): number {
   if (!(timeoutMs > 0 && timeoutMs < Number.POSITIVE_INFINITY)) {
-    throw invalidField("timeoutMs", `it is a number of milliseconds above 0, not ${timeoutMs}`);
+    throw invalidField(
+      "timeoutMs",
+      `it must be a number of milliseconds above 0, not ${timeoutMs}`,
+    );
   }
   return timeoutMs;
 }

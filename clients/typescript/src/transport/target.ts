@@ -77,7 +77,7 @@ function isHere(host: string): boolean {
 }
 
 function refusal(text: string, hint: string): InvalidRequest {
-  return new InvalidRequest(`'${text}' is no target: ${hint}`, {
+  return new InvalidRequest(`'${text}' is not a target: ${hint}`, {
     status: "INVALID_ARGUMENT",
     reason: "INVALID_FIELD",
     metadata: { field: "target" },

@@ -188,7 +188,7 @@ describe("saving", () => {
   it("refuses what could not be read again, and names the channel", async () => {
     const config = await save(thread(), {});
     const call = () => undefined;
-    const refused = /call: a function has no JSON/;
+    const refused = /call: a function cannot be written as JSON/;
     await expect(save(config, { call })).rejects.toThrow(refused);
     await expect(saver.putWrites(config, [["call", call]], "task")).rejects.toThrow(refused);
   });

@@ -60,7 +60,7 @@ describe("credentials", () => {
     });
     const garbled = file("garbled.pem", "no PEM");
     for (const options of [{ caFile: garbled }, { certFile: garbled, keyFile: key }]) {
-      expect(() => credentialsFor(here, options, {})).toThrow("it is not PEM");
+      expect(() => credentialsFor(here, options, {})).toThrow("it is not a certificate or key in PEM");
     }
     const mine = { TUSKPOINT_CERT_FILE: cert, TUSKPOINT_KEY_FILE: "/nowhere" };
     expect(() => credentialsFor(here, {}, mine)).toThrow("keyFile: it cannot be read");

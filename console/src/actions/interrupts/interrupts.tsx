@@ -52,7 +52,7 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
       {!data && !problem && <Loading what="the answers" />}
       {data && !isHead && <NotHead place={ref} thread={data.thread} />}
       {asked?.length === 0 && (
-        <p>The agent has gone on since this page was loaded: nothing waits here any more.</p>
+        <p>The agent has continued since this page was loaded: no question waits here.</p>
       )}
       {asked?.map(({ place, question, stored }, index) => (
         <Asked
@@ -76,7 +76,7 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
 
 function titleOf(open: number): string {
   if (open === 0) {
-    return "Answered: the agent can go on";
+    return "Answered: the agent can continue";
   }
   return open === 1
     ? "A question waits for a person"

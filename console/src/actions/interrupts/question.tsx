@@ -196,7 +196,9 @@ function fromJson(text: string): string {
   try {
     const written = writeExact(readExact(text));
     if (written === "null") {
-      throw new FormProblem("null is no answer for LangGraph. Choose another one, such as false.");
+      throw new FormProblem(
+        "null is not an answer for LangGraph. Choose another one, such as false.",
+      );
     }
     return written;
   } catch (error) {

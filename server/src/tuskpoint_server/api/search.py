@@ -50,7 +50,7 @@ def _check_search(checks: Checks, request: search_pb.SearchCheckpointsRequest) -
             if operator := next((key for key in value if key.startswith("$")), ""):
                 # JSON can spell halves of surrogate pairs, which no message can hold.
                 text = operator[:80].encode(errors="backslashreplace").decode()
-                problem = "is no operator: a filter names the values that metadata must equal"
+                problem = "is not an operator: a filter names the values that metadata must equal"
                 checks.fail("filter_json", f"'{text}' {problem}")
                 return
             values += value.values()

@@ -225,7 +225,7 @@ async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:
         raise InvalidAnswerError("its description is of another issuer")
     keys_url = described.get("jwks_uri")
     if not isinstance(keys_url, str) or not is_safe_url(keys_url):
-        raise InvalidAnswerError("its jwks_uri is no https URL")
+        raise InvalidAnswerError("its jwks_uri is not an https URL")
     return usable_keys((await _object(http, keys_url)).get("keys"))
 
 

@@ -73,7 +73,7 @@ class Entry:
         """Raise `EntryError` if there is a key that was not asked for."""
         if unknown_keys := self._table.keys() - self._keys:
             keys = ", ".join(sorted({*self._keys}))
-            raise EntryError(f"{_quote(min(unknown_keys))} is no key; keys are {keys}")
+            raise EntryError(f"{_quote(min(unknown_keys))} is not a key; keys are {keys}")
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
@@ -90,7 +90,7 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
     unknown_kinds = document.keys() - {"token", "certificate", "issuer", "quota"}
     if unknown_kinds:
         raise ConfigError(
-            f"{file}: {_quote(min(unknown_kinds))} is no kind of entry; those are [[token]], "
+            f"{file}: {_quote(min(unknown_kinds))} is not a kind of entry; those are [[token]], "
             "[[certificate]], [[issuer]] and [[quota]]"
         )
     if "certificate" in document and not certificates:
@@ -201,7 +201,7 @@ def scope_of(value: object) -> Scope:
     for scope in Scope:
         if value == scope:
             return scope
-    raise EntryError(f"{_quote(value)} is no scope; scopes are {', '.join(Scope)}")
+    raise EntryError(f"{_quote(value)} is not a scope; scopes are {', '.join(Scope)}")
 
 
 def _scopes(value: object) -> frozenset[Scope]:

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         prog="tuskpoint-server copy",
         description="Copy the journal of a stopped server into another database. A PLACE is a "
         "data directory, sqlite:///PATH/journal.db or postgresql://USER@HOST/DATABASE. A copy "
-        "that was interrupted goes on if it is run again.",
+        "that was interrupted continues when it is run again.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version}")

@@ -98,7 +98,7 @@ def _drop(path: Path, names: Sequence[bytes], uses: dict[str, bytes]) -> None:
             key_text = f"key {name.hex()}" if name else "a key that is not known yet"
             raise ConfigError(
                 f"nothing is dropped: {use} needs {key_text}; restart the server, which wraps it "
-                "anew with the first key, and try again"
+                "again with the first key, and try again"
             )
     key_file.drop(path)
     print(f"{len(names) - 1} keys are dropped; {path} has {names[0].hex()}")  # noqa: T201
@@ -108,7 +108,7 @@ _WITH_JOURNAL: dict[str, tuple[str, Callable[[Path, Sequence[bytes], dict[str, b
     "list": ("list the keys of a file, and what each opens in a journal", _list),
     "drop": (
         "remove all keys but the first, if the journal needs none of them; earlier catalogs, "
-        "stored manifests and hand-offs that they wrapped cannot be opened any more",
+        "stored manifests and hand-offs that they wrapped can no longer be opened",
         _drop,
     ),
 }
@@ -128,4 +128,4 @@ def _require_usable(path: Path) -> Iterator[None]:
         problem = f"an identity needs {error.name}; pip install 'tuskpoint-server[age]'"
         raise ConfigError(problem) from None
     except ValueError as error:  # text that is no text, too
-        raise ConfigError(f"{path} is no key file: {error}") from None
+        raise ConfigError(f"{path} is not a key file: {error}") from None

@@ -23,8 +23,8 @@ def main(arguments: Sequence[str], version: str) -> int:
     parser = settings_parser(
         version,
         prog="tuskpoint-server restore",
-        description="Make the journal of an empty data directory from a backup, or let a journal "
-        "that other programs restored begin anew.",
+        description="Make the journal of an empty data directory from a backup, or give a "
+        "journal that other programs restored a new ID and generation.",
         shown=("data_dir", "journal", "catalog_pointer", "log_level"),
     )
     origin = parser.add_mutually_exclusive_group(required=True)
@@ -61,6 +61,6 @@ def main(arguments: Sequence[str], version: str) -> int:
     for tenant, blob_id in summary.catalogs.items():
         point(config, tenant, blob_id)
     unpoint(config, summary.catalogs)
-    outcome = f"is restored from {file}" if file is not None else "begins anew"
+    outcome = f"is restored from {file}" if file is not None else "has a new ID and generation"
     say(f"{config.journal_name} {outcome}: {summary_text(summary)}")
     return 0

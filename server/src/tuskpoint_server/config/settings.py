@@ -353,8 +353,8 @@ class Config(BaseModel):
         for origin in self.http_origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ValueError(
-                    f"--http-origins has {origin}, which is no origin: give what a browser sends, "
-                    "such as https://console.example.com or http://localhost:5173"
+                    f"--http-origins has {origin}, which is not an origin: give what a browser "
+                    "sends, such as https://console.example.com or http://localhost:5173"
                 )
         self._check_address("--listen", self.listen)
         if self.http_listen:

@@ -81,7 +81,7 @@ def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
     try:
         message = segment_pb2.DeltaBase.FromString(data)
     except DecodeError:
-        raise malformed_bytes(name, "a delta_base is no DeltaBase") from None
+        raise malformed_bytes(name, "a delta_base is not a DeltaBase") from None
     if len(message.channels) > LIMITS.max_channels:
         raise malformed_bytes(name, f"a delta_base has more than {LIMITS.max_channels} channels")
     channels = tuple(_delta_channel(channel, name) for channel in message.channels)

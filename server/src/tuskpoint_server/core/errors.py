@@ -70,7 +70,7 @@ class Reason(Enum):
         "open another stream and send the chunks of the save in order",
     )
     STREAM_TRUNCATED = Status.INVALID_ARGUMENT.says(
-        "the stream ended within save {save_id}, of which nothing is stored",
+        "the stream ended within save {save_id}, and nothing of the save is stored",
         "send the whole save again",
     )
     LIMIT_EXCEEDED = Status.RESOURCE_EXHAUSTED.says(

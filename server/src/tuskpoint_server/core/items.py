@@ -142,7 +142,7 @@ def decode(metadata: bytes) -> ItemTimes:
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks {error}") from None
     if {*map(type, numbers)} != {int} or not 0 <= numbers[-1] < LIMITS.max_item_paths:
-        raise ValueError("its times are no numbers")
+        raise ValueError("its times are not numbers")
     created_us, updated_us, ttl_us, expire_us, more_texts = numbers
     return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None, more_texts)
 
@@ -219,7 +219,7 @@ def _check(values: Iterable[object], depth: int) -> None:
             for name in condition.keys() - _OPERATORS.keys():
                 shown = name[:80].encode(errors="backslashreplace").decode()
                 names = ", ".join(_OPERATORS)
-                raise invalid_field("filter_json", f"'{shown}' is no operator; use {names}")
+                raise invalid_field("filter_json", f"'{shown}' is not an operator; use {names}")
         elif isinstance(condition, dict):
             _check(condition.values(), depth - 1)
         elif isinstance(condition, list):

@@ -175,7 +175,7 @@ class JournalClock:
                 _text(self.jump.expected_us),
             )
         elif self.jump is None and before is not None:
-            _log.warning("the clock is right again, or was accepted: deletions go on")
+            _log.warning("the clock is right again, or was accepted: deletions continue")
         return now
 
     async def accept(self, journal: Database) -> ClockJump | None:

@@ -101,7 +101,7 @@ class LeaseLostError(Exception):
     """Another server may be the leader by now: nothing of the change is stored."""
 
     def __init__(self) -> None:
-        super().__init__("this server is not the leader any more")
+        super().__init__("this server is no longer the leader")
 
 
 class SettingsDifferError(Exception):
@@ -240,7 +240,7 @@ class Lease:
             _log.warning("the lease of the leader is not renewed: %s", str(error) or "no answer")
             return False
         if not renewed:
-            _log.warning("another server took the lease of the keeper")
+            _log.warning("another server took the lease of the leader")
             self.lose()
         elif self.held:  # later it is void: duties may have ended
             self._until_s = asked_s + self._length_s

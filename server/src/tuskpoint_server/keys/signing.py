@@ -62,7 +62,7 @@ def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
             public.verify(bytes.fromhex(descriptor.signature), signed_bytes(descriptor))
         except (InvalidSignature, ValueError):
-            problem = f"its signature is not that of {signer} over these fields"
+            problem = f"its signature was not made by {signer} over these fields"
             advice = "do not trust it, and ask for the unchanged descriptor"
             raise _signing_refusal(signer, problem, advice) from None
     if required and signer not in required:

@@ -80,7 +80,8 @@ class VaultKeys(ServiceKeys):
             message = foreign_text(str(error), _SECRETS) or type(error).__name__
             raise service_unavailable(NAME, message) from None
         except (KeyError, TypeError, ValueError):
-            raise service_unavailable(NAME, "it answered something that is no answer") from None
+            problem = "it returned an unexpected response; check VAULT_ADDR"
+            raise service_unavailable(NAME, problem) from None
 
     def is_current(self, wrapped: bytes) -> bool:
         """Return whether the version that wrapped it is the one that wrapped last."""

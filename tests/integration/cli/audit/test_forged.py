@@ -399,10 +399,10 @@ async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) 
     [
         (
             {"thread_id": "mine", "source": "mine:{id}"},
-            "the descriptor names checkpoint '{id}' of thread 'mine', and the bundle is of",
+            "the descriptor names checkpoint '{id}' of thread 'mine', and the bundle holds",
         ),
         ({"checkpoint_id": "x", "source": "short:x"}, "the descriptor names checkpoint 'x'"),
-        ({"summary": "All is well."}, "the descriptor's summary is not that of the checkpoint"),
+        ({"summary": "All is well."}, "the summary of the descriptor differs from the summary"),
         ({"blob_sha256": NO_HASH}, "it has another SHA-256"),
     ],
 )
@@ -424,7 +424,7 @@ async def test_a_signature_of_somebody_else_fails(left: House) -> None:
         descriptor = kit.changed(left.handoff, **changes)
         audit = await kit.audited_descriptor(kit.directory(left), descriptor)
         assert audit.result == "FAIL"
-        assert audit.problems[0].reason.startswith("the descriptor's signature is not that of")
+        assert audit.problems[0].reason.startswith("the descriptor's signature was not made by")
     assert (await kit.audited_descriptor(kit.directory(left), left.handoff)).result == "PASS"
 
 
@@ -432,7 +432,7 @@ async def test_a_key_of_small_order_signs_for_nobody(left: House) -> None:
     descriptor = kit.changed(left.handoff, signer=f"01{'00' * 31}", signature=f"01{'00' * 63}")
     audit = await kit.audited_descriptor(kit.directory(left), descriptor)
     assert audit.result == "FAIL"
-    assert "is a key of small order" in audit.problems[0].reason
+    assert "has small order" in audit.problems[0].reason
 
 
 async def test_a_descriptor_without_a_blob_is_missing_it(left: House) -> None:

@@ -99,11 +99,11 @@ async def test_another_aggregator_answers_for_one_that_does_not(
     [
         (NOT_FOUND, Verdict.MISSING, "the source does not have it"),
         (WEB_PAGE, Verdict.UNREADABLE, "sent a web page instead of the blob"),
-        (PLAIN_404, Verdict.UNREADABLE, "answered 404; check that the URL is that of an aggreg"),
+        (PLAIN_404, Verdict.UNREADABLE, "answered 404; check that the URL names an aggreg"),
         (GATEWAY, Verdict.UNREADABLE, "answered 502"),
         (FAILED, Verdict.UNREADABLE, "answered 500 INTERNAL_ERROR"),
-        (BUSY, Verdict.UNREADABLE, "answered 429: it is at its limit"),
-        (Reply(451), Verdict.UNREADABLE, "answered 451: it must not serve it"),
+        (BUSY, Verdict.UNREADABLE, "answered 429: the aggregator limits requests"),
+        (Reply(451), Verdict.UNREADABLE, "answered 451: the aggregator must not serve"),
         (None, Verdict.UNREADABLE, "broke the connection"),
     ],
     ids=["404", "page", "404 plain", "502", "500", "429", "451", "cut"],
@@ -178,7 +178,7 @@ async def test_an_aggregator_that_hangs_is_left_after_the_timeout(
     assert (await audited(first, second, timeout_s=0.2)).result == "PASS"
     audit = await audited(first, timeout_s=0.01)
     assert audit.result == "INCOMPLETE"
-    assert "gave no answer in time" in audit.findings.root.reason
+    assert "did not answer in time" in audit.findings.root.reason
 
 
 async def test_an_aggregator_that_fails_is_asked_after_the_others_from_then_on(
@@ -256,7 +256,7 @@ def test_urls_are_taken_as_people_write_them() -> None:
     for url in ("", "ftp://x", "http://", "http://x:port", "127.0.0.1:1"):
         with pytest.raises(BadSource):
             AggregatorSource([url])
-    with pytest.raises(BadSource, match="no aggregator is named"):
+    with pytest.raises(BadSource, match="no aggregator was given"):
         AggregatorSource([])
 
 

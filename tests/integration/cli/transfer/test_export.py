@@ -157,7 +157,7 @@ def ended(lines: list[bytes], **other: Any) -> list[bytes]:
     [
         (lambda lines: lines[:-1], "is cut short"),
         (lambda lines: [*lines[:-1], lines[-1][:40]], "is not JSON"),
-        (lambda lines: [*lines, b"\n"], "something follows the last line"),
+        (lambda lines: [*lines, b"\n"], "there is text after the last line"),
         (lambda lines: lines[:2] + lines[3:], "do not have its SHA-256"),
         (lambda lines: ended(lines[:-1], checkpoints=1), "are not as many as it says"),
         (lambda lines: ended([*lines[:2], b'{"kind":"checkpoint",\n']), "line 3 of"),
@@ -165,11 +165,11 @@ def ended(lines: list[bytes], **other: Any) -> list[bytes]:
             lambda lines: ended([*lines[:2], lines[2].replace(b'"state"', b'"stain"')]),
             'no checkpoint: ',
         ),
-        (lambda lines: ended([*lines[:3], lines[1]]), "begins again"),
+        (lambda lines: ended([*lines[:3], lines[1]]), "occurs twice"),
         (lambda lines: ended([lines[0], lines[2]]), "a checkpoint before the first thread"),
         (lambda lines: ended([lines[0], b'{"kind":"thread"}\n']), "is not described as"),
         (lambda lines: ended([lines[0].replace(b":1", b":2")]), "has the format version 2"),
-        (lambda lines: lines[1:], "it is no file of `tuskpoint export`"),
+        (lambda lines: lines[1:], "it is not a file of `tuskpoint export`"),
         (lambda _: [b"hello\n"], "neither a database of SQLite nor a file of threads"),
         (lambda _: [], "neither a database of SQLite nor a file of threads"),
     ],
@@ -207,7 +207,7 @@ def test_an_export_that_fails_leaves_no_file(target: str, client: Client, tmp_pa
     client.prune("pruned")
     done = run(target, "export", str(tmp_path / "x.jsonl"), "--thread", "pruned")
     assert done.code == Exit.REFUSED
-    assert "is rebuilt from checkpoints that are not there any more" in done.errors
+    assert "is rebuilt from checkpoints that are deleted" in done.errors
     missing = run(target, "export", str(tmp_path / "x.jsonl"), "--thread", "nobody")
     assert missing.code == Exit.NOT_FOUND
     assert list(tmp_path.iterdir()) == []

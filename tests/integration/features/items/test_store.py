@@ -144,7 +144,7 @@ async def test_reads_that_break_a_limit_are_refused(store: StoreServiceAsyncStub
         (store.SearchItems(spb.SearchItemsRequest(query="x" * 4097)), "query: must be at most"),
         (
             store.SearchItems(spb.SearchItemsRequest(filter_json=b'{"a":{"$in":[]}}')),
-            "'$in' is no operator",
+            "'$in' is not an operator",
         ),
         (
             store.ListItemNamespaces(spb.ListItemNamespacesRequest(patterns=[pattern] * 65)),

@@ -213,7 +213,7 @@ async def test_a_stream_that_breaks_the_contract_fails_its_calls(
     stream = await off_loop(server.accept)
     await off_loop(stream.frames, 1)
     stream.send(pb.Answer(id=99, last=True))
-    with pytest.raises(errors.ServerError, match="was not asked"):
+    with pytest.raises(errors.ServerError, match="an answer to unknown frame"):
         await failed
     assert await off_loop(stream.left.wait, WAIT_SECONDS)
 

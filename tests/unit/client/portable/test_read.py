@@ -71,7 +71,7 @@ def test_types_that_are_not_allowed_here_are_kept_as_records() -> None:
 
 
 def test_only_classes_that_can_be_taken_apart_can_be_allowed() -> None:
-    with pytest.raises(TypeError, match="object is no enum, dataclass"):
+    with pytest.raises(TypeError, match="object is not an enum, dataclass"):
         PortableSerializer(types=[object])
     with pytest.raises(TypeError, match="holds classes, not 'Plan'"):
         PortableSerializer(types=["Plan"])  # type: ignore[list-item]
@@ -172,7 +172,7 @@ def test_values_written_by_javascript_are_read(shape: Any, value: Any) -> None:
     ids=json.dumps,
 )  # fmt: skip
 def test_the_error_of_a_malformed_form_describes_the_right_one(shape: Any) -> None:
-    with pytest.raises(ValueError, match=r"is invalid|is no ToolMessage"):
+    with pytest.raises(ValueError, match=r"is invalid|is not a ToolMessage"):
         read(shape)
 
 

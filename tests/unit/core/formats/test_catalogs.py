@@ -143,7 +143,7 @@ def test_changed_and_cut_catalogs_are_refused_or_read(data: st.DataObject) -> No
             "ends before it begins",
         ),
         (replace(CATALOG, runs=LiveRuns(((replace(REF, height=17),),))), "too high"),
-        (replace(CATALOG, runs=LiveRuns(((replace(REF, first=("a",)),),))), "no position"),
+        (replace(CATALOG, runs=LiveRuns(((replace(REF, first=("a",)),),))), "not a position"),
         (
             replace(
                 CATALOG, runs=LiveRuns(MERGED.levels, (Merge(0, POSITION, 4, ((REF,) * 64,)),))

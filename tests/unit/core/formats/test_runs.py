@@ -271,8 +271,8 @@ ONE, TWO = (line_of(record).stored for record in MANY[:2])
         ([TWO, ONE], "not in order"),
         ([ONE], "other positions"),
         ([TWO], "other positions"),
-        ([ONE, "{}", TWO], "no record"),
-        ([ONE, "", TWO], "no record"),
+        ([ONE, "{}", TWO], "not a record"),
+        ([ONE, "", TWO], "not a record"),
     ],
 )
 def test_a_page_that_differs_from_its_index_is_refused(lines: list[str], problem: str) -> None:

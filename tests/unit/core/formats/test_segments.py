@@ -227,7 +227,7 @@ PATCHED = value("b", encoding=2, keyframe=value("a").digest)
         (segment(checkpoints=(checkpoint("", 1),)), "a checkpoint has no ID"),
         (segment(checkpoints=(checkpoint("c", 1, sha("lost")),)), "it lacks value"),
         (segment(checkpoints=(checkpoint("c", 1, b"short"),)), "names no value"),
-        (segment(checkpoints=(checkpoint("c", 1, state=b"\xff"),)), "no CheckpointState"),
+        (segment(checkpoints=(checkpoint("c", 1, state=b"\xff"),)), "not a CheckpointState"),
         (segment(checkpoints=(checkpoint("c", 1, state=state() * 2),)), "a channel twice"),
         (
             segment(checkpoints=(checkpoint("c", 1, state=b"\0" * (LIMITS.max_state + 1)),)),

@@ -133,7 +133,7 @@ DENIED, LIMITED, REFUSED, UNAVAILABLE = (
         (memwal.MemWalClockDriftError("drift"), DENIED, False, "clock"),
         (refusal(402, {"error": "quota"}), UNAVAILABLE, False, "used up"),
         (refusal(403), DENIED, False, "MEMWAL_SERVER_URL"),
-        (refusal(404), UNAVAILABLE, False, "the answer is not that of a relayer"),
+        (refusal(404), UNAVAILABLE, False, "the answer did not come from a relayer"),
         (refusal(302), UNAVAILABLE, False, "HTTP 302"),
         (refusal(409), REFUSED, False, "another text"),
         (refusal(413), REFUSED, False, "too long"),

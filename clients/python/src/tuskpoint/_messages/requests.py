@@ -142,7 +142,7 @@ def only_one(
         return refs[0]
     if not refs:
         raise NotFound(
-            f"no thread has checkpoint '{checkpoint_id}'; list() shows the existing ones",
+            f"no thread has checkpoint '{checkpoint_id}': list() lists the existing ones",
             status="NOT_FOUND",
             reason="CHECKPOINT_NOT_FOUND",
             metadata={"checkpoint_id": checkpoint_id},

@@ -61,7 +61,7 @@ class TrailReader:
         if previous != self._last:
             raise _broken(batch, "it does not name the batch before: one was changed or left out")
         if not isinstance(entries, list):
-            raise _broken(batch, "it is malformed: its entries are no list")
+            raise _broken(batch, "it is malformed: its entries are not a list")
         self._last = hashlib.sha256(batch.content).hexdigest()
         return entries
 

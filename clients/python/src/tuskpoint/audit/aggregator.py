@@ -98,7 +98,7 @@ class AggregatorSource:
     ) -> None:
         self._bases = list(dict.fromkeys(_base(url) for url in urls))
         if not self._bases:
-            raise BadSource("no aggregator is named; give its URL")
+            raise BadSource("no aggregator was given; give its URL")
         self._order = list(self._bases)
         self._timeout_s = timeout_s
         self._recent = recent

@@ -61,10 +61,10 @@ class Trouble(NamedTuple):
 
 UNREACHED = Trouble(Sort.SILENT, "cannot be reached; check the URL and the network", USUAL, True)
 LATE = Trouble(
-    Sort.SILENT, "gave no answer in time; try a longer --timeout or another aggregator", USUAL, True
+    Sort.SILENT, "did not answer in time; try a longer --timeout or another aggregator", USUAL, True
 )
 BROKEN = Trouble(Sort.SILENT, "broke the connection", USUAL, True)
-_PAGE = "sent a web page instead of the blob; check that the URL is that of an aggregator"
+_PAGE = "sent a web page instead of the blob; check that the URL names an aggregator"
 WEB_PAGE = Trouble(Sort.SILENT, _PAGE, FEW, True)
 ENDLESS = Trouble(Sort.TOO_LONG, "sent more bytes than the blob can have", NEVER)
 OTHER_BYTES = Trouble(Sort.WRONG, "sent bytes with another SHA-256", REREAD)
@@ -87,7 +87,7 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
     if status == 404 and (reason in _NOT_FOUND or recent):
         return Trouble(Sort.ABSENT, text, VISIBLE_SOON if recent else PAST_CACHES)
     if status == 429:
-        return Trouble(Sort.SILENT, f"{text}: it is at its limit", USUAL)
+        return Trouble(Sort.SILENT, f"{text}: the aggregator limits requests", USUAL)
     if status in _GATEWAY:
         return Trouble(Sort.SILENT, text, USUAL, True)
     if status >= 500:
@@ -95,10 +95,12 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
             Sort.SILENT, f"{text}; older versions answer this for expired blobs", FEW, True
         )
     if status == 451:
-        return Trouble(Sort.SILENT, f"{text}: it must not serve it for legal reasons", NEVER)
+        return Trouble(
+            Sort.SILENT, f"{text}: the aggregator must not serve the blob for legal reasons", NEVER
+        )
     if status in (401, 403, 407):
-        return Trouble(Sort.SILENT, f"{text}: it does not serve this to everyone", NEVER)
-    return Trouble(Sort.SILENT, f"{text}; check that the URL is that of an aggregator", NEVER, True)
+        return Trouble(Sort.SILENT, f"{text}: the aggregator requires a credential", NEVER)
+    return Trouble(Sort.SILENT, f"{text}; check that the URL names an aggregator", NEVER, True)
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:
@@ -128,4 +130,4 @@ def listed(body: bytes) -> list[tuple[str, str]]:
             for patch in json.loads(body)
         ]
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("it is no list of patches") from error
+        raise ValueError("it is not a list of patches") from error

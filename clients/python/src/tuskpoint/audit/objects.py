@@ -76,7 +76,7 @@ class ObjectSource(PackSource):
             obstore.get(self._bucket, "layout")
         except FileNotFoundError:
             raise BadSource(
-                f"{self.places[0]} is no bucket of a server: it has no file 'layout'"
+                f"{self.places[0]} is not a bucket of a server: it has no file 'layout'"
             ) from None
         except (BaseError, OSError) as error:
             if _CLIENT_ERROR.search(str(error)):

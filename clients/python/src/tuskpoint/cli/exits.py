@@ -36,7 +36,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.INTERRUPTED: "ended by Ctrl-C",
     Exit.CLOSED_PIPE: "the program that read the output ended, as `head` does",
 }
-"""What each exit code means. The page `docs/threads/command-line-reference.md` has the same table."""
+"""What each exit code means; `docs/threads/command-line-reference.md` has the same table."""
 
 _BY_CLASS: tuple[tuple[type[errors.TuskPointError], Exit], ...] = (
     (errors.DescriptorMismatch, Exit.INTEGRITY),
@@ -63,7 +63,7 @@ HINTS: Mapping[str, str] = {
     "SNAPSHOT_NOT_FOUND": "`tuskpoint snapshot list` lists the snapshots",
     "THREAD_EXISTS": "name another thread with --as",
     "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
-    "THREAD_DELETED": 'begin again with `tuskpoint save --parent ""`',
+    "THREAD_DELETED": 'start the thread again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
     "CHECKPOINT_MISSING": "`tuskpoint list THREAD` lists its checkpoints",
     "BACKLOG_FULL": "`tuskpoint status` shows the backlog",

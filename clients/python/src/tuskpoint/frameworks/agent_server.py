@@ -138,12 +138,14 @@ def _timeout_s() -> float:
     try:
         return float(value)
     except ValueError:
-        raise InvalidRequest(f"{TIMEOUT_VARIABLE} is a number of seconds, not {value!r}") from None
+        raise InvalidRequest(
+            f"{TIMEOUT_VARIABLE} must be a number of seconds, not {value!r}"
+        ) from None
 
 
 def _one_of(variable: str, allowed: tuple[str, ...]) -> str:
     """Return the value of a variable; the first one allowed is the default."""
     value = os.environ.get(variable) or allowed[0]
     if value not in allowed:
-        raise InvalidRequest(f"{variable} is {' or '.join(allowed)}, not {value!r}")
+        raise InvalidRequest(f"{variable} must be {' or '.join(allowed)}, not {value!r}")
     return value

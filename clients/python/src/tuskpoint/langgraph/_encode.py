@@ -79,7 +79,7 @@ def thread_text(thread_id: object) -> str:
         InvalidRequest: The ID is missing or empty.
     """
     if thread_id is None:
-        raise invalid_field("thread_id", "it names no thread")
+        raise invalid_field("thread_id", "it must not be empty")
     return str(thread_id)
 
 
@@ -260,7 +260,7 @@ def prune_requests(
         ValueError: The strategy is unknown.
     """
     if strategy not in _STRATEGIES:
-        raise ValueError(f"strategy is one of {', '.join(_STRATEGIES)}, not {strategy!r}")
+        raise ValueError(f"strategy must be one of {', '.join(_STRATEGIES)}, not {strategy!r}")
     return prunings(_several(thread_ids, "thread_ids"), _STRATEGIES[strategy], safe)
 
 
@@ -277,7 +277,7 @@ def run_requests(
 
 def _several(names: Sequence[str], parameter: str) -> list[str]:
     if isinstance(names, str | bytes):
-        raise TypeError(f"{parameter} is a sequence of strings, not one string")
+        raise TypeError(f"{parameter} must be a sequence of strings, not one string")
     return [str(name) for name in names]
 
 

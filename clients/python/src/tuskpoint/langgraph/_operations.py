@@ -56,7 +56,7 @@ class Batch:
             elif isinstance(operation, PutOp):
                 self._puts[tuple(operation.namespace), operation.key] = operation
             else:
-                raise TypeError(f"{type(operation).__name__} is no operation of a store")
+                raise TypeError(f"{type(operation).__name__} is not an operation of a store")
 
     def keys(self, *, refresh: bool) -> dict[int, tuple[Namespace, str]]:
         """Return the items to be read whose time begins anew, or not, by number of operation."""

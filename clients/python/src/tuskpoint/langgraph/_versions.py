@@ -25,7 +25,7 @@ def next_version(current: str | int | float | None) -> str | int | float:
     version = f"{counter + 1:032}.{digits:0{_DIGITS}}"
     if current is not None and version <= current:
         raise ValueError(
-            f"channel version {current!r} is not padded to 32 digits, so none of ours sorts "
-            "after it; continue this thread with the saver that made it"
+            f"channel version {current!r} is not padded to 32 digits, so no version of this "
+            "saver sorts after it; continue the thread with the saver that made it"
         )
     return version

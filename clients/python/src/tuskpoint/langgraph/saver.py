@@ -93,7 +93,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
     ) -> None:
         super().__init__(serde=serde)
         if durability not in get_args(DurabilityName):
-            raise ValueError(f'durability is "journaled" or "certified", not {durability!r}')
+            raise ValueError(f'durability must be "journaled" or "certified", not {durability!r}')
         options = Options.of(
             target,
             timeout_s=timeout_s,

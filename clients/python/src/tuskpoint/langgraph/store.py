@@ -69,7 +69,7 @@ class TuskPointStore(AsyncStore, SyncStore):
         tls: bool | None = None,
     ) -> None:
         if durability not in get_args(DurabilityName):
-            raise ValueError(f'durability is "journaled" or "certified", not {durability!r}')
+            raise ValueError(f'durability must be "journaled" or "certified", not {durability!r}')
         self._client = Client(
             target,
             timeout_s=timeout_s,

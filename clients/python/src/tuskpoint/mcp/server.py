@@ -44,7 +44,7 @@ _HINTS: Mapping[str, str] = {
     "CREDENTIAL_INVALID": "the operator of this MCP server sets TUSKPOINT_TOKEN or "
     "TUSKPOINT_TOKEN_FILE to a valid token",
     "SCOPE_MISSING": "the operator of this MCP server gives it a token with that scope",
-    "BLOB_UNAVAILABLE": "try again later; saves and loads go on meanwhile",
+    "BLOB_UNAVAILABLE": "try again later; saves and loads continue meanwhile",
 }
 """What a caller of tools can do about a reason, where the service's own message cannot know."""
 

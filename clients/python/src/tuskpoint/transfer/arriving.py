@@ -105,7 +105,7 @@ class Arrival:
         if deleted and not self._restarts:
             raise Problem(
                 f"the thread '{target_id}' was deleted on the server",
-                "give --restart-deleted to begin it again, or --prefix for another ID",
+                "give --restart-deleted to start the thread again, or --prefix for another ID",
             )
         limits, source_keys = Limits(thread_id), set[Key]()
         for message in self.messages(plan):
@@ -127,7 +127,9 @@ class Arrival:
         plan.checkpoints = len(source_keys)
         plan.is_ahead |= not server_keys <= source_keys
         if plan.is_ahead and (plan.missing or plan.writes or not server_keys & source_keys):
-            raise self._foreign(target_id, "it has checkpoints or writes that the source has not")
+            raise self._foreign(
+                target_id, "the server has checkpoints or writes that the source does not have"
+            )
         return plan
 
     def messages(self, plan: Plan) -> Iterator[Checkpoint]:
@@ -203,7 +205,7 @@ class Arrival:
             if key[1] and key not in source_keys:
                 raise Problem(
                     f"the thread '{message.ref.thread_id}' was deleted on the server, and "
-                    f"{called(key_of(message))} follows {called(key)}, which the source has not",
+                    f"{called(key_of(message))} follows {called(key)}, which the source lacks",
                     "give --prefix to import it under another ID",
                 )
 
@@ -216,7 +218,7 @@ class Arrival:
         stored = self._calls.get_checkpoint(message.ref)
         if stored is None or not is_same(stored, message):
             name = called(key_of(message))
-            raise self._foreign(plan.target_id, f"{name} is another one than the source's")
+            raise self._foreign(plan.target_id, f"{name} differs")
         server_slots, source_slots = _slots(stored), _slots(message)
         changed = {
             slot
@@ -225,7 +227,7 @@ class Arrival:
         }
         if any(idx >= 0 for _, idx in changed):
             name = called(key_of(message))
-            raise self._foreign(plan.target_id, f"the writes of {name} are others")
+            raise self._foreign(plan.target_id, f"the writes of {name} differ")
         is_ahead = bool(server_slots.keys() - source_slots.keys())
         # A sign of a task, such as its interrupt, is replaced by its next one.
         late = (source_slots.keys() - server_slots.keys()) | (set() if is_ahead else changed)
@@ -236,7 +238,7 @@ class Arrival:
 
     def _foreign(self, thread_id: str, detail: str) -> Problem:
         return Problem(
-            f"the server has another thread '{thread_id}', or it went on there: {detail}",
+            f"thread '{thread_id}' on the server differs from the source: {detail}",
             "give --prefix to import it under another ID",
         )
 

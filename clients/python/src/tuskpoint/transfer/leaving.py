@@ -67,8 +67,8 @@ def _check_deltas(calls: SyncCalls, message: Checkpoint, keys: set[Key]) -> None
         if history.writes or history.HasField("seed"):
             raise Problem(
                 f"{called(key_of(message))} of thread '{message.ref.thread_id}' is rebuilt from "
-                f"checkpoints that are not there any more (channel '{history.channel}'), and a "
-                "file cannot hold that",
+                f"checkpoints that are deleted (channel '{history.channel}'), which a file cannot "
+                "hold",
                 "hand the thread off instead: `tuskpoint handoff`",
             )
 

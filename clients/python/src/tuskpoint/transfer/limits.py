@@ -66,7 +66,7 @@ class Limits:
             values > _MAX_VALUES
             or sum(len(write.value.data) for write in message.writes) > _MAX_VALUES
         ):
-            yield f"its values, or those of its writes, are larger than {_MAX_VALUES} bytes"
+            yield f"its values, or the values of its writes, are larger than {_MAX_VALUES} bytes"
         if state.ByteSize() - values > _MAX_STATE:
             yield f"its state is larger than {_MAX_STATE} bytes without its values"
         for channel in state.channels:

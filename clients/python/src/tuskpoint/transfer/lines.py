@@ -208,7 +208,7 @@ class _Index:
                 problem = f"it is longer than {MAX_LINE} bytes, which no checkpoint takes"
                 raise self._bad(number, problem)
             if ended:
-                raise self._bad(number, "something follows the last line")
+                raise self._bad(number, "there is text after the last line")
             offset += len(line)
             if line.startswith(_CHECKPOINT):
                 if not self._last:
@@ -225,7 +225,7 @@ class _Index:
 
     def _take(self, number: int, offset: int, shape: dict[str, Any], sha256: str) -> None:
         if (number == 1) != (shape["kind"] == "header"):
-            raise self._bad(number, "it is no file of `tuskpoint export`")
+            raise self._bad(number, "it is not a file of `tuskpoint export`")
         match shape["kind"]:
             case "header":
                 self._header(number, shape)
@@ -244,7 +244,7 @@ class _Index:
 
     def _header(self, number: int, shape: dict[str, Any]) -> None:
         if shape.get("format") != FORMAT:
-            raise self._bad(number, "it is no file of `tuskpoint export`")
+            raise self._bad(number, "it is not a file of `tuskpoint export`")
         if shape.get("format_version") != FORMAT_VERSION:
             raise Problem(
                 f"'{self._name}' has the format version {shape.get('format_version')!r:.20}, and "
@@ -264,7 +264,7 @@ class _Index:
         ):
             raise self._bad(number, "the thread is not described as docs/agents/import.md says")
         if thread_id in self._places:
-            raise self._bad(number, f"the thread '{thread_id}' begins again")
+            raise self._bad(number, f"the thread '{thread_id}' occurs twice")
         retention = None if retention_s is None else timedelta(seconds=retention_s)
         settings = ThreadSettings(agent_id, searchable, retention)
         self._places[thread_id] = _Place(offset, number, settings)
@@ -281,7 +281,7 @@ class _Index:
     def _shape(self, number: int, line: bytes) -> dict[str, Any]:
         shape = _json(self._name, number, line)
         if not isinstance(shape, dict) or not isinstance(shape.get("kind"), str):
-            raise self._bad(number, "it is no object with a `kind`")
+            raise self._bad(number, "it is not an object with a `kind`")
         return shape
 
     def _bad(self, number: int, problem: str) -> Problem:

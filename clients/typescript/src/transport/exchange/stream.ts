@@ -143,7 +143,8 @@ export class Stream {
   #takeAnswer({ id, last, result }: Answer): void {
     const sent = this.#sent.get(id);
     if (sent === undefined || !sent.pending.outgoing.isAnsweredBy(result)) {
-      throw new ServerError("the server answered a call that was not sent", { status: "INTERNAL" });
+      const problem = `protocol error: an answer to unknown frame ${id}; please report this`;
+      throw new ServerError(problem, { status: "INTERNAL" });
     }
     const { pending, batch } = sent;
     sent.batch = undefined;

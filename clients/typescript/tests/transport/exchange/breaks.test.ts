@@ -247,7 +247,7 @@ test("answers that break the contract end the stream and its calls", async () =>
   const [second] = await next.received(1);
   const early = { case: "written" as const, value: {} };
   next.answer({ id: second?.id ?? 0n, last: true, result: early });
-  await expect(other).rejects.toThrow("a call that was not sent");
+  await expect(other).rejects.toThrow("protocol error: an answer to unknown frame");
   expect(frame).toBeDefined();
 });
 

@@ -319,7 +319,7 @@ test("an answer below the durability that was asked for is refused", async () =>
     last: true,
     result: { case: "saved", value: { durability: Durability.JOURNALED } },
   });
-  await expect(made).rejects.toThrow("before it had the durability");
+  await expect(made).rejects.toThrow("has less durability than the request");
 });
 
 function never(): never {

@@ -67,7 +67,7 @@ def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         problem = problem.encode(errors="backslashreplace").decode()  # it may quote what is no text
         name = request_class.DESCRIPTOR.full_name
-        raise invalid_field("request", f"is no JSON of a {name}: {problem}") from None
+        raise invalid_field("request", f"is not the JSON of a {name}: {problem}") from None
     return request
 
 

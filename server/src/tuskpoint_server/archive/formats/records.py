@@ -317,7 +317,7 @@ def read_line(stored: str, name: str) -> Line:
             dump(content)  # half a surrogate pair is no text
         line = _line(content, stored)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise malformed_bytes(name, "it holds a line that is no record") from None
+        raise malformed_bytes(name, "it holds a line that is not a record") from None
     if {*map(type, line.position), *map(type, line.identity)} != {str} or not line.thread_id:
         raise malformed_bytes(name, "a record lacks its subject")
     if {*map(type, line.rank), type(line.incarnation)} != {int}:

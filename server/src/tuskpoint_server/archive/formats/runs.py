@@ -278,7 +278,7 @@ def read_position(fields: Fields, key: str) -> Position:
     """Return a position from its stored form, a list of four texts."""
     position = fields.texts(key)
     if len(position) != 4:
-        raise fields.fail(f"'{key}' is no position in a run")
+        raise fields.fail(f"'{key}' is not a position in a run")
     return position
 
 

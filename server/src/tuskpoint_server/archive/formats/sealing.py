@@ -126,7 +126,7 @@ def _header(data: bytes, name: str) -> tuple[sealed_pb2.SealedHeader, int]:
     try:
         header = sealed_pb2.SealedHeader.FromString(data[SKIPPABLE.size : begin])
     except DecodeError:
-        raise malformed_bytes(name, "its header is no SealedHeader") from None
+        raise malformed_bytes(name, "its header is not a SealedHeader") from None
     if header.format_version != _VERSION:
         version = header.format_version
         raise malformed_bytes(

@@ -108,7 +108,7 @@ def state_digests(state: bytes, name: str) -> list[bytes]:
     try:
         message = checkpoint_pb2.CheckpointState.FromString(state)
     except DecodeError:
-        raise malformed_bytes(name, "a state is no CheckpointState") from None
+        raise malformed_bytes(name, "a state is not a CheckpointState") from None
     digests = []
     names = set()
     for channel in message.channels:
@@ -150,7 +150,7 @@ def _content(data: bytes, name: str) -> memoryview:
     try:
         header = segment_pb2.SegmentHeader.FromString(data[SKIPPABLE.size : begin])
     except DecodeError:
-        raise malformed_bytes(name, "its header is no SegmentHeader") from None
+        raise malformed_bytes(name, "its header is not a SegmentHeader") from None
     version = header.format_version
     if version != FORMAT_VERSION:
         raise malformed_bytes(

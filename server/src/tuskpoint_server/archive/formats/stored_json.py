@@ -145,7 +145,7 @@ class Fields:
         texts = []
         for text in self._list(key):
             if type(text) is not str:
-                raise self.fail(f"'{key}' holds something that is no text")
+                raise self.fail(f"'{key}' holds something that is not a text")
             texts.append(text)
         return tuple(texts)
 

@@ -77,4 +77,4 @@ def _advice(status: int, body: str) -> str:
         return "it limits the rate of requests; the server tries again"
     if status in _PASSING:
         return "the server tries again; check the status of the store"
-    return "check that the endpoint is that of a store of this kind"
+    return "check that the endpoint serves a store of this kind"

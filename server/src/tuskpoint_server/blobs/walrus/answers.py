@@ -126,7 +126,7 @@ def _billed_bytes(created: dict[str, object], storage: dict[str, object]) -> int
 def _blob_id(holder: object) -> str:
     blob_id = _get(holder, "blobId", str)
     if digest_of(blob_id) is None:
-        raise ValueError("blobId is no blob ID")
+        raise ValueError("blobId is not a blob ID")
     return blob_id
 
 
@@ -149,5 +149,5 @@ def _get(holder: object, name: str, kind: type[_T]) -> _T:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} is {type(value).__name__}, not {kind.__name__}")
     if isinstance(value, int) and value < 0:
-        raise ValueError(f"{name} is no number from 0")
+        raise ValueError(f"{name} is not a number from 0")
     return value

@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
          NextEndpoint.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True,
          reasons=_NOT_FOUND, recent=True, stale=True),
     Rule("not_served_yet",
-         "it was just stored; check that the URL is that of an aggregator",
+         "it was just stored; check that the URL names an aggregator",
          NextEndpoint.ELSEWHERE, VISIBLE_SOON, READS - {Operation.LIST_QUILT}, statuses=(404,),
          recent=True, stale=True),
     Rule("not_found", "check that the aggregator serves the network it was stored on",
@@ -201,7 +201,7 @@ RULES: tuple[Rule, ...] = (
          "it refuses this request: check its version, its limits, and whether it requires tokens",
          statuses=(400, 415, 416, 422)),
     Rule("wrong_place",
-         "check that the URL is that of a publisher (for puts) or an aggregator (for reads)"),
+         "check that the URL names a publisher (for puts) or an aggregator (for reads)"),
 )
 # fmt: on
 

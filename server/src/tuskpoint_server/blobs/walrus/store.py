@@ -168,7 +168,7 @@ class WalrusStore:
         blob = await self._put(content)
         if blob.blob_id != blob_id:
             raise malformed_bytes(
-                blob_id, f"the bytes that were read are those of blob {blob.blob_id}"
+                blob_id, f"the bytes that were read belong to blob {blob.blob_id}"
             )
         sha256 = await asyncio.to_thread(blob_digest, content)
         return PutReceipt((BlobLocation(sha256, len(content), blob_id),), (blob,))

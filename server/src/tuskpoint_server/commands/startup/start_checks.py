@@ -168,8 +168,8 @@ def _refuse_missing(config: Config, store: BlobStore, catalogs: Mapping[str, str
     raise process.StartError(
         process.EXIT_ARCHIVE,
         f"blob store {'Walrus' if config.walrus_aggregator_url else place} lacks "
-        f"{_list_catalogs(blob_ids, catalogs)}, so it has lost blobs or is not that of journal "
-        f"{config.journal_name}: bring the blobs back, or name the right store"
+        f"{_list_catalogs(blob_ids, catalogs)}, so it has lost blobs or belongs to another "
+        f"journal than {config.journal_name}: bring the blobs back, or name the right store"
         + or_accept("missing-blobs", blob_ids),
     )
 

@@ -67,8 +67,9 @@ class Witness:
             self._noted = number, seq
         elif not binder.is_secret and _OTHER not in accepted and has_threads():
             raise RuntimeError(
-                "its rows are bound by another key than those of the journal that this server used "
-                f"last; put that one back, or start once with --accept-older-journal {_OTHER}"
+                "its rows are bound by another key than the rows of the journal that this server "
+                f"used last; put that journal back, or start once with "
+                f"--accept-older-journal {_OTHER}"
             )
         else:
             self._is_of_another = True

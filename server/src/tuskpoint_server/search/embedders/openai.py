@@ -137,7 +137,7 @@ def _read(body: bytes, count: int) -> list[bytes]:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("something other than a list of embeddings") from None
     if len(rows) != count or by_index.keys() != set(range(count)):
-        raise ValueError(f"{len(rows)} embeddings, which are not those of the {count} texts")
+        raise ValueError(f"{len(rows)} embeddings, which do not match the {count} texts")
     embedded = [_pack_vector(by_index[index]) for index in range(count)]
     if len(set(map(len, embedded))) > 1:
         raise ValueError("vectors of several dimensions")

@@ -290,7 +290,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
             return _refused_call(error, status)
         # It is about versions, or about preparations of the SDK.
         return RelayerError(RelayerTrouble.UNAVAILABLE, printable_line(str(error)))
-    problem = f"the answer is not that of a relayer ({type(error).__name__})"
+    problem = f"the answer did not come from a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
             host = error.request.url.host
@@ -308,7 +308,7 @@ def _refused_call(error: Exception, status: int) -> RelayerError:
     broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
     trouble, says = _MEANINGS.get(status) or (
         RelayerTrouble.UNAVAILABLE,
-        "the relayer failed" if broken else "the answer is not that of a relayer",
+        "the relayer failed" if broken else "the answer did not come from a relayer",
     )
     try:
         fields = json.loads(str(getattr(error, "body", "")))

@@ -103,7 +103,8 @@ def choose(
     """
     if not waiting:
         raise _refusal(
-            place, "waits for no answer: list_threads(state='interrupted') lists those that do"
+            place,
+            "waits for no answer: list_threads(state='interrupted') lists the threads that do",
         )
     names = ", ".join(f"'{interrupt.interrupt_id}'" for interrupt in waiting[:_NAMED])
     if interrupt_id is None:

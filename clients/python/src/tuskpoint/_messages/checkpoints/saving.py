@@ -244,6 +244,7 @@ def next_version(versions: Sequence[Version]) -> Version:
     number = _LEADING_NUMBER.match(newest)
     if kinds != {"text"} or number is None:
         raise invalid_field(
-            "parent", "its channel versions cannot be incremented; continue it with its framework"
+            "parent",
+            "its channel versions cannot be incremented; continue the thread with its framework",
         )
     return Version(text=f"{int(number[0]) + 1:032}.0")

@@ -98,7 +98,8 @@ class Call:
         reached = getattr(self.answer, "durability", 0)
         if result != self.payload.kind.result or reached < minimum:
             self.error = ServerError(
-                "the server's answer is not the acknowledgement that was asked for",
+                "protocol error: the answer to a save has less durability than the request; "
+                "please report this",
                 status="INTERNAL",
             )
 
@@ -253,7 +254,10 @@ class Lane:
         for answer in response.answers:
             call = self._sent.get(answer.id)
             if call is None:
-                raise ServerError("the server answered what it was not asked", status="INTERNAL")
+                raise ServerError(
+                    f"protocol error: an answer to unknown frame {answer.id}; please report this",
+                    status="INTERNAL",
+                )
             self._release(call)
             call.is_journaled = True
             if answer.last:

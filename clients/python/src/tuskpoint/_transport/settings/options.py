@@ -88,10 +88,10 @@ class Options:
         """
         seconds: object = TIMEOUT_S if timeout_s is None else timeout_s
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {seconds!r}")
+            raise InvalidRequest(f"timeout_s must be a number of seconds above 0, not {seconds!r}")
         size: object = value_cache_bytes
         if not isinstance(size, int) or size < 0:
-            raise InvalidRequest(f"value_cache_bytes is a number of bytes, not {size!r}")
+            raise InvalidRequest(f"value_cache_bytes must be a number of bytes, not {size!r}")
         text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
         place = normalize_target(text)
         security = Security.of(

@@ -178,7 +178,7 @@ def _roots(path: FilePath) -> bytes:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except ssl.SSLError as error:
-        raise invalid_field("ca_file", f"'{path}' holds no certificate in PEM") from error
+        raise invalid_field("ca_file", f"'{path}' has no certificate in PEM") from error
     return pem
 
 

@@ -122,9 +122,9 @@ def _headers(text: str, name: str) -> Headers:
         InvalidRequest: The text is not a token. The message does not contain it.
     """
     if not isinstance(text, str):
-        raise invalid_field(name, f"a token is a str, not {type(text).__name__}")
+        raise invalid_field(name, f"it must be a string, not {type(text).__name__}")
     if not text:
-        raise invalid_field(name, "it is empty; use one that `tuskpoint-server token` printed")
+        raise invalid_field(name, "it is empty; use a token that `tuskpoint-server token` printed")
     fits = _TOKEN.match(text)
     if fits is None or fits.end() < len(text):
         place = fits.end() + 1 if fits else 1

@@ -68,13 +68,15 @@ def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
     if (descriptor.thread_id, descriptor.checkpoint_id) != (message.thread_id, place[1]):
         return (
             f"the descriptor names checkpoint '{descriptor.checkpoint_id}' of thread "
-            f"'{descriptor.thread_id}', and the bundle is of '{place[1]}' of "
-            f"'{message.thread_id}'"
+            f"'{descriptor.thread_id}', and the bundle holds checkpoint '{place[1]}' "
+            f"of thread '{message.thread_id}'"
         )
     row = segment.rows[place]
     summary = row.summary or _sentence(message.thread_id, place[1], row.metadata_json)
     if descriptor.summary != summary:
-        return f"the descriptor's summary is not that of the checkpoint, which is '{summary}'"
+        return (
+            f"the summary of the descriptor differs from the summary of the checkpoint: '{summary}'"
+        )
     return ""
 
 
@@ -93,12 +95,12 @@ def _wrong_signature(descriptor: Descriptor) -> str:
         text = getattr(descriptor, key).encode()
         signed += len(text).to_bytes(4, "big") + text
     if int.from_bytes(bytes.fromhex(descriptor.signer), "little") % (1 << 255) in _SMALL_ORDER:
-        return f"the descriptor's signer {descriptor.signer} is a key of small order, of nobody"
+        return f"the descriptor's signer {descriptor.signer} has small order, so it proves nothing"
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(descriptor.signer))
         public.verify(bytes.fromhex(descriptor.signature), signed)
     except (InvalidSignature, ValueError):
-        return f"the descriptor's signature is not that of {descriptor.signer}"
+        return f"the descriptor's signature was not made by {descriptor.signer}"
     return ""
 
 

@@ -57,7 +57,7 @@ def _header(data: bytes) -> tuple[sealed_pb2.SealedHeader, int]:
     try:
         header = sealed_pb2.SealedHeader.FromString(data[_HEAD.size : begin])
     except DecodeError:
-        raise MalformedError("the header of its sealing is no SealedHeader") from None
+        raise MalformedError("the header of its sealing is not a SealedHeader") from None
     if header.format_version != _VERSION:
         version = header.format_version
         raise MalformedError(f"it is sealed in format {version} and only {_VERSION} is known")

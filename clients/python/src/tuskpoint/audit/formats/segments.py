@@ -115,7 +115,7 @@ def _content(data: bytes) -> memoryview:
     try:
         header = segment_pb2.SegmentHeader.FromString(data[_HEAD.size : begin])
     except DecodeError:
-        raise MalformedError("its header is no SegmentHeader") from None
+        raise MalformedError("its header is not a SegmentHeader") from None
     if header.format_version != FORMAT_VERSION:
         version = header.format_version
         raise MalformedError(f"format_version is {version} and only {FORMAT_VERSION} is known")
@@ -201,7 +201,7 @@ def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
     try:
         state = checkpoint_pb2.CheckpointState.FromString(row.state)
     except DecodeError:
-        raise MalformedError("a state is no CheckpointState") from None
+        raise MalformedError("a state is not a CheckpointState") from None
     for channel in state.channels:
         content = channel.WhichOneof("content")
         if channel.HasField("version") and channel.version.WhichOneof("kind") is None:

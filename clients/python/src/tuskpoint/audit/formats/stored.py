@@ -128,14 +128,14 @@ class Fields:
         """Return a list of hashes."""
         hashes = self._typed(key, list)
         if not all(map(is_sha256, hashes)):
-            raise MalformedError(f"'{key}' holds something that is no SHA-256")
+            raise MalformedError(f"'{key}' holds something that is not a SHA-256")
         return tuple(hashes)
 
     def position(self, key: str) -> tuple[str, ...]:
         """Return a position in a run: four texts."""
         texts = self._typed(key, list)
         if [type(text) for text in texts] != [str] * 4:
-            raise MalformedError(f"'{key}' is no position in a run")
+            raise MalformedError(f"'{key}' is not a position in a run")
         return tuple(texts)
 
     def child(self, key: str) -> Fields:

@@ -53,7 +53,7 @@ def mcp(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name or an address, besides that of --listen, by which MCP clients reach it.",
+            help="A further name or address, besides --listen, where MCP clients connect.",
         ),
     ] = None,
     insecure_plaintext: Annotated[
@@ -114,7 +114,7 @@ def _load() -> None:
             raise
         raise CommandError(
             Exit.USAGE,
-            f"the MCP server needs release 2 of the package mcp, which lacks here: {error}",
+            f"the MCP server needs release 2 of the package mcp, which is not installed: {error}",
             "pip install 'tuskpoint[mcp]'",
         ) from error
 
@@ -202,7 +202,7 @@ def _endpoint(
         if is_wildcard(host) and not names:
             raise CommandError(
                 Exit.USAGE,
-                f"--listen {listen} does not say by which name clients reach it",
+                f"--listen {listen} does not name the host that clients connect to",
                 "give --serve-host NAME",
             )
     authorization = None

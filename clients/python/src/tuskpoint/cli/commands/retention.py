@@ -40,7 +40,7 @@ def show(
         list[str] | None,
         typer.Argument(
             metavar="THREAD",
-            help="Threads, of which each has its own retention. Default: the server's rules.",
+            help="Threads, each with its own retention. Default: the server's rules.",
             autocompletion=complete_thread,
         ),
     ] = None,
@@ -175,7 +175,7 @@ def _rules(text: str, tenant: str) -> list[RetentionRule]:
         rules: dict[tuple[str, str], tuple[bool, RetentionRule]] = {}
         for table in tables:
             if unknown := table.keys() - _KEYS:
-                raise ValueError(f"'{min(unknown)}' is no key of a rule")
+                raise ValueError(f"'{min(unknown)}' is not a key of a rule")
             if table["tenant"] not in (tenant, "*"):
                 continue
             rule = RetentionRule(

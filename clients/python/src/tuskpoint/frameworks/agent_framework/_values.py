@@ -97,7 +97,7 @@ class Values:
         try:
             return self._built(cls, inner)
         except Exception as error:
-            raise WorkflowCheckpointException(f"{path} is no valid {name}: {error}") from error
+            raise WorkflowCheckpointException(f"{path} is not a valid {name}: {error}") from error
 
     def _written(self, value: Any, path: str, depth: int) -> Any:
         cls = type(value)

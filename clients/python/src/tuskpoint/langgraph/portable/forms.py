@@ -232,7 +232,7 @@ def _form_of(kind: type) -> Form:
             lambda saved: kind(**saved["value"]),
         )
     raise TypeError(
-        f"{name} is no enum, dataclass, named tuple or model of pydantic: "
+        f"{name} is not an enum, dataclass, named tuple or model of pydantic: "
         "its objects cannot be made portable"
     )
 

@@ -115,7 +115,7 @@ def build_message(kind: type[BaseMessage], members: Mapping[str, Any]) -> BaseMe
             if field.is_required() and name not in keywords
         ]
         if missing:
-            raise ValueError(f"this is no {kind.__name__}: it lacks {missing[0]}") from error
+            raise ValueError(f"this is not a {kind.__name__}: it lacks {missing[0]}") from error
         return kind.model_construct(**keywords)
 
 

@@ -111,7 +111,7 @@ async def thread_answer(
     waiting = await client.interrupts(thread_id, checkpoint_id=checkpoint_id or None)
     if not waiting:
         raise ToolError(
-            f"thread '{thread_id}' waits for no answer: thread_waiting lists those that do"
+            f"thread '{thread_id}' waits for no answer: thread_waiting lists the threads that do"
         )
     answered = await client.answer(
         thread_id,
