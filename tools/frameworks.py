@@ -1,7 +1,7 @@
 """Check, test and try the adapters for other frameworks, with the frameworks' real packages.
 
-The frameworks are not in the environment of the repository: they are large, and the requirements
-of some contradict those of others. So each entry of `ENVIRONMENTS` has an environment of its own.
+The frameworks are not in the environment of the repository: they are large, and their
+requirements contradict one another. So each entry of `ENVIRONMENTS` has an environment of its own.
 The servers run from the repository's environment.
 
 `python -m tools.frameworks test [ENVIRONMENT...]` checks the types and runs the tests of the named
@@ -114,7 +114,7 @@ def run(*command: str | Path, **settings: str) -> None:
 
 @contextmanager
 def server() -> Iterator[Mapping[str, str]]:
-    """Run a server on an empty directory; yield the setting by which programs find it."""
+    """Run a server on an empty directory; yield the setting that tells programs its address."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(SERVER), "--listen", "127.0.0.1:0", "--data-dir", folder]
         command += ["--log-level", "warning"]

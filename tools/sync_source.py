@@ -314,7 +314,7 @@ def _formatted(text: str, path: Path) -> str:
 
 
 def generate(roots: Iterable[Root] = ROOTS, folder: Path = ROOT) -> int:
-    """Write every target; remove files that have no source any more."""
+    """Write every target; remove files that no longer have a source."""
     for root in roots:
         files, target = generated(root, folder), folder / root.target
         for path in target.rglob("*.py"):

@@ -95,7 +95,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 		wantError(t, err, tuskpoint.ErrUnauthenticated, "CREDENTIAL_INVALID")
 		want(t, "the token is in the message", strings.Contains(err.Error(), token), false)
 	})
-	t.Run("a token file is read anew", func(t *testing.T) {
+	t.Run("a token file is read again", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "token")
 		write := func(text string) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -46,7 +46,7 @@ def pages(descriptors: FileDescriptorSet) -> dict[str, str]:
 
 
 def label(name: str) -> str:
-    """Return the label of a service, call, message or enum, by which any page can link to it."""
+    """Return the label of a service, call, message or enum that any page can link to."""
     return f"contract-{name.lower()}"
 
 

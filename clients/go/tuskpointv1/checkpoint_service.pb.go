@@ -43,7 +43,7 @@ type SaveCheckpointRequest struct {
 	// Agent that drives the thread, at most 256 bytes of UTF-8, without NUL. If
 	// not empty, replaces `Thread.agent_id`.
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Vector by which `SearchCheckpoints` finds the checkpoint: at most
+	// Vector for `SearchCheckpoints` to find the checkpoint: at most
 	// `ServerLimits.max_vector_dimension` components, which MUST be finite and
 	// not all 0. All vectors of a tenant MUST have the same dimension: the
 	// dimension of the server's embedder, or else of the tenant's first vector.

@@ -391,8 +391,8 @@ type AdoptHandoffRequest struct {
 	// answer, for at least `ServerLimits.request_id_ttl`. Empty: a retry is a new
 	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Ed25519 public keys (`HandoffDescriptor.signer`) of which one MUST have
-	// signed the descriptor, at most 64, each 64 lowercase hex digits. Empty: a
+	// Ed25519 public keys (`HandoffDescriptor.signer`), at most 64, each
+	// 64 lowercase hex digits. One of them MUST have signed the descriptor. Empty: a
 	// descriptor without a signature is accepted, and a signature MUST be right.
 	RequiredSigners []string `protobuf:"bytes,5,rep,name=required_signers,json=requiredSigners,proto3" json:"required_signers,omitempty"`
 	// Durability to wait for. Default: `DURABILITY_CERTIFIED`, because the

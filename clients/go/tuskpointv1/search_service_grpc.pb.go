@@ -26,8 +26,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Finds checkpoints by their content. Results are references, by which a client
-// loads the checkpoints. Scope: `read`.
+// Finds checkpoints by their content. Results are references, with which a
+// client loads the checkpoints. Scope: `read`.
 type SearchServiceClient interface {
 	// Searches checkpoints by words, by meaning, or by a vector. The nearest
 	// checkpoint is first.
@@ -92,8 +92,8 @@ func (c *searchServiceClient) SearchCheckpoints(ctx context.Context, in *SearchC
 // All implementations must embed UnimplementedSearchServiceServer
 // for forward compatibility.
 //
-// Finds checkpoints by their content. Results are references, by which a client
-// loads the checkpoints. Scope: `read`.
+// Finds checkpoints by their content. Results are references, with which a
+// client loads the checkpoints. Scope: `read`.
 type SearchServiceServer interface {
 	// Searches checkpoints by words, by meaning, or by a vector. The nearest
 	// checkpoint is first.

@@ -17,7 +17,7 @@ func TestIDsRiseWhateverTheClockSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !shape.MatchString(id) {
-			t.Errorf("%s is no UUIDv6", id)
+			t.Errorf("%s is not a UUIDv6", id)
 		}
 		ids, last = append(ids, id), id
 	}

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SearchServiceStub(object):
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def __init__(self, channel):
@@ -44,8 +44,8 @@ class SearchServiceStub(object):
 
 
 class SearchServiceServicer(object):
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def SearchCheckpoints(self, request, context):
@@ -109,8 +109,8 @@ def add_SearchServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchService(object):
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SearchServiceStub:
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @_typing.overload
@@ -78,8 +78,8 @@ class SearchServiceStub:
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -125,8 +125,8 @@ class SearchServiceAsyncStub(SearchServiceStub):
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Finds checkpoints by their content. Results are references, by which a client
-    loads the checkpoints. Scope: `read`.
+    """Finds checkpoints by their content. Results are references, with which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @_abc_1.abstractmethod

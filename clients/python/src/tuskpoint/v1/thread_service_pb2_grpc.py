@@ -512,7 +512,7 @@ class ThreadServiceServicer(object):
         other path is a path in `from`. The server compares escapes of the JSON
         view as a whole, except Python objects of the same type; the server also
         compares values as a whole whose view is larger than 1 MiB. The same state
-        in another encoding is no change. A delta channel without a stored value is
+        in another encoding is unchanged. A delta channel without a stored value is
         compared by the content that rebuilds the channel.
 
         Errors, besides the common errors that `ErrorReason` lists:

@@ -70,7 +70,7 @@ export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"
   agentId: string;
 
   /**
-   * Vector by which `SearchCheckpoints` finds the checkpoint: at most
+   * Vector for `SearchCheckpoints` to find the checkpoint: at most
    * `ServerLimits.max_vector_dimension` components, which MUST be finite and
    * not all 0. All vectors of a tenant MUST have the same dimension: the
    * dimension of the server's embedder, or else of the tenant's first vector.

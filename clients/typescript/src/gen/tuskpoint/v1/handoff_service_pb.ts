@@ -239,8 +239,8 @@ export type AdoptHandoffRequest = Message<"tuskpoint.v1.AdoptHandoffRequest"> & 
   requestId: string;
 
   /**
-   * Ed25519 public keys (`HandoffDescriptor.signer`) of which one MUST have
-   * signed the descriptor, at most 64, each 64 lowercase hex digits. Empty: a
+   * Ed25519 public keys (`HandoffDescriptor.signer`), at most 64, each
+   * 64 lowercase hex digits. One of them MUST have signed the descriptor. Empty: a
    * descriptor without a signature is accepted, and a signature MUST be right.
    *
    * @generated from field: repeated string required_signers = 5;

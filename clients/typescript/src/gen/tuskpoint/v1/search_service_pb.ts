@@ -339,8 +339,8 @@ export const SearchMetricSchema: GenEnum<SearchMetric> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_search_service, 1);
 
 /**
- * Finds checkpoints by their content. Results are references, by which a client
- * loads the checkpoints. Scope: `read`.
+ * Finds checkpoints by their content. Results are references, with which a
+ * client loads the checkpoints. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.SearchService
  */
