@@ -1,7 +1,7 @@
 """A protoc plugin that writes gRPC's Python stubs (``*_pb2_grpc.py``).
 
-The generator of those stubs is compiled into grpcio-tools and is not a plugin of its own, and buf does
-not count it among protoc's built-in generators. This program is the missing piece: it reads a
+The generator of those stubs is compiled into grpcio-tools and is not a plugin of its own, and buf
+does not count it among protoc's built-in generators. This program is the missing piece: it reads a
 ``CodeGeneratorRequest`` on stdin, hands its descriptors to ``grpc_tools.protoc`` and returns the
 files that were written. It runs in the generator's environment (requirements/generate.in).
 """

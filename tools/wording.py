@@ -33,7 +33,6 @@ NOT_HELD = {
     "docs/benchmarks/": ALL,
     "docs/blobs/": ALL,
     "docs/clients/": ALL,
-    "docs/concepts.md": ALL,
     "docs/contract.md": ALL,
     "docs/decisions/": ALL,
     "docs/errors.md": ALL,

@@ -223,7 +223,7 @@ def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[
 
 
 def _target(root: Path, path: Path, link: str) -> str:
-    """Return the path of what a page links to; of a folder, the path of its README if it has one."""
+    """Return the path of what a page links to; of a folder, the path of its README."""
     target = (path.parent / link).resolve()
     if (target / HOME).is_file():
         target /= HOME
