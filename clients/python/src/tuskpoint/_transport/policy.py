@@ -103,7 +103,8 @@ class FirstContact:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._started_s = time.monotonic()
-        self._tried = FirstAnswer(options.retry, self._started_s, options.first_answer_s)
+        schedule = options.first_answer_retry or options.retry
+        self._tried = FirstAnswer(schedule, self._started_s, options.first_answer_s)
 
     @property
     def is_last(self) -> bool:

@@ -76,7 +76,7 @@ def _offered(context: typer.Context, find: Callable[[Client], Iterator[Offer]]) 
         if level is not None:
             settings = settings.over(level.params)
     try:
-        with Session(settings.over({"timeout": _TIMEOUT_S})) as session:
+        with Session(settings.over({"timeout": _TIMEOUT_S}), waits_for_start=False) as session:
             offers = (
                 (name, _NO_REMARK.sub(" ", remark).strip())
                 for name, remark in find(session.client)

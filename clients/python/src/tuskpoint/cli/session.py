@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 _ATTEMPTS = 3  # at a terminal, half a minute of attempts is too long
+_START_S = 2.0  # a server that was started in the background just now listens by then
 _ATTEMPTS_OF_AGENTS = 12  # some seconds: a server that restarts is back, and its channel too
 _TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
 
@@ -81,10 +82,12 @@ class Session:
 
     Args:
         settings: The options that every command has.
+        waits_for_start: Whether a server that was started just now is waited for.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, waits_for_start: bool = True) -> None:
         self.settings = settings
+        self._waits_for_start = waits_for_start
         self.out = Output(is_json=settings.is_json, is_colored=not settings.no_color)
         self._warnings = _Warnings(self.out)
 
@@ -101,7 +104,11 @@ class Session:
 
         client = Client(self.settings.target, **self._of_client())
         calls = client._calls
-        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        if self._waits_for_start:
+            start_s = min(options.first_answer_s, _START_S)
+            options = replace(options, first_answer_s=start_s, first_answer_retry=RetryPolicy())
+        calls.options = options
         logging.getLogger("tuskpoint").addHandler(self._warnings)
         return client
 

@@ -28,6 +28,7 @@ class Options:
         timeout_s: Deadline of a quick call, and the time after which a failed call is no longer
             retried. The default is longer than the restart of a server takes.
         first_answer_s: Time for which a call tries to reach a target that never answered.
+        first_answer_retry: The schedule of these attempts; `None` is the schedule of all retries.
         long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
             touch many checkpoints.
         stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
@@ -41,6 +42,7 @@ class Options:
     target: str
     timeout_s: float = TIMEOUT_S
     first_answer_s: float = FIRST_ANSWER_S
+    first_answer_retry: RetryPolicy | None = None
     long_timeout_s: float = 300.0
     stream_timeout_s: float = 3600.0
     watch_timeout_s: float = math.inf
