@@ -47,6 +47,7 @@ GROUPS = {
         "docs/agents/agent-framework.md",
         "docs/agents/crewai.md",
         "docs/clients/python-client.md",
+        "docs/clients/python-connection.md",
         "clients/typescript/README.md",
         "clients/go/README.md",
         "docs/clients/other-languages.md",

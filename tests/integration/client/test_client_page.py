@@ -1,10 +1,11 @@
-"""The page about the Python client: its examples run, and it has every method."""
+"""The pages about the Python client: the examples run, and every method and error is there."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from tools.pages import markdown
 from tuskpoint import Client, errors
 from tuskpoint_server.api.server.server import Server
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "clients" / "python-client.md"
-EXAMPLES = [
-    block.text
+CLIENTS = Path(__file__).resolve().parents[3] / "docs" / "clients"
+PAGE, ERRORS = CLIENTS / "python-client.md", CLIENTS / "python-connection.md"
+BLOCKS = [
+    block
     for block in markdown.blocks(PAGE.read_text(encoding="utf-8"))
     if block.language == "python"
 ]
+EXAMPLES = [block.text for block in BLOCKS if not block.file]
+FILES = {block.file: block.text for block in BLOCKS if block.file}
 PATIENT, QUICK = "progress_s=5", "progress_s=1"
 
 
@@ -40,6 +44,15 @@ async def test_the_examples_run(server: Server, capsys: pytest.CaptureFixture[st
     assert known["proof"].passed == 3
 
 
+@pytest.mark.parametrize("name", FILES)
+async def test_the_file_runs(name: str, server: Server) -> None:
+    here = FILES[name].replace("127.0.0.1:7390", f"127.0.0.1:{server.port}")
+    own: dict[str, Any] = {"__name__": "__main__"}
+    await asyncio.to_thread(exec, here, own)
+    if test := own.get("test_my_agent"):
+        await asyncio.to_thread(test, SimpleNamespace(target=f"127.0.0.1:{server.port}"))
+
+
 def test_the_page_has_every_method() -> None:
     called = set(re.findall(r"\bclient\.(\w+)\(", "".join(EXAMPLES)))
     aliases = {"label", "thread", "threads"}
@@ -48,7 +61,7 @@ def test_the_page_has_every_method() -> None:
 
 
 def test_the_page_has_every_error() -> None:
-    reported = PAGE.read_text(encoding="utf-8")
+    reported = ERRORS.read_text(encoding="utf-8")
     kinds = [
         name
         for name, kind in vars(errors).items()
