@@ -79,7 +79,7 @@ def answer(prompt: str, transcript: Transcript) -> str:
 
 def main() -> None:
     """Answer until the SDK closes the input."""
-    session_id = option("resume") or option("session-id")
+    session_id = option("resume") or option("session-id") or str(uuid4())
     transcript = Transcript(session_id)
     for line in sys.stdin:
         message = json.loads(line)
