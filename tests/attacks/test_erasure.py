@@ -27,7 +27,6 @@ from tuskpoint.v1.value_pb2 import Value
 from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import collect as collect_command
-from tuskpoint_server.core import process
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -39,6 +38,7 @@ FRAME = b"\x28\xb5\x2f\xfd"  # that a frame of Zstandard begins with
 WINDOW = 40  # bytes of stored content that are looked for together
 STEP = 3000  # bytes between two of them: a page of SQLite has one of each long value
 CHANGES = 12  # more than one level of runs holds
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 STAY = {"TUSKPOINT_FLUSH_INTERVAL": "3600", "TUSKPOINT_JOURNAL_BYTES": str(1 << 30)}
 
 pytestmark = pytest.mark.timeout(240)
@@ -357,7 +357,7 @@ def test_a_collection_that_was_interrupted_is_finished_by_the_next(
                     crash.setattr(collect_command, "find_unneeded", broken)
                 else:
                     crash.setattr(DirectoryStore, "remove", broken)
-                assert collect(server.data_dir, place, crash) == process.EXIT_DEFECT
+                assert collect(server.data_dir, place, crash) == INTERRUPTED
             assert before <= set(files_of(blobs))
         assert remains(files_of(blobs), needles)
         assert collect(server.data_dir, place, monkeypatch) == 0
