@@ -1,4 +1,4 @@
-"""From the wire to the features: servicers, messages, and the handling around each call.
+"""The wire: servicers, conversion of messages, and the middleware of each call.
 
 Converts messages to types of the core and back, cuts large values into chunks, turns refusals
 into statuses, and measures calls. A service is a module or, if it is large, a package. Imports

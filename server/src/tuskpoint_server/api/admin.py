@@ -19,7 +19,7 @@ from .messages.convert import fill_fields, location, timestamp
 from .middleware.pipeline import Call, Fields
 from .middleware.policy import POLICY
 
-_PAGE_BYTES = 3 * MIB  # of batches, after which a page ends
+_PAGE_BYTES = 3 * MIB  # bytes of batches after which a page ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AdminServicer:
             search=_search_status(search) if search is not None else None,
         )
         message = fill_fields(message, status)
-        if Scope.ADMIN not in call.scopes:  # these are of all tenants together
+        if Scope.ADMIN not in call.scopes:  # these counts are of all tenants together
             message.journal_bytes = message.spool_bytes = message.cache_bytes = 0
         return message
 
@@ -85,7 +85,7 @@ class AdminServicer:
 
 @cache
 def _of_every_server() -> admin_pb.GetServerInfoResponse:
-    """Return what every server of this version says of itself."""
+    """Return the parts of the answer that are equal for all servers of this version."""
     limits = admin_pb.ServerLimits()
     for field in limits.DESCRIPTOR.fields:
         if field.message_type is not None:

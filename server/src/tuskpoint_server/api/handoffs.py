@@ -17,12 +17,12 @@ from .messages import convert
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call, Fields, Frames
 
-_MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
-_SHA256 = re.compile(r"[0-9a-f]{64}")  # keys have as many digits
+_MAX_BLOB_ID = 256  # bytes of a blob ID; the known stores use 43
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # hex digits of a key
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_MAX_SEALED_KEY = 4096  # bytes; those that servers make have at most about 600
+_MAX_SEALED_KEY = 4096  # bytes of a descriptor; servers create at most about 600
 _MAX_SIGNERS = 64
 
 

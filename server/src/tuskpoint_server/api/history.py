@@ -18,7 +18,7 @@ from .messages.convert import checkpoint_frames, checkpoint_header, fill_fields,
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call, Frames, mark_endless
 
-PROGRESS_SECONDS = 15.0  # longest silence of a watch that names no interval
+PROGRESS_SECONDS = 15.0  # longest silence of a watch without an interval of its own
 
 
 def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
@@ -79,7 +79,7 @@ class HistoryServicer:
 
 
 def _event(delivery: Delivery, cutter: Cutter) -> history_pb.ThreadEvent:
-    """Return the message for an event on its way to a watcher."""
+    """Return the message of an event for a watcher."""
     event = delivery.event
     message = history_pb.ThreadEvent(
         cursor=delivery.cursor,

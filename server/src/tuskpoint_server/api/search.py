@@ -41,14 +41,14 @@ def _check_search(checks: Checks, request: search_pb.SearchCheckpointsRequest) -
     raw = request.filter_json
     if not checks.at_most("filter_json", len(raw), LIMITS.max_metadata, " bytes"):
         return
-    # No recursion: a filter may be nested as deep as JSON may be.
+    # No recursion: a filter may be nested as deep as JSON allows.
     values: list[object] = [parse_object(raw, "filter_json")]
     while values:
         value = values.pop()
         if isinstance(value, dict):
-            # An operator of another query language would match nothing, silently.
+            # An operator of another query language would silently match nothing.
             if operator := next((key for key in value if key.startswith("$")), ""):
-                # JSON can spell halves of surrogate pairs, which no message can hold.
+                # JSON can express halves of surrogate pairs, which no message can contain.
                 text = operator[:80].encode(errors="backslashreplace").decode()
                 problem = "is not an operator: a filter names the values that metadata must equal"
                 checks.fail("filter_json", f"'{text}' {problem}")

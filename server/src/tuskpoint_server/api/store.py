@@ -18,7 +18,7 @@ from .messages.convert import BACKLOG_WARNING, damaged_warning, fill_fields
 from .messages.validation import Check, Checks, limit_exceeded
 from .middleware.pipeline import Call, Fields
 
-_AT_ONCE = 64 * KIB  # bytes of values that are parsed without leaving the event loop
+_AT_ONCE = 64 * KIB  # bytes of values that are parsed on the event loop
 _NAMESPACE, _LABELS = LIMITS.max_item_namespace, LIMITS.max_item_labels
 
 

@@ -1,4 +1,4 @@
-"""The programs, a module each: serving, and what is done beside a server or while none runs.
+"""The commands, a module each: to serve, and to work beside a running or a stopped server.
 
 They read the configuration, have the parts built, and print. Only `__main__` imports them.
 

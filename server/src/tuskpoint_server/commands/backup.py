@@ -1,6 +1,6 @@
 """The command `tuskpoint-server backup`: writes a journal to a file.
 
-The server may run meanwhile.
+The server may run at the same time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], version: str) -> int:
 
 
 def _left_out(config: Config) -> str:
-    """Return which files of keys a backup does not have, as the end of a line."""
+    """Return the end of a line that names the key files a backup does not contain."""
     files = {
         "the signing key": config.signing_file if config.signing_file.exists() else None,
         "the identities": config.identity,

@@ -1,4 +1,4 @@
-"""The command `tuskpoint-server collect`: removes blobs that nothing needs, of a stopped server."""
+"""The command `tuskpoint-server collect`: removes unneeded blobs of a stopped server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..keys.provider import KeyProvider
 from ..keys.signing import Signer
 from .stopped import STORE_SETTINGS, say, stopped_server
 
-_REWRITES = 8  # each supersedes the catalog before it, whose pack is due then; two are enough
+_REWRITES = 8  # a rewrite supersedes the catalog before it, whose pack is then due: two do
 
 
 def main(arguments: Sequence[str], version: str) -> int:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str], version: str) -> int:
 async def _collect(
     config: Config, *, dry_run: bool, of_others: bool
 ) -> tuple[Sequence[StoredFile], int]:
-    """Return the unneeded blobs, removed unless `dry_run`, and how many others may need."""
+    """Remove the unneeded blobs unless `dry_run`; return them, and the number of shared blobs."""
     path = config.journal_place
     if isinstance(path, Path) and not path.exists():
         raise process.StartError(
@@ -110,7 +110,7 @@ async def _collect(
 async def _archive(
     config: Config, database: Database, store: PackStore, keys: KeyProvider | None
 ) -> AsyncIterator[Archive]:
-    """Run an archive that flushes, and nothing else of a server, inside the context."""
+    """Run only the archive of a server inside the context."""
     lease = await open_lease(config, database, Signer(signing_keys(config)))
     archive = await start_archive(config, database, lease, store, keys)
     try:
@@ -126,7 +126,7 @@ async def _archive(
 async def _rewrite_packs(
     database: Database, store: PackStore, is_ours: IsOwn, archive: Archive | None = None
 ) -> list[StoredFile]:
-    """Rewrite the packs of all tenants that are due; without an archive only return them."""
+    """Rewrite the due packs of all tenants; without an archive only return them."""
     tenants = await database.query(status.catalog_tenants)
     packs: list[StoredFile] = []
     for tenant in tenants:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str], version: str) -> int:
 
 
 def _lines(settings: Settings) -> Iterator[str]:
-    """Yield the settings as lines of TOML, each with a comment that says where it comes from."""
+    """Yield the settings as lines of TOML, each with its source in a comment."""
     for title, names in GROUPS.items():
         yield f"# {title}"
         for name in names:
@@ -63,7 +63,7 @@ def _lines(settings: Settings) -> Iterator[str]:
 
 
 def _assignment(name: str, value: Any) -> str:
-    """Return a setting as TOML; as a comment if it is not set, or not shown completely."""
+    """Return a setting as TOML; an unset or hidden setting becomes a comment."""
     if isinstance(value, SecretStr):
         return f"# {name}: {'hidden' if value.get_secret_value() else 'not set'}"
     if value is None:
@@ -77,7 +77,7 @@ def _assignment(name: str, value: Any) -> str:
 
 
 def _check(flags: Mapping[str, Any]) -> int:
-    """Print what is wrong with the settings; return the exit code."""
+    """Print the errors of the settings; return the exit code."""
     process.configure_logs("warning")
     settings, problems = examine(flags)
     if settings is not None:
@@ -97,7 +97,7 @@ def _say(text: str) -> None:
 
 
 async def _problems(config: Config) -> list[str]:
-    """Return what is wrong with the files and libraries that the settings need.
+    """Return the errors of the files and libraries that the settings need.
 
     The function is async because the parts that read the files expect an event loop.
     """
@@ -125,13 +125,13 @@ async def _problems(config: Config) -> list[str]:
 
 
 def _check_signing_key(config: Config) -> None:
-    """Read the signing key, unless the first start would make it."""
+    """Read the signing key, unless the first start would create it."""
     if config.signing_key is not None or os.path.exists(config.signing_file):
         signing_keys(config)
 
 
 def _check_directory(flag: str, path: Path) -> None:
-    """Refuse a directory that a server could not make or write."""
+    """Refuse a directory that a server could not create or write."""
     try:
         existing = _nearest_existing(path.absolute())
     except OSError as error:

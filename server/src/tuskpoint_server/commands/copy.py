@@ -1,6 +1,6 @@
 """The command `tuskpoint-server copy`: copies a journal into another database.
 
-No server may use the journal meanwhile, or afterwards.
+No server may use the old journal during the copy, or afterwards.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _copy(source: Place, target: Place) -> JournalCopy:
 
 
 def _unwrap_row_key(signing_key: Path, target: Backend) -> None:
-    """Let the servers of a copy open its row key; the first start wraps it with their own key."""
+    """Unwrap the row key of a copy; the first start wraps it with the new server's key."""
     row_key = row_key_of(target)
     if row_key.startswith(BY_SIGNING_KEY) and signing_key.exists():
         wrapped = base64.b64decode(row_key.partition(":")[2])

@@ -1,6 +1,6 @@
 """The command `tuskpoint-server dev`: a server for this machine, as a newcomer needs it.
 
-It serves like `tuskpoint-server` with other settings, and says more about what runs.
+The command serves like `tuskpoint-server`, with other defaults and more output.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _port(text: str) -> int:
 
 
 def _another(port: int) -> int:
-    """Return a port to suggest in the place of one that cannot be used."""
+    """Return a port to suggest in place of a port that cannot be used."""
     return port + 10 if 1024 <= port <= 65525 else PORT + 10
 
 
@@ -112,7 +112,7 @@ def _lack_of_console(config: Config, server: Server) -> list[str]:
 
 
 def _data(config: Config) -> str:
-    """Return where the data is, for a line."""
+    """Return the location of the data, for a line."""
     text = f"data in {config.data_dir.absolute()}"
     if config.journal:
         text += f", journal in {config.journal_name}"

@@ -1,6 +1,6 @@
-"""The command `health`: whether the server of the same settings serves.
+"""The command `tuskpoint-server health`: checks the server with the same settings.
 
-Containers run it every few seconds, so it loads no more of the server than its settings.
+Containers run the command every few seconds, so it loads only the settings of the server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..config.sources import from_flags
 from ..core.process import EXIT_DEFECT, ConfigError, StartError, read_bytes
 
 TIMEOUT_S = 5.0
-"""Longest time of a check."""
+"""Longest time of a check, in seconds."""
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - nothing listens here
 

@@ -1,4 +1,4 @@
-"""Journals that a command copies, backs up or restores: their places, and what is said of them."""
+"""Opens the journals that commands copy, back up or restore, and reports on them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..journal.sql.journal_metadata import backend_of
 from .stopped import say
 
 Place = Path | str
-"""A file of SQLite, or a URL of PostgreSQL."""
+"""A journal: a file of SQLite, or a URL of PostgreSQL."""
 
 
 _P = TypeVar("_P", bound=Place)
 
 
-_LINES = 100  # about single values
+_LINES = 100  # lines about single values
 
 
 def existing_place(place: _P) -> _P:
-    """Return a journal's place; end the command if there is no file."""
+    """Return a journal's place; end the command if the file does not exist."""
     if isinstance(place, Path) and not place.exists():
         raise process.StartError(process.EXIT_JOURNAL, f"there is no {place}")
     return place
@@ -44,7 +44,7 @@ def open_backend(place: Place) -> Backend:
 
 @contextmanager
 def end_on_failure(nothing: str, *backends: Backend) -> Iterator[None]:
-    """End the command with one line, which begins with `nothing`, if a journal cannot be used."""
+    """End the command with one line, which starts with `nothing`, if a journal cannot be used."""
     try:
         yield
     except (UnequalError, DamagedError) as error:
@@ -59,7 +59,7 @@ def end_on_failure(nothing: str, *backends: Backend) -> Iterator[None]:
 
 
 def report_damaged(lines: Sequence[str]) -> int:
-    """Say which values of a complete copy were damaged before, and return the exit code."""
+    """Print the values of a complete copy that were damaged before, and return the exit code."""
     for line in lines[:_LINES]:
         say(line)
     if len(lines) > _LINES:
@@ -74,5 +74,5 @@ def report_damaged(lines: Sequence[str]) -> int:
 
 
 def summary_text(made: Summary) -> str:
-    """Return what a journal holds, for people."""
+    """Return the content of a journal in words."""
     return f"{made.threads} threads, {made.checkpoints} checkpoints, generation {made.generation}"

@@ -1,4 +1,4 @@
-"""`tuskpoint-server keys`: files of keys made, rotated, listed, and rid of old keys."""
+"""The command `tuskpoint-server keys`: creates, rotates and lists key files, drops old keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JOURNAL = "Give --data-dir or --journal of the server that uses the file; it ma
 
 
 def main(arguments: Sequence[str], version: str) -> int:
-    """Do as the arguments after `keys` say; return the exit code."""
+    """Run the arguments after `keys`; return the exit code."""
     parser = OneLineParser(
         prog="tuskpoint-server keys",
         description="Keys that seal what a server stores, for --key-file, or sign its hand-offs, "
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str], version: str) -> int:
     if order.command in _WITH_JOURNAL:
         return _with_journal(order.command, rest, version)
     order = parser.parse_args(arguments)
-    path: Path = order.file.resolve()  # what a link leads to
+    path: Path = order.file.resolve()  # the target of a link
     with _require_usable(path):
         if order.command == "identity":
             answer = key_file.add_identity(path)
@@ -75,7 +75,7 @@ def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
 
 
 def _uses(config: Config) -> dict[str, bytes]:
-    """Return the names of the keys that a journal needs, by what they open."""
+    """Return the names of the keys that a journal needs, by their use."""
     backend = open_backend(existing_place(config.journal_place))
     try:
         with end_on_failure(f"journal {config.journal_name} cannot be read", backend):
@@ -127,5 +127,5 @@ def _require_usable(path: Path) -> Iterator[None]:
     except ImportError as error:
         problem = f"an identity needs {error.name}; pip install 'tuskpoint-server[age]'"
         raise ConfigError(problem) from None
-    except ValueError as error:  # text that is no text, too
+    except ValueError as error:  # also bytes that are not text
         raise ConfigError(f"{path} is not a key file: {error}") from None

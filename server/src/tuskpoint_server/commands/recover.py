@@ -1,7 +1,7 @@
 """The command `tuskpoint-server recover`: rebuilds an empty journal from blobs alone.
 
-A journal that is being filled is marked as unfinished until it is complete. So a recovery that
-fails leaves nothing, and a recovery that was killed can be run again.
+An incomplete journal is marked as unfinished. So a failed recovery leaves nothing, and a killed
+recovery can be run again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 
 
 class Order(NamedTuple):
-    """What to recover: the newest catalog or a thread's stored manifest, and for which tenant."""
+    """The source of a recovery, a catalog or a thread's stored manifest, and the tenant."""
 
     kind: Kind
     reference: str
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], version: str) -> int:
 
 
 async def until_terminated(work: Coroutine[object, object, RecoveryCounts]) -> RecoveryCounts:
-    """Run work until it is done or SIGTERM comes, in which case it cleans up."""
+    """Run work until it is done; SIGTERM cancels the work, which cleans up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -75,7 +75,7 @@ async def until_terminated(work: Coroutine[object, object, RecoveryCounts]) -> R
 
 
 async def recover(config: Config, order: Order) -> RecoveryCounts:
-    """Make the journal of an empty data directory, or of an empty database."""
+    """Fill the journal of an empty data directory, or of an empty database."""
     try:
         reference = parse_reference(order.reference)
         _check_blob_directory(config)
@@ -93,7 +93,7 @@ async def recover(config: Config, order: Order) -> RecoveryCounts:
 
 
 def _check_blob_directory(config: Config) -> None:
-    """Refuse a directory without blobs, which opening it as a blob store would make one."""
+    """Refuse a directory without blobs, before it is opened, which would create a blob store."""
     path = config.blob_directory
     if config.bucket or config.walrus_aggregator_url or any(path.glob("*/*")):
         return
@@ -106,9 +106,9 @@ def _check_blob_directory(config: Config) -> None:
 
 
 def _undo(data_dir: Path) -> Callable[[], None]:
-    """Return what removes from a data directory all that is not there now, and what it made.
+    """Return a function that removes everything that the recovery adds to a data directory.
 
-    A journal that is there now stays with its logs.
+    An existing journal stays, with its logs.
     """
     missing_paths = [path for path in (data_dir, *data_dir.parents) if not path.exists()]
     names = set() if missing_paths else {path.name for path in data_dir.iterdir()}
@@ -192,7 +192,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
 
 
 def _join_blob_ids(arguments: Sequence[str]) -> list[str]:
-    """Join to its flag a blob ID that begins with a dash: alone it would pass for a flag."""
+    """Join a blob ID that starts with a dash to its flag; alone it would look like a flag."""
     words: list[str] = []
     for argument in arguments:
         if words[-1:] in (["--catalog"], ["--manifest"]) and _DASHED_BLOB_ID.match(argument):

@@ -1,6 +1,6 @@
-"""The command `tuskpoint-server restore`: makes a journal of a backup.
+"""The command `tuskpoint-server restore`: creates a journal from a backup.
 
-Or lets a journal that other programs restored begin anew.
+It also gives a journal that other programs restored a new ID and generation.
 """
 
 from __future__ import annotations

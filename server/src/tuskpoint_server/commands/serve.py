@@ -1,4 +1,4 @@
-"""The composition root: builds the parts of the server, starts them, drains them in order.
+"""The composition root: builds, starts and drains the parts of the server in order.
 
 docs/architecture.md has the order, under "Start and stop".
 """
@@ -74,20 +74,19 @@ from .startup.retention_file import read_rules
 from .startup.start_checks import open_stores, require_publisher
 
 RETENTION_SECONDS = 20.0
-"""Time between two looks for threads past their retention; half a minute late is promised."""
+"""Seconds between two checks for expired threads; at most half a minute late is promised."""
 RULES_SECONDS = 300.0
-"""Time between the end of one application of the retention rules and the next; the contract
-promises twice as much."""
-HEALTH_SECONDS = 0.5  # time between two looks at the journal
-SIZE_SECONDS = 15.0  # time between two looks at the size of the journal, for the metrics
-CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
-BIND_SECONDS = 5.0  # time between two looks for rows that servers of an older version wrote
-SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
+"""Seconds between two applications of the retention rules; the contract promises twice as much."""
+HEALTH_SECONDS = 0.5  # seconds between two checks of the journal
+SIZE_SECONDS = 15.0  # seconds between two measurements of the journal's size, for the metrics
+CLOCK_SECONDS = 10.0  # seconds between two comparisons of the clock with the journal's time
+BIND_SECONDS = 5.0  # seconds between two checks for rows that servers of an older version wrote
+SWEEP_SECONDS = 300.0  # seconds between two collections of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Config, rpc.Server], None]
-"""Prints where a server serves, for who started it."""
+"""Prints the addresses of a server for the person or program that started it."""
 
 
 def main(flags: Mapping[str, object], version: str) -> int:
@@ -97,7 +96,7 @@ def main(flags: Mapping[str, object], version: str) -> int:
 
 
 def announce_addresses(config: Config, server: rpc.Server) -> None:
-    """Print the addresses, for programs that start a server and wait for these lines."""
+    """Print the addresses for programs that start a server and wait for these lines."""
     address = start_line.address(config, server)
     print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
     if config.http_listen:
@@ -140,7 +139,7 @@ async def serve(config: Config, version: str, announce: Announce) -> None:
 
 @asynccontextmanager
 async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
-    """Run a server inside the context; drain it before leaving."""
+    """Run a server inside the context; drain the server at the end."""
     require_publisher(config)
     async with AsyncExitStack() as stack:
         access, keys = open_access(config), open_keys(config)
@@ -258,7 +257,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
 async def _background_work(
     work: Callable[[], Coroutine[object, object, None]],
 ) -> AsyncIterator[None]:
-    """Do work that has no end inside the context."""
+    """Run endless work inside the context."""
     task = asyncio.create_task(work())
     try:
         yield
@@ -267,7 +266,7 @@ async def _background_work(
 
 
 async def _bind(journal: Database) -> None:
-    """Bind what servers of an older version still write, until there are none."""
+    """Bind rows that servers of an older version write, as long as such servers run."""
     while not journal.binder.is_complete or not (journal.seal is None or journal.seal.is_complete):
         await asyncio.sleep(BIND_SECONDS)
         try:
@@ -283,14 +282,14 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _report_journal(server: rpc.Server, journal: Database) -> None:
-    """Let health say whether the journal can be used."""
+    """Report to health whether the journal can be used."""
     while True:
         server.report("journal", journal.problem)
         await asyncio.sleep(HEALTH_SECONDS)
 
 
 async def _follow_clock(clock: JournalClock, journal: Database, server: rpc.Server) -> None:
-    """Compare the clock with the journal's time, and let health say whether deletions go on."""
+    """Compare the clock with the journal's time, and report to health whether deletions run."""
     jump = await clock.check(journal)
     server.report_deletions(stopped=jump is not None)
 
@@ -303,7 +302,7 @@ async def _sweep(
     items: ItemRows,
     engine: SearchEngine | None,
 ) -> None:
-    """Remove expired threads and unneeded rows from time to time."""
+    """Remove expired threads and unneeded rows at intervals."""
 
     def sweep() -> Awaitable[object]:
         return rows.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=engine is not None)

@@ -1,4 +1,4 @@
-"""What commands share that work on a server which is stopped, and what they say.
+"""Shared parts of the commands for a stopped server, and their output.
 
 It must not print an answer to stdout: only a command does.
 """
@@ -21,7 +21,7 @@ STORE_SETTINGS = (
     *("blob_dir", "blobs", "catalog_pointer", "signing_key"),
     *("key_file", "keys", "key_command", "key_vault", "key_aws_kms"),
 )
-"""Settings that matter to a command that reads the blob store, beside those of the journal."""
+"""Settings of commands that read the blob store, besides the journal's settings."""
 
 _PROGRESS_SECONDS = 2.0
 
@@ -32,17 +32,17 @@ _CODES = {
     Reason.BLOB_MALFORMED: process.EXIT_DAMAGED,
     Reason.LIMIT_EXCEEDED: process.EXIT_CONFIG,
     Reason.JOURNAL_UNAVAILABLE: process.EXIT_JOURNAL,
-}  # of refusals; every other one means that the store does not answer
+}  # exit codes of reasons; other reasons mean that the store does not answer
 
 
 @asynccontextmanager
 async def stopped_server(
     config: Config, nothing: str, *, undo: Callable[[], None] = lambda: None
 ) -> AsyncIterator[BlobStore]:
-    """Hold the data directory and yield the blob store, perhaps behind a cache.
+    """Lock the data directory and yield the blob store, behind a cache if configured.
 
-    A failure ends the command with its exit code; its message begins with `nothing`. `undo` is
-    called after a failure, while the data directory is still held.
+    A failure ends the command with its exit code; the message starts with `nothing`. `undo` is
+    called after a failure, while the data directory is locked.
     """
     lock = process.DataDirLock(config.data_dir)
     try:
@@ -68,7 +68,7 @@ async def stopped_server(
 
 
 def point(config: Config, tenant: str, blob_id: str) -> None:
-    """Write the pointer file; if that fails, the next flush writes it.
+    """Write the pointer file; after a failure the next flush writes it.
 
     If the file named a newer catalog, because an old one was given by mistake, the output names it.
     """
@@ -87,7 +87,7 @@ def point(config: Config, tenant: str, blob_id: str) -> None:
 
 
 def unpoint(config: Config, kept: Collection[str]) -> None:
-    """Set aside the pointer files of tenants of which a restored journal has certified nothing."""
+    """Move the pointer files of tenants for which a restored journal certified nothing."""
     pointer = Pointer(config.pointer)
     try:
         for tenant, blob_id in pointer.named().items():
@@ -104,7 +104,7 @@ def say(text: str) -> None:
 
 
 def progress() -> Callable[[str], None]:
-    """Return a `say` for how far a command is, which leaves out what comes too often."""
+    """Return a `say` for progress, which drops lines that come too often."""
     last_time = time.monotonic()
 
     def tell(text: str) -> None:

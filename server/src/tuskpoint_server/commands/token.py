@@ -1,4 +1,4 @@
-"""The command `tuskpoint-server token`: makes a token, and its entry for the token file."""
+"""The command `tuskpoint-server token`: creates a token, and its entry for the token file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 
 
 def main(arguments: Sequence[str], version: str) -> int:
-    """Make a token; it goes to stdout and nowhere else, once. Return the exit code."""
+    """Create a token and print it once, to stdout only. Return the exit code."""
     grant, file = parse(arguments, now=datetime.now(UTC))
     token, entry = new_token(grant)
     if file is not None:
@@ -56,7 +56,7 @@ def new_token(grant: Grant) -> tuple[str, str]:
 
 
 def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | None]:
-    """Return the grant of the token to make, and the file for its entry, if one is given."""
+    """Return the grant of the new token, and the file for its entry, if given."""
     parser = OneLineParser(
         prog="tuskpoint-server token",
         description="Make a token. It is printed once; the entry for the file that --tokens "
@@ -103,7 +103,7 @@ def _expiry(text: str, now: datetime) -> datetime:
     days = _DAYS.fullmatch(text)
     try:
         expires = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
-        expires = time_of(expires).astimezone(UTC)  # as the entry has it
+        expires = time_of(expires).astimezone(UTC)  # in the form of the entry
     except (ValueError, OverflowError, EntryError):
         raise EntryError(
             f"days from now, such as 90d, or a time with an offset, such as "
@@ -117,13 +117,13 @@ def _expiry(text: str, now: datetime) -> datetime:
 def append(path: Path, entry: str) -> None:
     """Add an entry to a token file, or make the file; readers see the old or the new content.
 
-    Its owner stays the same, and nobody else can read it afterwards.
+    The owner of the file stays the same, and only the owner can read it.
     """
-    path = Path(os.path.realpath(path))  # a link stays one
+    path = Path(os.path.realpath(path))  # a link stays a link
     try:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)  # of two that append, neither is lost
+            fcntl.flock(directory, fcntl.LOCK_EX)  # so that concurrent commands lose no entry
             _replace(path, entry)
             os.fsync(directory)
         finally:
@@ -140,7 +140,7 @@ def _replace(path: Path, entry: str) -> None:
     old_content = path.read_bytes() if exists else b""
     content = (old_content.rstrip() + b"\n\n" if old_content.strip() else b"") + entry.encode()
     parse_tokens(content, f"--append {path}")
-    # Readable by its owner alone from the first instant on.
+    # From the first instant only the owner can read the file.
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

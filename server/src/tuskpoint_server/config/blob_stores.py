@@ -1,6 +1,6 @@
-"""Opens the blob store as configured.
+"""Opens the configured blob store.
 
-The libraries of a bucket or Walrus are imported where one is opened: they take long to load.
+The libraries for buckets and Walrus are imported when such a store is opened: they load slowly.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..core.errors import Refusal
 from ..keys.local import check_private
 from .settings import Config
 
-if TYPE_CHECKING:  # it brings an HTTP client
+if TYPE_CHECKING:  # it loads an HTTP client
     pass
 
 _log = logging.getLogger(__name__)
 
 
 def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
-    """Open the blob store, behind the cache if there is to be one.
+    """Open the blob store, behind the cache if one is configured.
 
     Args:
         config: The settings.
-        holding: Blob IDs that it must have. Unless there are none, nothing is made in a directory
-            or bucket that was not filled before; `None`: the same, and their names are not known.
+        holding: Blob IDs that the store must have. Unless this is empty, nothing is created in an
+            empty directory or bucket; `None`: blobs with unknown IDs.
     """
     if config.walrus_aggregator_url:
         store = _walrus(config)
@@ -54,7 +54,7 @@ def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
 
 
 def or_accept(what: str, blob_ids: Sequence[str]) -> str:
-    """Return the end of a line: the flags that give up what these catalogs lead to."""
+    """Return the end of a line: the flags that give up the content of catalogs."""
     flags = " ".join(f"--accept-{what}={blob_id}" for blob_id in blob_ids)
     return f"; to start without it, add {flags} (docs/servers/recovery.md says what you give up)"
 
@@ -72,9 +72,9 @@ def _directory(config: Config, begin: bool) -> BlobStore:
 
 
 def _bucket(config: Config, begin: bool) -> BlobStore:
-    """Open a bucket. If it does not answer, a server that never stored anything does not start.
+    """Open a bucket. If the bucket does not answer, a server that never stored anything stops.
 
-    Any other server serves from its journal meanwhile; its next put checks the bucket first.
+    Any other server serves from its journal; the next put checks the bucket first.
     """
     from ..blobs.objects.places import open_bucket, parse_place
 

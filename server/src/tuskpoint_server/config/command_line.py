@@ -1,4 +1,4 @@
-"""The command line: its commands, and the parsers of settings, with one line for what is wrong."""
+"""The command line: commands, and parsers of settings with errors of one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "recover": "rebuild a journal from the blob store alone",
     "collect": "remove blobs that nothing needs",
 }
-"""What each command does, in a line. `tuskpoint_server.commands` has a module of the same name."""
+"""Descriptions of the commands. `tuskpoint_server.commands` has a module of each name."""
 
 
 def server_parser(version: str) -> argparse.ArgumentParser:
@@ -56,13 +56,13 @@ def server_parser(version: str) -> argparse.ArgumentParser:
 def settings_parser(
     version: str, *, prog: str, description: str, shown: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """Return a parser of all settings for a command, to be added to.
+    """Return a parser of all settings for a command, which may add arguments.
 
     Args:
-        version: That of the server.
+        version: The version of the server.
         prog: The program and the command.
         description: What the command does.
-        shown: The settings that its help describes, because they matter to it.
+        shown: The settings that the help of the command describes.
     """
     parser = OneLineParser(
         prog=prog,
@@ -88,7 +88,7 @@ class OneLineParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Return what a command line has; an unknown option is refused before anything else."""
+        """Parse a command line; refuse an unknown option before anything else."""
         words = list(sys.argv[1:] if args is None else args)
         for word in words:
             if word == "--":
@@ -123,7 +123,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Keeps the lines of a text that has several, and wraps every other text."""
+    """Keeps the line breaks of texts with several lines, and wraps all other texts."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
@@ -168,7 +168,7 @@ def _add_settings(
 
 
 def _secrets(names: Iterable[str]) -> str | None:
-    """Return what a group says of its secrets: every user of the machine can read an option."""
+    """Return a group's note on its secrets: they are not options, which all users can read."""
     texts = [
         f"{_variable(name)} ({name}): {field.description}"
         for name, field in Config.model_fields.items()

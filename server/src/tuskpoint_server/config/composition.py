@@ -1,7 +1,7 @@
-"""Opens the parts of the server as configured: journal, blob store, archive, search.
+"""Opens the configured parts of the server: journal, blob store, archive, search.
 
-A part that a setting switches on (a bucket, Walrus, an embedder, MemWal) is imported where it is
-opened: its libraries take longer to load than the rest of the server takes to start.
+A part that a setting enables (a bucket, Walrus, an embedder, MemWal) is imported when it is opened:
+its libraries load longer than the rest of the server starts.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from ..search.pacing import IndexSettings
 from ..search.search import SearchEngine
 from .settings import ENV_PREFIX, Config
 
-if TYPE_CHECKING:  # it brings an HTTP client
+if TYPE_CHECKING:  # it loads an HTTP client
     from ..search.memwal.memwal import MemWal
     from ..search.memwal.relayer import Count
 
-# For which the keys of the journal are wrapped; no tenant has such a name.
+# Name for which the journal's keys are wrapped; no tenant can have this name.
 _JOURNAL, ROWS = "$journal", "$rows"
 BY_SIGNING_KEY, _BY_PROVIDER = "signing-key", "provider"
 _OF_KEYS = (Reason.KEY_MISSING, Reason.KEY_WRONG, Reason.KEY_PROVIDER_UNAVAILABLE)
 LOOK_SECONDS = {"directory": 3.0, "walrus": 600.0}
-"""Time between two looks whether the blob store has the newest catalogs; in a bucket a minute."""
+"""Seconds between two checks for the newest catalogs in the blob store; a minute for buckets."""
 WITNESS = "witness"  # file of the data directory
 MODELS = "models"  # folder of the data directory that keeps the local embedder's model
 
@@ -63,7 +63,7 @@ async def open_journal(
     alone: bool = False,
     clock: JournalClock | None = None,
 ) -> Database:
-    """Open the journal, or make one; `Database.open` explains the arguments."""
+    """Open or create the journal; `Database.open` explains the arguments."""
     clock_us = {} if clock is None else {"clock_us": clock}
     open_key = partial(_journal_key, keys) if config.seal_journal and keys is not None else None
     try:
@@ -104,9 +104,9 @@ async def open_journal(
 async def row_key(config: Config, keys: KeyProvider | None, stored: str) -> tuple[bytes, str]:
     """Return the key that binds the rows, and its stored form; see `OpenKey`.
 
-    The key that signs hand-offs wraps it: a start needs no key service. Servers that share a
-    journal may have signing keys of their own: unless they are given one, the key provider wraps
-    it, and without a provider it is not wrapped.
+    The key that signs hand-offs wraps the row key, so a start needs no key service. Servers that
+    share a journal may have different signing keys: without a common signing key the key provider
+    wraps the row key, and without a provider the row key is not wrapped.
     """
     kind, _, text = stored.partition(":")
     data = base64.b64decode(text)
@@ -163,7 +163,7 @@ async def bind_rows(config: Config, journal: Database) -> None:
         bound = await rebinding.bind_rows(journal)
         resealed = await resealing.reseal(journal)
     except Refusal as refusal:
-        if journal.is_shared:  # another server, or a dump of the database, may be in the way
+        if journal.is_shared:  # another server, or a dump of the database, may hold a lock
             _log.warning("the journal is migrated later, while this server serves: %s", refusal)
             return
         problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
@@ -193,7 +193,7 @@ async def _journal_key(keys: KeyProvider, stored: str) -> tuple[bytes, str]:
 
 
 def open_keys(config: Config) -> KeyProvider | None:
-    """Open the key provider; `None` if nothing is sealed."""
+    """Open the key provider; `None` if the server seals nothing."""
     if not config.seals:
         return None
     from ..keys.command import CommandKeys
@@ -231,7 +231,7 @@ def open_keys(config: Config) -> KeyProvider | None:
 
 
 def signing_keys(config: Config) -> tuple[bytes, ...]:
-    """Return the keys that sign hand-offs; a new data directory gets one of its own."""
+    """Return the keys that sign hand-offs; a new data directory gets a new key."""
     path = config.signing_file
     try:
         if config.signing_key is None and not path.exists():
@@ -246,7 +246,7 @@ def read_signing_keys(path: Path) -> tuple[bytes, ...]:
     """Return the keys in a file.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file of keys cannot be read.
     """
     try:
         return read_keys(path)
@@ -255,7 +255,7 @@ def read_signing_keys(path: Path) -> tuple[bytes, ...]:
 
 
 def open_identities(config: Config) -> Identities:
-    """Open the identities to which hand-offs are sealed; without the setting there are none."""
+    """Open the identities to which hand-offs are sealed; none without the setting."""
     if config.identity is None:
         return Identities()
     try:
@@ -278,7 +278,7 @@ async def start_archive(
     blobs: BlobStore,
     keys: KeyProvider | None,
 ) -> Archive:
-    """Start the archive, which flushes once it is kept."""
+    """Start the archive, which flushes when the server has the leader's duties."""
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
@@ -310,7 +310,7 @@ async def start_archive(
 
 
 def store_changed(config: Config, changed: StoreChangedError) -> process.StartError:
-    """Return the end of a start with another kind of store than the journal's."""
+    """Return the error of a start with another kind of store than the journal's."""
     return process.StartError(
         process.EXIT_ARCHIVE,
         f"journal {config.journal_name}: {changed}; use the settings of that "
@@ -319,7 +319,7 @@ def store_changed(config: Config, changed: StoreChangedError) -> process.StartEr
 
 
 async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease:
-    """Return the leader's lease; refuse settings that differ from those of the other servers."""
+    """Return the leader's lease; refuse settings that differ from the other servers' settings."""
     own_keys = () if config.signing_key is not None else (OWN_KEY,)
     settings = {**config.common, SIGNERS: " ".join((*own_keys, *signer.public))}
     lease = Lease(journal, config.lease_seconds, settings=settings)
@@ -329,7 +329,7 @@ async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease
 
 
 async def start_leader(lease: Lease, duties: Sequence[Duty]) -> Leader:
-    """Begin with the duties of the leader, if no other server has them."""
+    """Start the leader's duties, if no other server has them."""
     leader = Leader(lease, duties)
     with end_on_refusal():
         await leader.start()
@@ -338,7 +338,7 @@ async def start_leader(lease: Lease, duties: Sequence[Duty]) -> Leader:
 
 @contextmanager
 def end_on_refusal() -> Iterator[None]:
-    """End the start in one line if the journal refuses it, or the other servers' settings do."""
+    """End the start in one line if the journal, or the other servers' settings, refuse it."""
     try:
         yield
     except SettingsDifferError as error:
@@ -351,8 +351,8 @@ def end_on_refusal() -> Iterator[None]:
 async def start_search(config: Config, journal: Database, lease: Lease) -> SearchEngine | None:
     """Start search; return `None` if it is switched off.
 
-    An embedder that cannot be loaded stops the start: otherwise its user would unknowingly search
-    by words. Unusable MemWal does not: it may come back, and the log names the problem.
+    An unusable embedder stops the start: otherwise users would unknowingly search by words.
+    Unusable MemWal does not stop the start: MemWal may recover, and the log names the problem.
     """
     if not config.search:
         if config.memwal_private_key.get_secret_value() or config.memwal_account_id:

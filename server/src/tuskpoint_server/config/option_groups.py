@@ -1,4 +1,4 @@
-"""The settings by what they are about: the order of `--help` and of `tuskpoint-server config`."""
+"""The settings in groups, in the order of `--help` and of `tuskpoint-server config`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting of the server, in one place, each with a sentence.
+"""All settings of the server, each with its text.
 
 A setting is a flag (`--data-dir`), an environment variable (`TUSKPOINT_DATA_DIR`) and a
 key of the TOML file named by `--config` (`data_dir`); the flag wins over the variable,
@@ -35,13 +35,13 @@ ECOSYSTEM_VARIABLES = {
     "MEMWAL_SERVER_URL": "memwal_server_url",
     "MEMWAL_NAMESPACE": "memwal_namespace",
 }
-"""Variables that other programs of Walrus and MemWal read too; the server's own win over them."""
+"""Variables that programs of Walrus and MemWal share; the server's own variables override them."""
 MAX_NAMESPACE_BYTES = 128
-"""Longest namespace in MemWal: the relayer takes 255 bytes, and a tenant's name comes after it."""
+"""Longest namespace in MemWal: the relayer allows 255 bytes, which include the tenant's name."""
 
 
 def _words(value: object) -> object:
-    """Split the text of a variable that has several words, with spaces or commas."""
+    """Split the text of a variable with several values, at spaces or commas."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
@@ -299,7 +299,7 @@ class Config(BaseModel):
         return self
 
     def _check_sealing(self) -> None:
-        """See to it that nothing becomes public by accident."""
+        """Refuse settings that would store data publicly by accident."""
         flags = {
             "--key-file": self.key_file is not None,
             f"{ENV_PREFIX}KEYS": bool(self.keys.get_secret_value()),
@@ -325,19 +325,19 @@ class Config(BaseModel):
 
     @property
     def recorded(self) -> Literal["off", "changes", "all"]:
-        """Calls that the audit trail records."""
+        """The calls that the audit trail records."""
         if self.trail != "auto":
             return self.trail
         return "changes" if self.tokens or self.tls_client_ca else "off"
 
     @property
     def seals(self) -> bool:
-        """Whether what is stored is sealed."""
+        """Whether stored data is sealed."""
         services = self.key_command or self.key_vault or self.key_aws_kms
         return bool(self.key_file or self.keys.get_secret_value() or services)
 
     def _check_access(self) -> None:
-        """See to it that nothing is open to other machines by accident."""
+        """Refuse settings that would open the server to other machines by accident."""
         if (self.tls_cert is None) != (self.tls_key is None):
             flag, missing_flag = ("cert", "key") if self.tls_key is None else ("key", "cert")
             raise ValueError(f"--tls-{flag} is set and --tls-{missing_flag} is not; TLS needs both")
@@ -383,7 +383,7 @@ class Config(BaseModel):
 
     @property
     def journal_name(self) -> str:
-        """The journal as messages may show it: without a password."""
+        """The name of the journal for messages, without a password."""
         if not self.journal:
             return str(self.journal_place)
         parts = urlsplit(self.journal)
@@ -397,7 +397,7 @@ class Config(BaseModel):
 
     @property
     def common(self) -> dict[str, str]:
-        """Settings that all servers of a journal need alike, by name."""
+        """Settings that must be equal on all servers of a journal, by name."""
         blobs = self.bucket or str(self.blob_directory.absolute())
         embedder: str = self.embedder
         if embedder == "openai":
@@ -414,12 +414,12 @@ class Config(BaseModel):
 
     @property
     def bucket(self) -> str:
-        """URL of the bucket that is the blob store; empty if it is a directory or Walrus."""
+        """URL of the bucket; empty if the blob store is a directory or Walrus."""
         return "" if self.blobs.startswith(_FILE_SCHEME) else self.blobs
 
     @property
     def blob_directory(self) -> Path:
-        """Directory of the blob store, unless it is a bucket or Walrus."""
+        """Directory of the blob store, unless the blob store is a bucket or Walrus."""
         if self.blobs:
             return Path(unquote(urlsplit(self.blobs).path))
         return self.blob_dir or self.data_dir / "blobs"

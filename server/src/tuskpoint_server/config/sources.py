@@ -1,6 +1,6 @@
-"""Reads the settings from flags, variables and the TOML file, and remembers where each comes from.
+"""Reads the settings from flags, variables and the TOML file, and remembers each source.
 
-A name that is no setting is refused with a suggestion, wherever it was written.
+An unknown name in any source is refused with a suggestion.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DEFAULT = "default"
 _CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 _OWN_VARIABLES = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
 _OTHER_VARIABLES = CLIENT_VARIABLES | {_CONFIG_VARIABLE, f"{ENV_PREFIX}FAILPOINT"}
-# What Kubernetes sets in each pod for a service whose name begins with `tuskpoint`.
+# Variables that Kubernetes sets in each pod for a service whose name starts with `tuskpoint`.
 _OF_KUBERNETES = re.compile(
     rf"{ENV_PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-_TYPO = 0.75  # similarity to a setting from which a variable of an unknown name is refused
+_TYPO = 0.75  # similarity to a setting from which an unknown variable is refused
 _SECRET_PARAMETER = re.compile(r"(\w*(?:password|secret|token)\w*=)[^&]*", re.IGNORECASE)
 
 
@@ -48,9 +48,9 @@ class Settings:
     """The settings in force.
 
     Attributes:
-        config: Their values.
-        origins: Where each comes from that is not a default.
-        ignored: Variables that begin like a setting, resemble none, and are ignored.
+        config: The values.
+        origins: The source of each value that is not a default.
+        ignored: Ignored variables: they have the prefix of settings and resemble no setting.
     """
 
     config: Config
@@ -59,7 +59,7 @@ class Settings:
 
 
 def from_flags(flags: Mapping[str, Any]) -> Config:
-    """Return the values in force where the flags that a `settings_parser` found name some."""
+    """Return the values in force for the flags of a `settings_parser`."""
     return read_settings(flags).config
 
 
@@ -67,11 +67,11 @@ def read_settings(flags: Mapping[str, Any], defaults: Mapping[str, Any] = {}) ->
     """Return the settings in force.
 
     Args:
-        flags: What a `settings_parser` found on the command line.
-        defaults: What counts in the place of the settings' own defaults.
+        flags: The flags that a `settings_parser` found on the command line.
+        defaults: Defaults that replace the settings' own defaults.
 
     Raises:
-        ConfigError: One of them cannot be used; the first problem.
+        ConfigError: A setting cannot be used; the text has the first problem.
     """
     settings, problems = examine(flags, defaults)
     if settings is None:
@@ -82,7 +82,7 @@ def read_settings(flags: Mapping[str, Any], defaults: Mapping[str, Any] = {}) ->
 def examine(
     flags: Mapping[str, Any], defaults: Mapping[str, Any] = {}
 ) -> tuple[Settings | None, list[str]]:
-    """Return the settings in force, or `None` and all that is wrong with them."""
+    """Return the settings in force, or `None` and all problems."""
     flags = dict(flags)
     file = flags.pop("config", None) or os.environ.get(_CONFIG_VARIABLE)
     keys, problems = _read_file(file) if file else ({}, [])
@@ -104,19 +104,19 @@ def examine(
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the end of a sentence that suggests the most similar name; empty if there is none."""
+    """Return the end of a sentence that suggests the most similar name; empty without one."""
     names = {_bare(each): each for each in known}
     similar = difflib.get_close_matches(_bare(name), names, n=1, cutoff=cutoff)
     return f"; did you mean {names[similar[0]]}?" if similar else ""
 
 
 def _bare(name: str) -> str:
-    """Return a name as it is compared: the same for a flag, a variable and a key."""
+    """Return the common form of a flag, a variable and a key, for comparisons."""
     return name.lower().removeprefix(ENV_PREFIX.lower()).strip("-").replace("-", "_")
 
 
 def _read_file(file: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings in a TOML file, and what is wrong with it."""
+    """Return the settings in a TOML file, and its problems."""
     try:
         keys = tomllib.loads(Path(file).read_text("utf-8"))
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _read_file(file: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _unknown_variables() -> tuple[list[str], tuple[str, ...]]:
-    """Return what is wrong with variables, and those that are of no concern.
+    """Return the problems of variables, and the ignored variables.
 
     Programs share an environment, so only a variable that resembles a setting is refused.
     """
@@ -156,7 +156,7 @@ def _unknown_variables() -> tuple[list[str], tuple[str, ...]]:
 
 
 def _shown_passwords(flags: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with flags: every user of the machine can read them."""
+    """Return the problems of flags with passwords, which every user of the machine can read."""
     problems = []
     if has_password(flags.get("journal", "")):
         problems.append(
@@ -173,7 +173,7 @@ def _shown_passwords(flags: Mapping[str, Any]) -> list[str]:
 
 
 def _problem(error: Any, origins: Mapping[str, str]) -> str:
-    """Return a problem that pydantic found as one line, which says where the value comes from."""
+    """Return a problem that pydantic found as one line, with the source of the value."""
     text: str = error["msg"].removeprefix("Value error, ")
     if not error["loc"]:
         return text
@@ -190,7 +190,7 @@ def _problem(error: Any, origins: Mapping[str, str]) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL has a password in it."""
+    """Return whether a URL has a password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -199,7 +199,7 @@ def has_password(url: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Return a text as it may be shown: without the password of a URL."""
+    """Return a text for display, without the password of a URL."""
     try:
         parts = urlsplit(url)
         password = parts.password

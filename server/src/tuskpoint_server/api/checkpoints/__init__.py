@@ -1,1 +1,1 @@
-"""`CheckpointService` on the wire. It must not make decisions; those are of `features`."""
+"""`CheckpointService` on the wire. It must not make decisions, which belong to `features`."""

@@ -1,4 +1,4 @@
-"""Answers that a call and a frame of a stream have in common."""
+"""Answers that unary calls and frames of a stream share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SavedT = TypeVar("SavedT", bound=pb.SaveCheckpointResponse | pb.SaveWritesRespon
 def fill_saved(
     message: SavedT, saved: SaveOutcome, reached: Durability, catalog_blob_id: str, *, warns: bool
 ) -> SavedT:
-    """Fill and return the answer to a save, field by field: every save has one."""
+    """Fill and return the answer to a save, field by field, because each save pays for it."""
     message.durability, message.seq = convert.number(reached), saved.seq
     message.catalog_blob_id = catalog_blob_id
     if warns:

@@ -1,4 +1,4 @@
-"""The large values of a save, put together from the chunks that follow it."""
+"""Assembles the large values of a save from the chunks that follow the save."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..messages.chunks import ReceivedValue
 
 
 class Assembly:
-    """Takes the chunks of one save, in order and without gaps.
+    """Accepts the chunks of one save, in order and without gaps.
 
     Args:
         number: The save's number on its stream, for errors.
-        announced: The values that the save announces. Their sizes were checked against the limits.
-            Empty ones have no chunks.
+        announced: The values that the save announces, with checked sizes. Empty values have no
+            chunks.
 
     Attributes:
-        received: The values that are complete, in the order of their announcement.
+        received: The complete values, in the order of their announcement.
     """
 
     def __init__(self, number: int, announced: Sequence[value_pb2.LargeValue]) -> None:
@@ -32,11 +32,11 @@ class Assembly:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all values are."""
+        """Whether all values are complete."""
         return len(self.received) == len(self._announced)
 
     def add(self, chunk: value_pb2.ValueChunk) -> int:
-        """Take the next chunk and return its bytes, or refuse one that is not the next."""
+        """Accept the next chunk and return its bytes; refuse any other chunk."""
         data, index = chunk.data, len(self.received)
         size = len(data)
         if not 1 <= size <= LIMITS.max_chunk:
@@ -66,7 +66,7 @@ class Assembly:
         return size
 
     def _begin(self) -> None:
-        """Begin with the next value that has chunks; those without are complete."""
+        """Start the next value that has chunks; values without chunks are complete."""
         while not self.is_complete:
             value = self._announced[len(self.received)]
             self._type, self._offset, self._left = value.type, 0, value.size_bytes

@@ -1,11 +1,11 @@
 """One `Exchange` stream: calls of many callers in batches, answered in batches.
 
-Messages are read while earlier calls run. Saves go to the journal in the order of their frames;
-loads may overtake them. Answers gather while a message is on its way and leave together in the
-next, without a timer. Memory is bounded: reading pauses while too many frames, or frames of too
-many bytes, have no answer that was sent, and loads wait while too many bytes of answers do.
+Messages are read while earlier calls run. Saves enter the journal in the order of their frames;
+loads may overtake them. Answers that are ready while a message is being sent leave together in the
+next message, without a timer. Memory is bounded: reading pauses while too many frames, or frames of
+too many bytes, have no answer that was sent, and loads wait while too many bytes of answers do.
 
-A client that goes away ends the stream; saves that the journal has go on to their commit.
+A client that goes away ends the stream; saves in the journal's queue are still committed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from .frames import Frame
 from .outgoing import MESSAGE_BYTES, AnswerSender
 
 MAX_UNANSWERED = 256  # frames without an answer at which reading pauses
-MAX_UNANSWERED_BYTES = 32 * MIB  # of frames without an answer, at which reading pauses
-MAX_UNSENT_BYTES = 32 * MIB  # of answers that wait to be sent, at which no load begins
+MAX_UNANSWERED_BYTES = 32 * MIB  # bytes of frames without an answer at which reading pauses
+MAX_UNSENT_BYTES = 32 * MIB  # bytes of unsent answers at which no load starts
 MAX_CERTIFYING = 16 * KIB  # saves that wait for certification at which reading pauses
 LOADS_AT_ONCE = 32
-MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is for its frame
-FULL_SECONDS = 0.1  # after which loads look again for room in a full memory
-ENDING_SECONDS = 10.0  # that a client has to read the last answers of a stream the server ends
+MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # bytes of a loaded checkpoint
+FULL_SECONDS = 0.1  # seconds after which loads check again whether the memory has room
+ENDING_SECONDS = 10.0  # time to read the last answers after the server ended the stream
 
 Sessions = dict[tuple[Presented, bytes], "Exchange"]
-"""The streams that are open, by the credential and the name of their session."""
+"""The open streams, by the credential and the name of their session."""
 
 
 class Exchange:
@@ -70,13 +70,13 @@ class Exchange:
         self._awaited: set[asyncio.Future[SaveOutcome]] = set()  # commits of older streams
         self._frames: dict[int, Frame] = {}
         self._last_id = 0
-        # the save that waits for chunks
+        # save that waits for its chunks
         self._saving: tuple[Frame, frames.SaveRequest, Assembly] | None = None
-        self._dropping = 0  # the refused save whose chunks are dropped
+        self._dropping = 0  # refused save whose chunks are dropped
         self._certifying = 0
-        self._loads: deque[tuple[Frame, pb.GetCheckpointRequest]] = deque()  # that wait
+        self._loads: deque[tuple[Frame, pb.GetCheckpointRequest]] = deque()  # waiting loads
         self._loading = 0
-        self._next_loads: asyncio.Handle | None = None  # begins with more of them
+        self._next_loads: asyncio.Handle | None = None  # starts more loads
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._has_room = asyncio.Event()
@@ -143,7 +143,7 @@ class Exchange:
 
     @property
     def _is_full(self) -> bool:
-        # A save that waits for chunks could not be answered; it is bounded by its announcement.
+        # A save that waits for chunks cannot be answered yet; its announcement bounds its bytes.
         return self._saving is None and (
             self._unanswered >= MAX_UNANSWERED
             or self._unanswered_bytes >= MAX_UNANSWERED_BYTES
@@ -151,7 +151,7 @@ class Exchange:
         )
 
     async def _open_session(self, hello: pb.Hello) -> None:
-        """Take the place of the session's older stream, once its commits have finished."""
+        """Replace the session's older stream, after the commits of that stream."""
         if not frames.MIN_SESSION_BYTES <= len(hello.session) <= frames.MAX_SESSION_BYTES:
             bounds = f"{frames.MIN_SESSION_BYTES} to {frames.MAX_SESSION_BYTES}"
             raise invalid_field("hello.session", f"must be {bounds} random bytes")
@@ -176,7 +176,7 @@ class Exchange:
         return {save.commit for save in saves if save.commit is not None}
 
     def _take(self, number: int, message: pb.Frame, size: int, received_at: float) -> None:
-        """Begin with the call in a frame of so many bytes; 0: they have to be counted."""
+        """Start the call in a frame; `size` is the frame's bytes, or 0 if they must be counted."""
         kind = message.WhichOneof("call")
         if kind == "chunk":
             self._take_chunk(number, message)
@@ -250,7 +250,7 @@ class Exchange:
                 self._refuse(frame, error)
 
     def _save(self, frame: Frame, request: frames.SaveRequest, save: frames.IncomingSave) -> None:
-        """Put a save into the journal's queue."""
+        """Queue a save for the journal."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
         begin: Callable[[], asyncio.Future[SaveOutcome]]
         if isinstance(save, IncomingCheckpoint):
@@ -263,7 +263,7 @@ class Exchange:
         commit.add_done_callback(partial(self._journaled, frame))
 
     def _journaled(self, frame: Frame, commit: asyncio.Future[SaveOutcome]) -> None:
-        """Answer a save that was committed or refused, unless it was answered before."""
+        """Answer a committed or refused save, unless the save has an answer."""
         error = None if commit.cancelled() else commit.exception()
         if commit.cancelled() or frame.id not in self._frames:
             return
@@ -310,10 +310,10 @@ class Exchange:
     # --- loads -----------------------------------------------------------------------------
 
     def _begin_loads(self) -> None:
-        """Begin waiting loads, as far as there is room for their answers.
+        """Start waiting loads, as far as memory for their answers is free.
 
-        A load that `load_inline` can answer is answered here; each other one gets a task.
-        Loads inline block the event loop, so other streams have their turn before the next.
+        `load_inline` answers what it can on the event loop; each other load gets a task. Inline
+        loads block the event loop, so other streams run before the next inline load.
         """
         if self._loads and self._next_loads is None:
             self._begin_some_loads()
@@ -379,7 +379,7 @@ class Exchange:
     # --- answers ---------------------------------------------------------------------------
 
     def _refuse(self, frame: Frame, error: BaseException) -> None:
-        """Answer a frame with an error, unless it was answered before."""
+        """Answer a frame with an error, unless the frame has an answer."""
         if frame.id not in self._frames:
             return
         refusal = error if isinstance(error, Refusal) else incident(error, frame.measured.method)
@@ -394,7 +394,7 @@ class Exchange:
         last: bool = True,
         refusal: Refusal | None = None,
     ) -> None:
-        """Let an answer wait for the next message, unless the frame was answered before."""
+        """Queue an answer for the next message, unless the frame has an answer."""
         if frame.id not in self._frames:
             return
         data = response.SerializeToString()
@@ -403,7 +403,7 @@ class Exchange:
         self._outgoing.put(data, frame)
 
     def _forget(self, frame: Frame, code: str, refusal: Refusal | None = None) -> None:
-        """Take note that a frame has its last answer, or gets none."""
+        """Remove a frame that has its last answer, or gets no answer."""
         del self._frames[frame.id]
         denied = refusal is not None and refusal.reason is Reason.SCOPE_MISSING
         self._telemetry.end(frame.measured, code, "scope" if denied else "")
@@ -411,7 +411,7 @@ class Exchange:
             self._trail.note(self._call.grant, frame.measured.method, frame.named, code)
 
     def _sent(self, frames: list[Frame | None]) -> None:
-        """Make room for as many frames as were answered."""
+        """Release the bounds for answered frames."""
         for frame in frames:
             if frame is not None and frame.counts:
                 frame.counts = False
@@ -422,13 +422,13 @@ class Exchange:
         self._begin_loads()
 
     def _is_answered(self) -> bool:
-        """Return whether everything is read and has its last answer."""
+        """Return whether all frames are read and have their last answer."""
         return not self._reading and not self._frames
 
     # --- deadlines -------------------------------------------------------------------------
 
     def _watch(self, ends_at: float) -> None:
-        """Look at the deadlines of frames at this time, if not before."""
+        """Check the deadlines of frames at this time, or earlier."""
         if self._timer is not None:
             if self._timer.when() <= ends_at:
                 return
@@ -451,13 +451,13 @@ class Exchange:
     # --- the end ---------------------------------------------------------------------------
 
     async def _answer_all(self, writer: asyncio.Task[None]) -> None:
-        """Wait until everything that was read is answered, and the answers have left."""
+        """Wait until all read frames are answered, and all answers are sent."""
         self._reading = False
         self._outgoing.wake()
         await asyncio.wait({writer})
 
     async def _wind_up(self, ending: Refusal, writer: asyncio.Task[None]) -> None:
-        """Answer the saves that are on their way to the journal; if the server drains, all."""
+        """Answer the saves that are queued for the journal; during a drain, all frames."""
         is_draining = ending.reason is Reason.DRAINING
         if is_draining:
             self._outgoing.put(frames.DRAINING, None)
@@ -472,7 +472,7 @@ class Exchange:
                 await self._answer_all(writer)
 
     def _end_waiting(self, frame: Frame, ending: Refusal) -> None:
-        """End a load or a wait for certification, with an answer if the server drains."""
+        """End a load or a wait for certification, with an answer during a drain."""
         if ending.reason is Reason.DRAINING:
             self._refuse(frame, ending)
         else:
@@ -482,13 +482,13 @@ class Exchange:
             frame.work.cancel()
 
     def _writer_ended(self, writer: asyncio.Task[None]) -> None:
-        """End the stream of a client that cannot be written to any more."""
+        """End the stream of a client that accepts no more messages."""
         failed = not writer.cancelled() and writer.exception() is not None
         if failed and self._call.task is not None:
             self._call.task.cancel()
 
     def _close(self) -> None:
-        """Release everything but the commits, which go on to their end."""
+        """Release everything except the commits, which run to their end."""
         if self._timer is not None:
             self._timer.cancel()
         if self._session is not None and self._sessions.get(self._session) is self:

@@ -1,4 +1,4 @@
-"""Calls on an `Exchange` stream: what a frame may be, and one that waits for its last answer."""
+"""Calls on an `Exchange` stream: the kinds of frames, and frames that wait for an answer."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ MIN_SESSION_BYTES, MAX_SESSION_BYTES = 16, 64
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A call on the stream that does not have its last answer yet."""
+    """A call on the stream without its last answer."""
 
     id: int
     kind: str
-    size: int  # bytes of its frame and chunks
-    ends_at: float  # time of the event loop at which it has taken too long
+    size: int  # bytes of the frame and its chunks
+    ends_at: float  # deadline, by the clock of the event loop
     measured: CallMeasurement
-    named: tuple[str, ...] = ()  # threads that its request names, if the trail records it
-    counts: bool = True  # against the bounds on frames without an answer
+    named: tuple[str, ...] = ()  # threads in the request, for the audit trail
+    counts: bool = True  # counted against the bounds on frames without an answer
     wanted: Durability = Durability.JOURNALED
-    journaled: bool = False  # it has its first answer, and waits for certification
-    commit: asyncio.Future[SaveOutcome] | None = None  # of a save
-    # The commit, the load or the wait for certification.
+    journaled: bool = False  # the frame has its first answer and waits for certification
+    commit: asyncio.Future[SaveOutcome] | None = None  # request of a save
+    # the commit, the load or the wait for certification
     work: asyncio.Future[SaveOutcome] | asyncio.Future[None] | None = None
 
 
@@ -48,14 +48,14 @@ IncomingSave = IncomingCheckpoint | IncomingWrites
 
 
 def take(request: SaveRequest) -> IncomingSave | None:
-    """Take a save of either kind; `None` if its large values have to come first, in chunks."""
+    """Convert a save of either kind; `None` if its large values must arrive first, in chunks."""
     if isinstance(request, pb.SaveCheckpointRequest):
         return take_checkpoint(request, streamed=True)
     return take_writes(request, streamed=True)
 
 
 def take_with(request: SaveRequest, received: Sequence[ReceivedValue]) -> IncomingSave:
-    """Take a save whose large values came in chunks."""
+    """Convert a save whose large values arrived in chunks."""
     save: IncomingSave | None
     if isinstance(request, pb.SaveCheckpointRequest):
         save = take_checkpoint(request, received)

@@ -1,4 +1,4 @@
-"""Answers that wait to be sent on an `Exchange` stream: as many as fit leave in one message."""
+"""Unsent answers of an `Exchange` stream; each message sends all that fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from ...core.limits import MIB
 
-MESSAGE_BYTES = 4 * MIB  # messages of the server are smaller
+MESSAGE_BYTES = 4 * MIB  # bytes of a message; messages of the server are smaller
 
 FrameT = TypeVar("FrameT")
 
@@ -18,11 +18,11 @@ class AnswerSender(Generic[FrameT]):
     """Sends serialized answers in their order, one message at a time, without a timer.
 
     Args:
-        write: Sends one message.
-        sent: Called after each message with the frames that it answered.
+        write: Sends a message.
+        sent: Called after each message with the frames that the message answered.
 
     Attributes:
-        size_bytes: Bytes of the answers that were not sent yet.
+        size_bytes: Bytes of unsent answers.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class AnswerSender(Generic[FrameT]):
         self.size_bytes = 0
 
     def put(self, data: bytes, frame: FrameT) -> None:
-        """Send an answer with the next message that has room for it."""
+        """Queue an answer for the next message with enough room."""
         self._waiting.append((data, frame))
         self.size_bytes += len(data)
         self.wake()
 
     def wake(self) -> None:
-        """Let `run` check again whether it is done."""
+        """Make `run` check again whether all answers are sent."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     async def run(self, is_done: Callable[[], bool]) -> None:
-        """Send answers until all are sent and no more follow."""
+        """Send answers until all are sent and no more can follow."""
         answers = self._waiting
         while True:
             if not answers:
@@ -62,7 +62,7 @@ class AnswerSender(Generic[FrameT]):
             while answers and size + len(answers[0][0]) < MESSAGE_BYTES:
                 batch.append(answers.popleft())
                 size += len(batch[-1][0])
-            # Serialized messages that follow one another are one: repeated fields are joined.
+            # Concatenated serialized messages are one message: repeated fields are joined.
             await self._write(b"".join([data for data, _ in batch]))
             self.size_bytes -= size
             self._sent([frame for _, frame in batch])

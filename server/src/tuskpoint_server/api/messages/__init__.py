@@ -1,4 +1,4 @@
-"""Messages of the contract to the words of the domain and back, and the checks of requests.
+"""Conversion between the contract's messages and the core's types, and checks of requests.
 
-It must not wait, and knows neither gRPC nor the service of a message.
+It must not wait, and must not depend on gRPC or on the service of a message.
 """

@@ -1,4 +1,4 @@
-"""Large values: which a message announces, and how they are cut into chunks."""
+"""Large values, which a message announces and chunks carry."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tuskpoint.v1 import checkpoint_service_pb2, value_pb2
 from ...core import model
 from ...core.limits import KIB, LIMITS, MIB
 
-INLINE_VALUE = 256 * KIB  # largest value, in bytes, that a stream's message carries itself
+INLINE_VALUE = 256 * KIB  # largest value, in bytes, inside a message of a stream
 
 
 INLINE_BUDGET = 2 * MIB
-"""Bytes of values that a stream's message carries itself; the rest follows in chunks."""
+"""Most bytes of values inside a message of a stream; further values follow in chunks."""
 
 
 class ReceivedValue(NamedTuple):
-    """A value that came, and its digest (`core.values.value_digest`)."""
+    """A received value, and its digest (`core.values.value_digest`)."""
 
     type: str
     data: bytes
@@ -39,7 +39,7 @@ def announced_values(
 
 
 class Cutter:
-    """Places the values of one outgoing message: inline, or announced and cut."""
+    """Places the values of an outgoing message: inline, or announced and cut into chunks."""
 
     def __init__(
         self, inline_value: int = INLINE_VALUE, inline_budget: int = INLINE_BUDGET
@@ -49,7 +49,7 @@ class Cutter:
         self._large: list[bytes] = []
 
     def place(self, target: value_pb2.Channel | value_pb2.PendingWrite, value: model.Value) -> None:
-        """Put a value into a message, or announce it there."""
+        """Put a value into a message, or announce the value there."""
         size = len(value.data)
         if size > self._inline_value or size > self._left:
             target.large.type = value.type
@@ -61,7 +61,7 @@ class Cutter:
             self._left -= size
 
     def frames(self, **first: Message) -> Iterator[dict[str, Message]]:
-        """Yield the frame of a message that is placed, and one for each chunk, in order."""
+        """Yield the frame of a placed message, then a frame for each chunk, in order."""
         yield first
         for index, data in enumerate(self._large):
             view = memoryview(data)

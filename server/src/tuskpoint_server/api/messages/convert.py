@@ -1,6 +1,6 @@
-"""Messages of the contract to the domain's words, and back, large values cut into chunks.
+"""Conversion between the contract's messages and the core's types.
 
-Requests must have passed `validation`; saves have a module of their own, `saves`.
+Requests must have passed `validation`. Saves are converted in the module `saves`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BACKLOG_WARNING = errors_pb2.Warning(
 
 
 def damaged_warning(damaged: Sequence[str]) -> errors_pb2.Warning:
-    """Return the warning of a search that left out what is damaged in the journal."""
+    """Return the warning of a search that left out damaged results."""
     more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
     text = f"left out of the results: {damaged[0]}{more}"
     return errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_DAMAGED, message=text)
 
 
 def below_latest(saved: model.SaveOutcome) -> errors_pb2.Warning:
-    """Return the warning that a saved checkpoint is not the latest, because of its ID."""
+    """Return the warning that a saved checkpoint is not the latest, because its ID sorts below."""
     return errors_pb2.Warning(
         kind=errors_pb2.WARNING_KIND_BELOW_LATEST,
         message=f"checkpoint '{saved.key.checkpoint_id}' of thread '{saved.key.thread_id}' is "
@@ -51,7 +51,7 @@ def below_latest(saved: model.SaveOutcome) -> errors_pb2.Warning:
 
 
 _HISTORY_WRITES = 512
-_FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
+_FRAME_OVERHEAD = 256  # most bytes of the frame around a checkpoint
 
 
 def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
@@ -63,7 +63,7 @@ def read_load_request(
     request: checkpoint_service_pb2.GetCheckpointRequest
     | checkpoint_service_pb2.LoadCheckpointRequest,
 ) -> tuple[model.CheckpointKey, model.View, model.Source, model.HeldDigests]:
-    """Return which checkpoint is to be loaded, how much of it, from where, and what is held."""
+    """Return the checkpoint, the view, the source and the held digests of a load request."""
     view, source, held = model.View(request.view), model.Source(request.source), model.NONE_HELD
     if view is model.View.FULL and source is model.Source.ANY and request.held_digests:
         held = frozenset(request.held_digests)
@@ -73,7 +73,7 @@ def read_load_request(
 def checkpoint_query(
     request: checkpoint_service_pb2.ListCheckpointsRequest,
 ) -> model.CheckpointQuery:
-    """Return which checkpoints a listing asks for."""
+    """Return the query of a listing."""
     return model.CheckpointQuery(
         thread_id=request.thread_id if request.HasField("thread_id") else None,
         checkpoint_ns=request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
@@ -85,7 +85,7 @@ def checkpoint_query(
 
 
 def number(word: IntEnum) -> Any:
-    """Return the contract's number of a word; the domain's enums have the same."""
+    """Return the contract's number of an enum member; the core's enums have the same numbers."""
     return word.value
 
 
@@ -96,9 +96,9 @@ def timestamp(microseconds: int) -> Timestamp:
 
 
 def fill_fields(message: MessageT, *sources: object) -> MessageT:
-    """Fill the fields of a message that sources have under the same name.
+    """Fill the fields of a message from attributes with the same names.
 
-    The source of a time has microseconds: `create_time` is `created_us`, `expire_time` `expire_us`.
+    Times come from microseconds: `create_time` from `created_us`, `expire_time` from `expire_us`.
     """
     for field in message.DESCRIPTOR.fields:
         name, stem = field.name, field.name.removesuffix("_time")
@@ -122,13 +122,13 @@ def ref(checkpoint_key: model.CheckpointKey) -> checkpoint_pb2.CheckpointRef:
 
 
 def checkpoint_frames(loaded: model.Checkpoint) -> Iterator[Mapping[str, Message]]:
-    """Yield the frames of a checkpoint on a stream: itself, and the chunks of its large values."""
+    """Yield the frames of a checkpoint on a stream: the header, then chunks of large values."""
     cutter = Cutter()
     return cutter.frames(checkpoint=checkpoint_header(loaded, cutter))
 
 
 def checkpoint_header(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
-    """Return the message that begins a checkpoint on a stream."""
+    """Return the first message of a checkpoint on a stream."""
     message = checkpoint(loaded, cutter)
     size = message.ByteSize()
     if size > LIMITS.max_message - _FRAME_OVERHEAD:
@@ -173,7 +173,7 @@ def entry(stored: model.CheckpointEntry) -> checkpoint_pb2.Checkpoint:
 
 
 def _fill_entry(message: checkpoint_pb2.Checkpoint, stored: model.CheckpointEntry) -> None:
-    """Fill a message field by field: every load has one."""
+    """Fill a message field by field, because each load pays for it."""
     identity, key = message.ref, stored.key
     identity.thread_id, identity.checkpoint_ns = key.thread_id, key.checkpoint_ns
     identity.checkpoint_id, message.parent_checkpoint_id = key.checkpoint_id, stored.parent_id
@@ -195,7 +195,7 @@ def _fill_channel(message: value_pb2.Channel, channel: model.Channel, cutter: Cu
         fill_version(message.version, channel.version)
     if channel.digest is not None:
         message.digest = channel.digest
-    if channel.value is not None:  # without a digest it is the view of a delta channel's history
+    if channel.value is not None:  # a view without a digest shows a delta channel's history
         cutter.place(message, channel.value)
     elif channel.digest is None:
         message.empty.SetInParent()
@@ -226,14 +226,14 @@ def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:
 
 
 def lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
-    """Return the message for where a checkpoint comes from; `None` if it has no origin."""
+    """Return the message for a checkpoint's lineage; `None` without an origin."""
     if stored == model.NO_LINEAGE:
         return None
     return fill_fields(checkpoint_pb2.Lineage(), stored)
 
 
 def history_frames(history: model.DeltaHistory) -> Iterator[Mapping[str, Message]]:
-    """Yield the frames of one channel: its history in parts, each with its chunks.
+    """Yield the frames of a channel's history, in parts, each with its chunks.
 
     A part ends at 512 writes or 2 MiB of content; only the first has the seed. A channel
     without history has one empty part.

@@ -1,13 +1,12 @@
 """Messages as JSON, by the mapping of Protocol Buffers.
 
-https://protobuf.dev/programming-guides/json/ has it: names in lowerCamelCase (those of the
-contract are understood too), bytes in base64, 64-bit numbers and durations as strings. Requests
-may have JSON where the contract has bytes that are JSON; so have answers, for callers that ask for
-that (`json_values`).
+See https://protobuf.dev/programming-guides/json/: names in lowerCamelCase (the contract's names are
+accepted too), bytes in base64, 64-bit numbers and durations as strings. In place of bytes that are
+JSON, requests may have JSON, and so have answers for callers that ask for it (`json_values`).
 
 The conversion is Python code, a hundred times slower than that of the binary format: 8 MiB of many
-small things take seconds. So large texts are converted in a thread, one at a time, which bounds
-what they take of the processor and the memory.
+small values take seconds. So large texts are converted in a thread, one at a time, which bounds
+their use of processor and memory.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from .json_values import compact, encode_fields, parse_json, show_fields
 MessageT = TypeVar("MessageT", bound=Message)
 ResultT = TypeVar("ResultT")
 
-_LARGE_BYTES = 16 * KIB  # of text or message, which take up to 20 ms
+_LARGE_BYTES = 16 * KIB  # bytes of text or message, which take up to 20 ms
 _one_at_a_time = ThreadPoolExecutor(1, "json")
 
 
 class JsonText(bytes):
-    """The bytes of a request that is JSON, and not in the binary format."""
+    """The bytes of a request in JSON, not in the binary format."""
 
 
 async def from_json(request_class: type[MessageT], text: JsonText) -> MessageT:
-    """Return the message that JSON describes, or refuse what describes none."""
+    """Return the message that JSON describes; refuse other bytes."""
     return await _convert(len(text), partial(_parse, request_class, text))
 
 
 async def to_json(
     answer_class: type[Message], answer: bytes, *, shows_values: bool = False
 ) -> bytes:
-    """Return a message, given in the binary format, as JSON on one line.
+    """Return a message in the binary format as JSON on one line.
 
-    With `shows_values`, bytes that are JSON are JSON in it, and not base64.
+    With `shows_values`, bytes that are JSON become JSON instead of base64.
     """
     conversion = _print_values if shows_values else _print
     return await _convert(len(answer), partial(conversion, answer_class, answer))
@@ -65,20 +64,20 @@ def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
         _fill(request, tree)
     except (ValueError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        problem = problem.encode(errors="backslashreplace").decode()  # it may quote what is no text
+        problem = problem.encode(errors="backslashreplace").decode()  # it may quote non-text
         name = request_class.DESCRIPTOR.full_name
         raise invalid_field("request", f"is not the JSON of a {name}: {problem}") from None
     return request
 
 
 def _fill(request: Message, tree: Any) -> None:
-    from google.protobuf import json_format  # a server that speaks gRPC alone does without
+    from google.protobuf import json_format  # only servers with HTTP need the library
 
     try:
         json_format.ParseDict(tree, request)
     except RecursionError:
         raise
-    except Exception as error:  # of any type, which `json_format.Parse` also expects
+    except Exception as error:  # any type, which `json_format.Parse` also expects
         raise ValueError(str(error)) from error
 
 

@@ -26,22 +26,22 @@ from tuskpoint.v1 import value_pb2
 
 from ...core.errors import invalid_field
 
-Descriptor: TypeAlias = Any  # two classes in the types of protobuf, one of them private
+Descriptor: TypeAlias = Any  # protobuf's types have two classes, one of them private
 
 MAX_LEVELS = 200
-"""Arrays and objects inside one another that JSON in a message may have."""
+"""Most levels of nested arrays and objects in JSON inside a message."""
 
 JSON_TYPE = "json"
 _VALUE = value_pb2.Value.DESCRIPTOR.full_name
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
-_FLOAT = re.compile(r"\d[.e]")  # outside of strings
+_FLOAT = re.compile(r"\d[.e]")  # brackets outside of strings
 _STEPS = tuple((byte in b"[{") - (byte in b"]}") for byte in range(256))
 _NO_BRACKETS = bytes(byte for byte in range(256) if not _STEPS[byte])
 _LITERALS = {None: "null", False: "false", True: "true"}
 
 
 class WrittenNumber(float):
-    """A number with a fraction or an exponent, and the text that it was written as."""
+    """A number with a fraction or an exponent, and its text in the request."""
 
     text: str
 
@@ -53,17 +53,17 @@ class WrittenNumber(float):
 
 
 class EncodedJson(str):
-    """A JSON text that `compact` writes as it is."""
+    """A JSON text that `compact` writes unchanged."""
 
     __slots__ = ()
 
 
 def parse_json(text: bytes) -> Any:
-    """Return what a JSON text in UTF-8 says; refuses keys that occur twice, and `NaN`.
+    """Parse a JSON text in UTF-8; refuse repeated keys and `NaN`.
 
     Raises:
-        ValueError: It is not JSON.
-        RecursionError: It is nested too deeply for the parser.
+        ValueError: The text is not JSON.
+        RecursionError: The text is nested too deeply for the parser.
     """
     return json.loads(
         text.decode(),
@@ -74,10 +74,10 @@ def parse_json(text: bytes) -> Any:
 
 
 def compact(value: Any, levels: int = MAX_LEVELS) -> str:
-    """Return what `parse_json` returned as JSON without spaces.
+    """Return a result of `parse_json` as JSON without spaces.
 
     Raises:
-        ValueError: It has more levels than these.
+        ValueError: The value has more than `levels` levels.
     """
     if isinstance(value, str):
         return value if isinstance(value, EncodedJson) else encode_basestring(value)
@@ -97,18 +97,18 @@ def compact(value: Any, levels: int = MAX_LEVELS) -> str:
 
 
 def encode_fields(descriptor: Descriptor, tree: Any, path: str = "") -> None:
-    """Put bytes in place of the JSON in a request, as the mapping of Protocol Buffers has them.
+    """Replace the JSON in a request by bytes in base64, for the mapping of Protocol Buffers.
 
     Args:
         descriptor: The message that `tree` should describe.
-        tree: The request as `parse_json` returned it; changes.
+        tree: The request as `parse_json` returned it; the function changes it.
         path: The path of `tree` in the request, empty or with a dot at its end.
 
     Raises:
-        Refusal: `INVALID_FIELD`: a field is given in both ways, or its JSON cannot be stored.
+        Refusal: `INVALID_FIELD`: a field has both forms, or its JSON cannot be stored.
     """
     if not isinstance(tree, dict):
-        return  # the conversion to a message says what is wrong
+        return  # the conversion to a message reports the error
     for name, field in _json_fields(descriptor).items():
         if name in tree:
             if field.name in tree or field.json_name in tree:
@@ -123,11 +123,12 @@ def encode_fields(descriptor: Descriptor, tree: Any, path: str = "") -> None:
 
 
 def show_fields(descriptor: Descriptor, tree: Any) -> None:
-    """Put JSON in place of the bytes in an answer that are JSON; leave others as they are.
+    """Replace bytes that are JSON in an answer by JSON; other bytes stay in base64.
 
     Args:
         descriptor: The message of the answer.
-        tree: The answer by the mapping of Protocol Buffers; changes. `compact` writes it.
+        tree: The answer by the mapping of Protocol Buffers; the function changes it, and
+            `compact` writes it.
     """
     for name, field in _json_fields(descriptor).items():
         data = tree.get(field.json_name)
@@ -142,7 +143,7 @@ def show_fields(descriptor: Descriptor, tree: Any) -> None:
 
 
 def _encoded(path: str, value: Any) -> str:
-    """Return base64 of the bytes that are stored for JSON."""
+    """Return, in base64, the stored bytes of some JSON."""
     try:
         text = _compact(value).encode()
     except UnicodeEncodeError:
@@ -154,7 +155,7 @@ def _encoded(path: str, value: Any) -> str:
 
 
 def _shown(data: bytes) -> EncodedJson | None:
-    """Return bytes as JSON for an answer; `None` if their content would change."""
+    """Return bytes as JSON for an answer; `None` if JSON would change the content."""
     try:
         text = data.decode()
         if not _is_compact(text):
@@ -166,17 +167,17 @@ def _shown(data: bytes) -> EncodedJson | None:
 
 
 def _compact(value: Any) -> str:
-    """Return what `compact` returns, from the interpreter's own encoder where both agree."""
+    """Return the result of `compact`, from the interpreter's own encoder if both agree."""
     try:
         text = _dumps(value)
-    except ValueError:  # a number that no float can hold
+    except ValueError:  # a number beyond all floats
         return compact(value)
     bare = _STRING.sub("", text)
     return compact(value) if _FLOAT.search(bare) or _levels(bare) > MAX_LEVELS else text
 
 
 def _is_compact(text: str) -> bool:
-    """Return whether a text is what `compact` would write of it, as far as is seen at once."""
+    """Return whether a text is surely equal to its compact form."""
     try:
         return _dumps(json.loads(text)) == text and _levels(_STRING.sub("", text)) <= MAX_LEVELS
     except ValueError:
@@ -190,7 +191,7 @@ def _dumps(value: Any) -> str:
 
 
 def _levels(bare: str) -> int:
-    """Return how many arrays and objects are inside one another in JSON without its strings."""
+    """Return the levels of nested arrays and objects in JSON whose strings were removed."""
     brackets = bare.encode().translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
@@ -198,7 +199,7 @@ def _levels(bare: str) -> int:
 def _inner(
     descriptor: Descriptor, tree: Mapping[str, Any]
 ) -> Iterator[tuple[str, Descriptor, Any]]:
-    """Yield the place, the type and the content of each message inside that may have JSON."""
+    """Yield the path, the type and the content of each inner message that may have JSON."""
     for name, (field, child, is_map) in _holders(descriptor).items():
         content = tree.get(name)
         if is_map and isinstance(content, dict):
@@ -228,7 +229,7 @@ def _json_fields(descriptor: Descriptor) -> Mapping[str, FieldDescriptor]:
 def _holders(
     descriptor: Descriptor,
 ) -> Mapping[str, tuple[FieldDescriptor, Descriptor, bool]]:
-    """Return the fields whose messages may have JSON, by both their names in JSON.
+    """Return the fields whose messages may have JSON, by both of their names in JSON.
 
     Each has the type of its messages, and whether it is a map to them.
     """

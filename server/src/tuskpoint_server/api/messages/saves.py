@@ -1,8 +1,8 @@
-"""Converting saves: one pass checks, digests and takes apart a message.
+"""Conversion of saves: one pass checks, digests and takes over a message.
 
-The pass knows the common form of a save, and only decides whether `validation` would find nothing
-wrong. Where it is not sure (names that are long or not ASCII, large values, vectors), `validation`
-lists all violations.
+The pass handles the common form of a save, and only decides whether `validation` would find no
+violation. In uncertain cases (names that are long or not ASCII, large values, vectors),
+`validation` lists all violations.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SPECIAL_CHANNELS = {
     "__interrupt__": -3,
     "__resume__": -4,
 }
-"""Slots of the writes that the last one wins; see `tuskpoint.v1.PendingWrite.idx`."""
+"""Slots in which the last write wins; see `tuskpoint.v1.PendingWrite.idx`."""
 
 _SHORT, _LONG = 128, 1024
-"""Characters of ASCII that are within the limits of all texts that the pass collects."""
+"""ASCII characters that are within the limits of all texts of the pass."""
 
 
 def take_checkpoint(
@@ -50,15 +50,15 @@ def take_checkpoint(
     *,
     streamed: bool = False,
 ) -> IncomingCheckpoint | None:
-    """Check a save and return its checkpoint as the journal takes it. Takes the request apart.
+    """Check a save and return its checkpoint for the journal. The request loses its content.
 
     Args:
-        request: The save; its durability is set if it leaves it open.
+        request: The save; an open durability is set.
         received: The large values of a save for which `None` was returned, in order.
         streamed: Whether large values may follow in chunks.
 
     Returns:
-        The checkpoint; `None`, with the request unchanged, if its large values have to come first.
+        The checkpoint; `None`, with the request unchanged, if its large values must arrive first.
 
     Raises:
         Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`, `METADATA_NOT_JSON`, `DIGEST_MISMATCH`.
@@ -141,16 +141,16 @@ class _Pass:
     """One pass over the channels and writes of a save, and its findings."""
 
     def __init__(self, received: Sequence[ReceivedValue] | None) -> None:
-        self.required: list[str] = []  # texts that must not be empty
-        self.texts: list[str] = []  # that may be empty
-        self.long_texts: list[str] = []  # that may be empty, and are longer
-        self.waits = False  # a large value has not come yet
-        self.mismatch: Refusal | None = None  # of the first digest that is not its value's
+        self.required: list[str] = []  # texts that must not be empty; their byte limits
+        self.texts: list[str] = []  # texts that may be empty
+        self.long_texts: list[str] = []  # longer texts that may be empty
+        self.waits = False  # a large value has not arrived yet
+        self.mismatch: Refusal | None = None  # of the first digest without its value
         self._odd = False  # the message is not of the common form
         self._received = iter(received or ())
 
     def is_common(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> bool:
-        """Return whether the message is of the common form, and so within the limits."""
+        """Return whether the message has the common form, and so is within the limits."""
         required, texts, long_texts = self.required, self.texts, self.long_texts
         request.durability = request.durability or number(model.Durability.JOURNALED)
         return (
@@ -166,7 +166,7 @@ class _Pass:
     def channels(
         self, messages: Sequence[value_pb2.Channel]
     ) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, PreparedValue]]]:
-        """Return channels and the values that came with them, by name."""
+        """Return the channels, and their values by name."""
         channels: dict[str, ChannelRef] = {}
         contents: dict[str, tuple[str, PreparedValue]] = {}
         for message in messages:
@@ -242,12 +242,12 @@ class _Pass:
 
 
 _DURABILITIES = frozenset(model.Durability)
-_MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
+_MANY = LIMITS.max_channels  # bytes; more versions do not fit
 _NOTHING = ReceivedValue("", b"", b"")
 
 
 def _are_common_versions(versions_seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
-    for node in versions_seen:  # its views are slow
+    for node in versions_seen:  # views of protobuf maps are slow
         message = versions_seen[node]
         # Most need no look at each version. In bytes that are all ASCII no text is longer than
         # 127 and no number is infinite or NaN (its exponent is not ASCII); without a zero there

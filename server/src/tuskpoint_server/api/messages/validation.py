@@ -1,9 +1,9 @@
-"""Checking requests against the limits of the contract.
+"""Checks of requests against the limits of the contract.
 
-Every check runs before the request is used; all violations are collected, so that a caller can
-correct them at once. Fields are checked by name and type, so a name means the same in every
-request; further rules of one kind of request are with its servicer. Field paths are those of the
-request message; in a frame of a stream, those of the save in the frame.
+All checks run before a request is used, and collect all violations, so that a caller can correct
+them at once. Fields are checked by name and type, so a name means the same in every request;
+servicers have further rules of their requests. Field paths start at the request message; in a frame
+of a stream, at the save in the frame.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ...core.threads import RESERVED, is_reserved
 from ...core.values import DIGEST_BYTES
 
 _MAX_VIOLATIONS = 64
-_MAX_PATH = 1024  # characters; names of nodes in it may be as long as the message
+_MAX_PATH = 1024  # characters; names of nodes in a namespace may be as long as the message
 
 
 def check(request: Message, further: Check | None = None, *, streamed: bool = False) -> None:
-    """Check a request before it is used, and fill in the defaults of fields that are not set.
+    """Check a request before use, and fill in the defaults of unset fields.
 
-    `further` checks the rules of this kind of request. `streamed`: large values may follow in
+    `further` checks the servicer's rules for the request. `streamed`: large values may follow in
     chunks.
     """
     checks = Checks(streamed=streamed)
-    if further is not None:  # first: of several problems the first is the message
+    if further is not None:  # first, because the first of several problems becomes the message
         further(checks, request)
     for field_check in _checks_of(request.DESCRIPTOR):
         field_check(checks, request)
@@ -76,7 +76,7 @@ class Checks:
         return count <= maximum
 
     def thread(self, field: str, thread_id: str, *, required: bool = True) -> None:
-        """Check the name of a thread; those of the server's own are refused."""
+        """Check the name of a thread; refuse names of the server's own threads."""
         if is_reserved(thread_id):
             prefixes = ", ".join(f"'{prefix}'" for prefix, _ in RESERVED)
             self.fail(field, f"names that begin with one of {prefixes} are the server's own")
@@ -112,11 +112,11 @@ class Checks:
 
 
 def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
-    """Return the refusal of something that is too large."""
+    """Return the refusal of a value above a limit."""
     return Refusal(Reason.LIMIT_EXCEEDED, what=what, limit=limit, maximum=maximum)
 
 
-Check = Callable[[Checks, Any], object]  # notes the violations of a request
+Check = Callable[[Checks, Any], object]  # collects the violations of a request
 
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
 _THREAD_FIELDS = ("thread_id", "source_thread_id", "target_thread_id", "new_thread_id")
@@ -127,13 +127,13 @@ _UNNAMED = frozenset(
         ("SearchCheckpointsRequest", "thread_id"),
     }
 )
-"""Fields that may leave it open which thread is meant."""
+"""Thread fields that may be empty."""
 
-# besides names that end so
+# fields besides names with this ending
 _CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id", "after_batch_id"}
 _ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
-"""Values of fields that a request leaves open."""
+"""Defaults of unset fields."""
 
 
 @cache
@@ -177,7 +177,7 @@ def _check_of(field: Any) -> Check | None:
 
 
 def _max_bytes(name: str) -> int | None:
-    """Return the most bytes of the text in a field of this name; `None` if it has no limit."""
+    """Return the byte limit of a text field with this name; `None` without a limit."""
     if name in _CHECKPOINT_IDS or name.endswith("checkpoint_id"):
         return LIMITS.max_checkpoint_id
     return LIMITS.max_agent_id if name == "to_agent" else getattr(LIMITS, f"max_{name}", None)
@@ -187,7 +187,7 @@ def _enum(kind: str, field: Any) -> Check:
     name, values = field.name, field.enum_type.values_by_number
     default = _DEFAULTS.get(name, 0)
     if (kind, name) == ("AdoptHandoffRequest", "durability"):
-        # The answer names the blob of the adopted checkpoint, which has to have one.
+        # The answer names the blob of the adopted checkpoint, so the checkpoint needs a blob.
         default = Durability.CERTIFIED
 
     def enum(checks: Checks, request: Message) -> None:
@@ -241,7 +241,7 @@ def check_writes(checks: Checks, request: checkpoint_service_pb2.SaveWritesReque
 def _check_sizes(
     contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], subject: str
 ) -> None:
-    """Check the sizes of values, announced ones included, before any is buffered."""
+    """Check the sizes of all values, announced values included, before any is buffered."""
     total = 0
     for content in contents:
         if content.HasField("large"):

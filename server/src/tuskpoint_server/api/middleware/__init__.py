@@ -1,4 +1,4 @@
-"""The handling around every call: drain, credential, scopes, parsing, errors, telemetry.
+"""The middleware of every call: drain, credential, scopes, parsing, errors, telemetry.
 
 It must not depend on the meaning of a call, or wait for anything but the call.
 """

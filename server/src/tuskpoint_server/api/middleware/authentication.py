@@ -1,13 +1,13 @@
 """Authentication: the tenant and the scopes of a call, from its credential.
 
-A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is looked up by its SHA-256 in a
+A token arrives as `authorization: Bearer TOKEN` (RFC 6750) and is looked up by its SHA-256 in a
 mapping; `core.credentials` explains why that is safe. No call waits for a file: another task
-replaces the credentials when their file has changed.
+replaces the credentials after a change of their file.
 
-Whoever sends many different unknown tokens is slowed down, by address (`guessing`).
+Addresses that send many different unknown tokens are slowed down (`guessing`).
 
 A call lives no longer than its credential. A call whose credential expires, is revoked or loses a
-scope is ended, so that a watch does not go on for weeks.
+scope is ended, so that a watch does not run for weeks.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 
 
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
-"""https://www.rfc-editor.org/rfc/rfc6750#section-2.1; schemes are compared without case."""
+"""The scheme of https://www.rfc-editor.org/rfc/rfc6750#section-2.1, in any case."""
 
 _log = logging.getLogger(__name__)
 
 
 class Issuers(Protocol):
-    """Who else issues tokens; `tuskpoint_server.auth.oidc` has them."""
+    """Other issuers of tokens, which `tuskpoint_server.auth.oidc` implements."""
 
     def replace(self, issuers: Mapping[str, Issuer]) -> None:
-        """Accept the tokens of other issuers."""
+        """Replace the issuers whose tokens are accepted."""
 
     def find(self, digest: bytes) -> Grant | None:
         """Return the grant of an accepted token, by its SHA-256."""
 
     def accept(self, token: str) -> Grant | None:
-        """Check a token; `None`: it is none of theirs. Refuses with `CREDENTIAL_INVALID`."""
+        """Check a token; `None` if no issuer knows it. Refuses with `CREDENTIAL_INVALID`."""
 
 
 class Authentication:
     """Gives calls their tenant and scopes.
 
     Attributes:
-        running: The calls that were admitted and have not ended.
-        quotas: How much each tenant may take.
+        running: The admitted calls that have not ended.
+        quotas: Limits of each tenant.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Authentication:
         if credentials is not None:
             self.quotas.replace(credentials.quotas)
         self._now = now
-        self._expiry: asyncio.TimerHandle | None = None  # ends the calls that expire next
+        self._expiry: asyncio.TimerHandle | None = None  # ends the next expiring calls
         self.running: set[Call] = set()
 
     def admit(self, call: Call) -> None:
-        """Give a call the grant of its credential, for as long as it is among those `running`."""
+        """Give a call the grant of its credential, and add the call to `running`."""
         call.grant = grant = self.grant(call)
         call.usage = self.quotas.usage(grant.tenant)
         self.running.add(call)
@@ -91,8 +91,8 @@ class Authentication:
         """Return the grant of a call's credential.
 
         Raises:
-            Refusal: `CREDENTIAL_INVALID`, or `QUOTA_EXCEEDED` for a token that is not known from
-                an address that has sent many unknown ones.
+            Refusal: `CREDENTIAL_INVALID`, or `QUOTA_EXCEEDED` for an unknown token from an address
+                that has sent many unknown tokens.
         """
         if self._credentials is None:
             return EVERYTHING
@@ -110,9 +110,9 @@ class Authentication:
         return grant
 
     def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-        """Return whether metadata has the token of a caller that is known.
+        """Return whether metadata has a known token.
 
-        It admits nobody, and counts no guess: `admit` decides about the call.
+        The method admits no call and counts no guess: `admit` decides about the call.
         """
         if self._credentials is None:
             return True
@@ -126,7 +126,7 @@ class Authentication:
     def _grant_of_token(
         self, call: Call, credentials: Credentials, digest: bytes, token: str
     ) -> Grant:
-        """Return the grant of a token, expired or not; guesses are slowed down."""
+        """Return the grant of a token, expired or not; slow guesses down."""
         address = address_of(call.context.peer())
         try:
             self._guesses.check(address, digest)
@@ -157,11 +157,11 @@ class Authentication:
             raise
 
     def dismiss(self, call: Call) -> None:
-        """Take note that a call has ended."""
+        """Remove a call that has ended."""
         self.running.discard(call)
 
     def replace(self, credentials: Credentials) -> None:
-        """Put other credentials in force, and end the calls that they do not allow any more."""
+        """Replace the credentials, and end the calls that the new credentials do not allow."""
         self._credentials = credentials
         self.quotas.replace(credentials.quotas)
         if self._issuers is not None:
@@ -169,7 +169,7 @@ class Authentication:
         self.check()
 
     def check(self) -> None:
-        """End the calls that the credentials in force do not allow any more."""
+        """End the calls that the present credentials do not allow."""
         if self._credentials is None:
             return
         counts: Counter[str] = Counter()
@@ -185,7 +185,7 @@ class Authentication:
         self._end_expired()
 
     def _end_expired(self) -> None:
-        """End the calls whose credential has expired; look again when the next one does."""
+        """End the calls with an expired credential; check again at the next expiry."""
         now, next_expiry = self._now(), None
         for call in self.running:
             expires = call.grant.expires
@@ -204,11 +204,11 @@ class Authentication:
 
 
 def _presented_credential(call: Call, credentials: Credentials) -> tuple[Presented, str]:
-    """Return the credential of a call, and its token if it has one."""
+    """Return the credential of a call, and the token if the call has one."""
     metadata = call.context.invocation_metadata() or ()
     headers = [value for name, value in metadata if name == "authorization"]
     if not headers:
-        # Names in the client's certificate, which the handshake has checked.
+        # The handshake has checked the names in the client's certificate.
         names = call.context.auth_context() if credentials.subjects else {}
         kinds = ("peer_dns", "peer_uri", "peer_email", "x509_common_name")
         certificate_names = (

@@ -1,12 +1,12 @@
-"""Refusals as statuses, and everything else as an incident.
+"""Converts refusals to statuses, and other exceptions to incidents.
 
-A status is a `google.rpc.Status` with `ErrorInfo` in the domain `tuskpoint.dev` and, where
-they help, `BadRequest`, `PreconditionFailure` or `RetryInfo`. It travels in the trailers,
-which peers bound to 8 KiB (gRPC's default for metadata), so long parts are cut; the same
-refusal inside a stream (`CallError`) has all its violations.
+A status is a `google.rpc.Status` with `ErrorInfo` in the domain `tuskpoint.dev` and, if useful,
+`BadRequest`, `PreconditionFailure` or `RetryInfo`. Peers bound the trailers with the status to
+8 KiB (gRPC's default for metadata), so long parts are cut; the same refusal inside a stream
+(`CallError`) has all its violations.
 
-An exception that is no refusal becomes `INTERNAL` with an incident ID. Its text may quote
-state, so it goes to nobody: the log has the ID, the type and the places in the code.
+Any other exception becomes `INTERNAL` with an incident ID. The exception's text may quote state, so
+nobody gets the text: the log has the ID, the type and the lines of code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ERROR_DOMAIN = "tuskpoint.dev"
 _MESSAGE_BYTES = 600
 _METADATA_VALUE_BYTES = 700
 _VIOLATIONS_BYTES = 1500
-# In a frame: a save can lack the values of 4,096 channels, whose names have up to 512 bytes.
+# bytes in a frame: a save can lack values of 4,096 channels, whose names have up to 512 bytes
 _FRAME_TEXT_BYTES = 16 * 1024
 _FRAME_FIELD_BYTES = 768
 
@@ -63,7 +63,7 @@ def to_status(refusal: Refusal) -> status_pb2.Status:
 
 
 def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
-    """Return the refusal of one call on a stream that goes on; it fits a message."""
+    """Return the refusal of one call on a stream; the result fits a message."""
     message = errors_pb2.CallError(
         code=refusal.status.value,
         reason=f"ERROR_REASON_{refusal.reason.name}",
@@ -85,7 +85,7 @@ def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
 
 
 def incident(error: BaseException, method: str) -> Refusal:
-    """Log an exception that nobody expected; return the refusal that hides it."""
+    """Log an unexpected exception; return the refusal that hides it."""
     number = secrets.token_hex(6)
     types = []
     chain: BaseException | None = error
@@ -103,7 +103,7 @@ def incident(error: BaseException, method: str) -> Refusal:
 
 
 def cut_text(text: str, max_bytes: int) -> str:
-    """Return text that takes at most `max_bytes` of UTF-8, ending in "..." if it was longer."""
+    """Return text of at most `max_bytes` of UTF-8; a longer text is cut and ends in "..."."""
     raw = text.encode()
     if len(raw) <= max_bytes:
         return text

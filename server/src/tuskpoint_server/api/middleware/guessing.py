@@ -1,12 +1,12 @@
-"""How fast one address may guess tokens.
+"""Slows down addresses that guess tokens.
 
-An address that has sent many different unknown tokens has each further one checked only once a
-second. Tokens that were accepted from the address before are checked at once, so that a stranger
-behind the same gateway keeps out nobody who is known. A wrong token that is sent again reveals
-nothing new, so the misconfigured client that repeats it slows nobody.
+After many different unknown tokens from an address, the server checks only one unknown token a
+second. Tokens that were accepted from the address before are checked at once, so a stranger behind
+the same gateway cannot lock out known callers. A repeated wrong token reveals nothing new, so a
+misconfigured client that repeats one slows nobody down.
 
-An IPv6 subscriber has a /64 of addresses at least, so the whole of it counts as one address.
-Callers of a Unix socket, and those whose transport names no address, count as one together.
+An IPv6 subscriber has at least a /64 of addresses, so a /64 counts as one address. Callers of a
+Unix socket, and callers whose transport names no address, count as one address together.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from urllib.parse import unquote
 
 from ...core.errors import Reason, Refusal
 
-FREE_TOKENS = 20  # different unknown tokens of an address that are checked at once, in a window
-WINDOW_SECONDS = 600.0  # from the first unknown token on; then the address is forgotten
-CHECK_SECONDS = 1.0  # between two checks of unknown tokens of an address after that
-MAX_ADDRESSES = 10_000  # that sent unknown tokens; the one whose last is the oldest goes first
-MAX_ACCEPTED = 10_000  # pairs of address and accepted token; the least recently used go first
+FREE_TOKENS = 20  # different unknown tokens of an address that are checked at once, for each window
+WINDOW_SECONDS = 600.0  # seconds of a window, which starts with the first unknown token
+CHECK_SECONDS = 1.0  # seconds between later checks of unknown tokens of an address
+MAX_ADDRESSES = 10_000  # the address with the oldest unknown token is removed first
+MAX_ACCEPTED = 10_000  # pairs of address and token; the least recently used is removed first
 
 _NO_ADDRESS = "a local or unnamed peer"
-_NETWORK_BITS = 64  # of an IPv6 address, that one subscriber has
-_KEPT_BYTES = 16  # of a digest; who finds two that agree in them learns nothing
+_NETWORK_BITS = 64  # bits of an IPv6 address that name a subscriber
+_KEPT_BYTES = 16  # kept bytes of a digest; a collision reveals nothing
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +39,18 @@ _log = logging.getLogger(__name__)
 class _Window:
     """The latest unknown tokens of an address."""
 
-    began: float  # by the clock, in seconds
-    wrong: list[bytes] = field(default_factory=list)  # digests, cut; the oldest first
-    next_check: float = 0.0  # not before then is another unknown token checked
+    began: float  # end of the window, by the clock, in seconds
+    wrong: list[bytes] = field(default_factory=list)  # cut digests, oldest first
+    next_check: float = 0.0  # earliest time of the next check of an unknown token
 
 
 class Guesses:
     """The unknown tokens that each address sent, and the tokens that were accepted from it.
 
-    The caller of `check` looks the token up next, and reports to `accepted` or `unknown`.
+    The caller of `check` then looks up the token, and reports to `accepted` or `unknown`.
 
     Args:
-        clock: Monotonic, in seconds.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -59,14 +59,14 @@ class Guesses:
         self._accepted: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of addresses and of accepted tokens that are remembered."""
+        """Return the number of remembered addresses and accepted tokens."""
         return len(self._windows) + len(self._accepted)
 
     def check(self, address: str, digest: bytes) -> None:
-        """Allow a token to be looked up.
+        """Allow a lookup of a token.
 
         Raises:
-            Refusal: `QUOTA_EXCEEDED`: the address sent too many unknown tokens, and this one
+            Refusal: `QUOTA_EXCEEDED`: the address sent too many unknown tokens, and this token
                 may be another guess.
         """
         window = self._window(address)
@@ -99,7 +99,7 @@ class Guesses:
             self._accepted.popitem(last=False)
 
     def unknown(self, address: str, digest: bytes) -> None:
-        """Count an unknown token of an address, unless the address sent the same before."""
+        """Count an unknown token of an address, unless the address sent the same token before."""
         window = self._window(address)
         now, prefix = self._clock(), digest[:_KEPT_BYTES]
         if window is None:
@@ -132,10 +132,10 @@ class Guesses:
 
 @lru_cache(maxsize=1024)
 def address_of(peer: str) -> str:
-    """Return the address that a peer's guesses count for.
+    """Return the address for which a peer's guesses count.
 
     Args:
-        peer: As gRPC writes it (`ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`,
+        peer: The peer in gRPC's form (`ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`,
             `unix:/run/x`), or as address and port (`192.0.2.1:50000`, `2001:db8::1:50000`).
     """
     host = unquote(peer).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]

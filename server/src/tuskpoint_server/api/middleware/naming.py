@@ -1,4 +1,4 @@
-"""Which threads a request names, for the audit trail."""
+"""Finds the threads that a request names, for the audit trail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def threads_named(request: Message) -> tuple[str, ...]:
 
 @cache
 def _name_readers(kind: Descriptor) -> tuple[_Read, ...]:
-    """Return what reads the names of threads in messages of a kind; not those of rules."""
+    """Return functions that read thread names from messages of a kind, except names in rules."""
     reads: list[_Read] = []
     for field in kind.fields:
         if field.name in _NAMES:

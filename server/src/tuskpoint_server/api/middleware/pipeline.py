@@ -1,15 +1,15 @@
-"""The pipeline of calls: what handles a method, and the handling around each call.
+"""The call pipeline: maps methods to servicers, and runs the middleware of each call.
 
 `method_handlers` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
-for each method that it implements. It takes the parsed request and the `Call`. An answer is a
-message, or a mapping of its fields; unless it sets a durability, it gets the one asked for. Its
-`checks` have, by the name of a request, the rules besides the limits of the fields.
+for each method that it implements. It gets the parsed request and the `Call`. An answer is a
+message, or a mapping of its fields; an answer without a durability gets the requested one. The
+servicer's `checks` have, by the name of a request, the rules besides the limits of the fields.
 
-A method to which the client sends a stream takes the `Call` and the `CallPipeline`. It reads and
-writes the bytes of messages on `Call.context` itself and returns at the end of the stream. The time
-of the stream is not capped; that of its frames is, and the pipeline's telemetry measures them.
+A method with a stream of requests gets the `Call` and the `CallPipeline`. It reads and writes the
+bytes of messages on `Call.context` itself and returns at the end of the stream. The time of the
+stream is not capped; the time of its frames is, and the pipeline's telemetry measures the frames.
 
 Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 """
@@ -45,19 +45,19 @@ from .quotas import UNCOUNTED, Usage
 from .telemetry import Telemetry
 
 _COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds
-WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
+WRITE_SECONDS = 1.0  # seconds in which a message must be sent after its call was ended
 
-Fields = Mapping[str, object]  # of an answer
+Fields = Mapping[str, object]  # fields of an answer
 Frames = AsyncIterator[Fields]
 Run = Callable[["Call", bytes], Awaitable[bytes | None]]
-Take = Callable[[Any], object]  # checks a request, and returns the argument of its behavior
+Take = Callable[[Any], object]  # checks a request, and returns the argument of the behavior
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 MessageT = TypeVar("MessageT", bound=Message)
 Handler: TypeAlias = "grpc.RpcMethodHandler[object, bytes | None]"
 
 
 class CallerMetadata(Protocol):
-    """What a caller presents before anything else of a call is known."""
+    """The caller's part of a call, before the request is read."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
@@ -69,10 +69,10 @@ class CallerMetadata(Protocol):
 
 
 class Context(CallerMetadata, Protocol):
-    """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
+    """The transport's side of a call: gRPC's `ServicerContext`, or `HttpContext`."""
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the client's deadline; `None` if there is none."""
+        """Return the seconds until the client's deadline; `None` without a deadline."""
 
     async def read(self) -> object:
         """Return the bytes of the next request of a stream, or `grpc.aio.EOF`."""
@@ -93,49 +93,49 @@ UNREAD = object()
 
 @dataclass(slots=True, eq=False)
 class Call(Holder):
-    """A call of a method, as its servicer and the code around it see it."""
+    """A call of a method, for the servicer and the middleware."""
 
     method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
     context: Context
     endless: bool = False  # it goes on until one side ends it
     streams: bool = False  # it is a stream, of requests or of answers
-    wanted: Durability = Durability.JOURNALED  # that its only request asks for
-    draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
-    presented: Presented = ()  # the credential that it came with; set by authentication
-    grant: Grant = NOTHING  # of that credential
-    usage: Usage = UNCOUNTED  # of its tenant
-    named: tuple[str, ...] = ()  # threads that its only request names, if the trail records it
+    wanted: Durability = Durability.JOURNALED  # durability that the only request asks for
+    draining: asyncio.Event = field(default_factory=asyncio.Event)  # set when the server drains
+    presented: Presented = ()  # credential of the call; set by authentication
+    grant: Grant = NOTHING  # grant of the credential
+    usage: Usage = UNCOUNTED  # usage of the tenant
+    named: tuple[str, ...] = ()  # threads in the only request, for the audit trail
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     code: str = "OK"  # name of the status that it ends with, as far as is known
-    ended: Refusal | None = None  # why the server ended it while it ran
-    task: asyncio.Task[object] | None = None  # that runs its behavior
+    ended: Refusal | None = None  # reason why the server ended the running call
+    task: asyncio.Task[object] | None = None  # task that runs the behavior
 
     @property
     def tenant(self) -> str:
-        """Whose data it is about."""
+        """The tenant of the call's data."""
         return self.grant.tenant
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """The scopes of its credential."""
+        """The scopes of the call's credential."""
         return self.grant.scopes
 
     async def write(self, data: bytes) -> None:
-        """Send a message once the tenant's quota allows; returns once gRPC has passed it on."""
+        """Send a message as soon as the tenant's quota allows; return after gRPC has sent it."""
         self.writing_since = asyncio.get_running_loop().time()
         await self.usage.room()
         self.usage.take(0, len(data))
         try:
             await self.context.write(data)
         except grpc.aio.InternalError:
-            # The client went away before gRPC has cancelled this task.
+            # The client left, and gRPC has not cancelled this task yet.
             raise asyncio.CancelledError from None
         self.writing_since = NOT_WRITING
 
     def end(self, why: Refusal) -> None:
-        """Cancel its behavior, so that it ends with this refusal; the first one counts.
+        """Cancel the behavior, so that the call ends with this refusal; the first refusal counts.
 
-        A message on its way is passed on first: gRPC takes no status beside it.
+        A message that is being sent is sent first: gRPC accepts no status beside a message.
         """
         if self.ended is None and self.task is not None:
             self.ended = why
@@ -151,9 +151,9 @@ class Call(Holder):
 
 
 def mark_endless(behavior: Behavior) -> Behavior:
-    """Mark the behavior of a method that goes on until one side ends the call.
+    """Mark the behavior of a method that runs until one side ends the call.
 
-    No cap ends it; a drain does, with `DRAINING`.
+    The call has no cap; a drain ends the call with `DRAINING`.
     """
     behavior.endless = True  # type: ignore[attr-defined]
     return behavior
@@ -163,8 +163,8 @@ class CallPipeline:
     """Handles every call.
 
     Drain, credential and scopes are checked before anything is parsed. Telemetry gets the final
-    code of every call, refused ones too. An exception that is no refusal ends with an incident ID:
-    gRPC would send its text to the client.
+    code of every call, refused calls included. An unexpected exception ends the call with an
+    incident ID: gRPC would send the exception's text to the client.
 
     gRPC ends a call at the client's deadline. A call without one, or with a later one, ends after
     `max_call_seconds`. Endless calls and streams of requests have no cap: they live as long as
@@ -239,7 +239,7 @@ class CallPipeline:
         await call.context.abort_with_status(rpc_status.to_status(to_status(refusal)))
 
     def admits(self, context: CallerMetadata) -> bool:
-        """Return whether the credential of a call is accepted; asked before its body is read."""
+        """Return whether the credential of a call is accepted, before the body is read."""
         try:
             self._authentication.grant(Call("", context))  # type: ignore[arg-type]
         except Refusal:
@@ -247,16 +247,16 @@ class CallPipeline:
         return True
 
     def knows(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
-        """Return whether a call has a credential that is known, as far as its metadata tells."""
+        """Return whether the metadata of a call has a known credential."""
         return self._authentication.knows(metadata or ())
 
     def records(self, call: Call) -> bool:
-        """Return whether the trail records a call."""
+        """Return whether the audit trail records a call."""
         trail = self.trail
         return trail is not None and call.method in trail.records and bool(call.grant.tenant)
 
     def _cap(self, call: Call) -> asyncio.TimerHandle | None:
-        """Arm the timer that ends a call whose client allows it more time than the server."""
+        """Start the timer that ends a call whose client sets no deadline, or a later one."""
         remaining: float | None = call.context.time_remaining()
         if remaining is not None and remaining <= self.max_call_seconds:
             return None
@@ -281,10 +281,10 @@ class CallPipeline:
 
 @contextmanager
 def _count_call(call: Call, raw: object) -> Iterator[None]:
-    """Count a call and its request against the quota of its tenant, or refuse it."""
+    """Count a call and its request against the tenant's quota, or refuse the call."""
     usage = call.usage
     usage.admit()
-    if isinstance(raw, bytes):  # frames of a stream of requests are counted one by one
+    if isinstance(raw, bytes):  # frames of a stream are counted one by one
         usage.take(1, len(raw))
     if not call.streams:
         yield
@@ -299,7 +299,7 @@ def _count_call(call: Call, raw: object) -> Iterator[None]:
 def method_handlers(
     service: ServiceDescriptor, servicer: object, pipeline: CallPipeline
 ) -> Iterator[tuple[MethodDescriptor, Handle]]:
-    """Yield every method of a service, with what answers its calls."""
+    """Yield every method of a service, with the function that answers its calls."""
     checks: Mapping[str, Check] = getattr(servicer, "checks", {})
     takes: Mapping[str, Take] = getattr(servicer, "takes", {})
     for method in service.methods:
@@ -317,7 +317,7 @@ def service_handler(
     handlers = {}
     for method, handle in method_handlers(service, servicer, pipeline):
         shape = "stream" if method.server_streaming else "unary"
-        # It also parses requests: gRPC answers a malformed one with an error of its own.
+        # The pipeline parses requests, because gRPC answers malformed requests with its own error.
         later = getattr(grpc, f"stream_{shape}_rpc_method_handler")
         at_once = later
         if not method.client_streaming:
@@ -330,10 +330,9 @@ def service_handler(
 class _ServiceHandler(grpc.GenericRpcHandler):
     """The methods of a service.
 
-    gRPC reads a single request before it asks for an answer, whoever sends it. So the request of a
-    caller whose credential is not known by its metadata is a stream to gRPC, of which the pipeline
-    reads nothing before the caller is admitted. That costs another turn of the event loop, which
-    known callers are spared.
+    gRPC reads a single request of any caller before it calls a handler. So a request whose metadata
+    has no known credential is a stream to gRPC, of which the pipeline reads nothing before it
+    admits the caller. That costs another turn of the event loop, which known callers do not pay.
     """
 
     def __init__(
@@ -345,7 +344,7 @@ class _ServiceHandler(grpc.GenericRpcHandler):
         self._pipeline = pipeline
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """Return what handles a call; `None`: the method is of another service."""
+        """Return the handler of a call; `None` if the method belongs to another service."""
         handlers = self._handlers.get(details.method)
         if handlers is None:
             return None
@@ -417,8 +416,8 @@ def _run(
         return data
 
     async def streaming(call: Call, raw: bytes) -> None:
-        # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
-        # point, and the generators inside are closed before it ends.
+        # Messages are written here instead of yielded to gRPC, so that a cancelled call stops
+        # at this point and closes its generators before the call ends.
         async with aclosing(behavior(await requested(raw, call), call)) as answers:
             async for answer in answers:
                 await call.write(answered(answer).SerializeToString())
@@ -434,7 +433,7 @@ def _run(
 
 
 async def parse_received(request_class: type[MessageT], raw: bytes) -> MessageT:
-    """Return the message that a client sent in either format; refuse it as `parse_message` does."""
+    """Return a message that a client sent in either format; refuse as `parse_message` does."""
     if not isinstance(raw, JsonText):
         return parse_message(request_class, raw)
     _refuse_large(raw)
@@ -442,7 +441,7 @@ async def parse_received(request_class: type[MessageT], raw: bytes) -> MessageT:
 
 
 def parse_message(request_class: type[MessageT], raw: bytes) -> MessageT:
-    """Return the message in these bytes, or refuse bytes that are too large or no such message."""
+    """Return the message in some bytes; refuse bytes that are too large or malformed."""
     _refuse_large(raw)
     try:
         return request_class.FromString(raw)

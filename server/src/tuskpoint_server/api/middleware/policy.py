@@ -1,4 +1,4 @@
-"""Which scopes a call needs."""
+"""The scopes that calls need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
     "CheckpointService": {
-        (): "Exchange",  # each frame needs the scope of its unary twin
+        (): "Exchange",  # each frame needs the scopes of its unary twin
         (Scope.READ,): "GetCheckpoint LoadCheckpoint ListCheckpoints GetDeltaHistory",
         (Scope.WRITE,): "SaveCheckpoint SaveWrites SetLabel",
     },
@@ -53,7 +53,7 @@ POLICY: Mapping[str, frozenset[Scope]] = {
 }
 """Scopes that a call needs, all of them, by the full name of its method.
 
-A method that is not in it is denied to everybody, so that a new one is not open by accident.
+Methods that are missing here are denied to everybody, so that no new method is open by accident.
 """
 
 
@@ -64,11 +64,11 @@ STORING = frozenset({Scope.READ, Scope.WRITE})
 """Scopes of a call of `GetManifest` that stores the manifest."""
 
 CHANGES = frozenset(method for method, scopes in POLICY.items() if scopes - {Scope.READ})
-"""Methods that change something, or that only administrators may call."""
+"""Methods that change data, or that only administrators may call."""
 
 
 def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:
-    """Let a call pass that has all these scopes; `None`: none would do."""
+    """Refuse a call that lacks one of these scopes; `None` refuses every call."""
     scopes = call.scopes
     if needed is None or not needed <= scopes:
         lacking = [scope for scope in Scope if scope in (needed or ()) and scope not in scopes]

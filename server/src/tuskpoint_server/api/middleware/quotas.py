@@ -1,12 +1,12 @@
-"""Quotas: how much each tenant may take of a server, and what it takes.
+"""Quotas of tenants, and the counts that they bound.
 
 Calls and bytes are bounded by token buckets. A bucket fills up at the rate of the quota, to the
-tokens of one second. A call may overdraw it, so a message larger than one second's bytes passes,
-and then nothing else until the bucket has a token again. Meanwhile single calls are refused, and
+tokens of one second. A call may overdraw a bucket, so a message larger than one second's bytes
+passes, and nothing else until the bucket has a token again. Meanwhile unary calls are refused, and
 messages of open streams are neither read nor written.
 
-Threads and stored bytes are counted in the journal every few seconds, so a tenant can exceed their
-quotas by what it saves in that time. Calls, bytes and streams are counted by each server alone.
+Threads and stored bytes are counted in the journal every few seconds, so a tenant can exceed these
+quotas by its saves of that time. Each server counts calls, bytes and streams by itself.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from ...core.credentials import EACH_OTHER_TENANT, UNLIMITED, Quota
 from ...core.errors import quota_exceeded
 from ...features.checkpoints.checkpoint_rows import CheckpointRows
 
-COUNT_SECONDS = 5.0  # between two counts of what tenants store
-_STREAM_SECONDS = 1.0  # after which a client may try again to open a stream
+COUNT_SECONDS = 5.0  # seconds between two counts of stored threads and bytes
+_STREAM_SECONDS = 1.0  # seconds after which a client may open a stream again
 
-Clock = Callable[[], float]  # monotonic, in seconds
+Clock = Callable[[], float]  # monotonic clock, in seconds
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens that return at a rate per second."""
+    """A token bucket that fills at a rate per second."""
 
-    quota: str  # its name
+    quota: str  # name of the quota
     rate: int
-    at: float  # time of the level
+    at: float  # time at which `level` was right
     level: float
 
     def take(self, tokens: int, now: float) -> None:
-        """Take tokens, also more than there are."""
+        """Take tokens, also more than the bucket has."""
         self.level = min(self.rate, self.level + (now - self.at) * self.rate) - tokens
         self.at = now
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until there is a token; at most 0 if there is one."""
+        """Return the seconds until the bucket has a token; at most 0 if it has one."""
         return (1 - self.level) / self.rate - (now - self.at)
 
 
 @dataclass(slots=True, eq=False)
 class Usage:
-    """What the calls of one tenant take of this server."""
+    """Calls, bytes and streams of one tenant on this server."""
 
     tenant: str
     clock: Clock
@@ -58,7 +58,7 @@ class Usage:
     _bytes: Bucket | None = None
 
     def limit(self, quota: Quota) -> None:
-        """Put a quota in force; buckets whose rate stays the same keep their level."""
+        """Replace the quota; buckets with an unchanged rate keep their level."""
         old, self.quota = self.quota, quota
         if quota.calls_per_second != old.calls_per_second:
             self._calls = self._bucket("calls_per_second")
@@ -84,7 +84,7 @@ class Usage:
                 raise quota_exceeded(self.tenant, bucket.quota, limit, advice, wait_s)
 
     async def room(self) -> None:
-        """Wait for the time after which every bucket has a token again."""
+        """Wait until every bucket has a token."""
         for bucket in (self._calls, self._bytes):
             if bucket is not None and (wait_s := bucket.wait_s(self.clock())) > 0:
                 await asyncio.sleep(wait_s)
@@ -102,7 +102,7 @@ UNCOUNTED = Usage("", time.monotonic)
 
 
 class Quotas:
-    """The quotas in force, and what tenants take."""
+    """The quotas in force, and the usage of tenants."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or time.monotonic
@@ -110,13 +110,13 @@ class Quotas:
         self._usages: dict[str, Usage] = {}
 
     def replace(self, quotas: Mapping[str, Quota]) -> None:
-        """Put other quotas in force, by tenant or for `EACH_OTHER_TENANT`."""
+        """Replace the quotas, by tenant or for `EACH_OTHER_TENANT`."""
         self._quotas = quotas
         for tenant, usage in self._usages.items():
             usage.limit(self._quota_of(tenant))
 
     def usage(self, tenant: str) -> Usage:
-        """Return what a tenant takes."""
+        """Return the usage of a tenant."""
         usage = self._usages.get(tenant)
         if usage is None:
             usage = self._usages[tenant] = Usage(tenant, self._clock)
@@ -127,7 +127,7 @@ class Quotas:
         return self._quotas.get(tenant) or self._quotas.get(EACH_OTHER_TENANT, UNLIMITED)
 
     async def count(self, journal: CheckpointRows, archive: Archive) -> None:
-        """Count what tenants that call store; what is full stays so until the next count."""
+        """Count the stored data of calling tenants; full quotas stay full until the next count."""
         for tenant, usage in list(self._usages.items()):
             quota, threads, stored_bytes = usage.quota, 0, 0
             if quota.threads is not None or quota.stored_bytes is not None:

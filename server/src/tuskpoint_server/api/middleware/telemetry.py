@@ -2,7 +2,7 @@
 
 Names follow OpenTelemetry's semantic conventions for RPC (`rpc.system.name`,
 `rpc.method`, `rpc.response.status_code`, histogram `rpc.server.call.duration` in seconds).
-Without an SDK nothing is made.
+Without an SDK nothing is recorded.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SERVER_ERRORS = frozenset(
 
 @dataclass(slots=True)
 class CallMeasurement:
-    """A call or a frame that is being measured."""
+    """A measured call or frame."""
 
     method: str
-    began: float  # by `time.perf_counter`
+    began: float  # start, by `time.perf_counter`
     span: trace.Span | None
     token: contextvars.Token[otel_context.Context] | None
-    within: otel_context.Context | None = None  # that has the span
+    within: otel_context.Context | None = None  # context with the span
 
     def context(self) -> contextvars.Context | None:
-        """Return a context for a task of a frame, in which its span is current."""
+        """Return a context for a frame's task, in which the frame's span is current."""
         if self.within is None:
             return None
         context = contextvars.copy_context()
@@ -43,9 +43,9 @@ class CallMeasurement:
         return context
 
     def cancelled_code(self, remaining_s: float | None) -> str:
-        """Return the code of a call that the client cancelled, with this time until its deadline.
+        """Return the code of a cancelled call, from the time until its deadline.
 
-        A client cancels at its own deadline too, which may be seen a little before ours.
+        A client also cancels at its own deadline, which may arrive a little before the server's.
         """
         if remaining_s is None:
             return "CANCELLED"
@@ -54,7 +54,7 @@ class CallMeasurement:
 
 
 class Telemetry:
-    """Measures each call and each frame to its end, however it ends."""
+    """Measures each call and each frame to its end."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Telemetry:
         )
 
     def begin(self, method: str, metadata: Iterable[tuple[str, object]]) -> CallMeasurement:
-        """Begin to measure a call; its logs and calls belong to its span."""
+        """Start to measure a call; its logs and calls belong to its span."""
         measured = CallMeasurement(method, time.perf_counter(), None, None)
         if self._tracer is not None:
             carrier: dict[str, list[str]] = {}
@@ -121,7 +121,7 @@ class Telemetry:
         return measured
 
     def begin_frame(self, method: str, traceparent: str) -> CallMeasurement:
-        """Begin to measure a frame of a stream, which is a call of this method."""
+        """Start to measure a frame of a stream, which counts as a call of this method."""
         measured = CallMeasurement(method, time.perf_counter(), None, None)
         if self._tracer is not None:
             self._start_span(
@@ -134,7 +134,7 @@ class Telemetry:
     def end(self, measured: CallMeasurement, code: str, denied: str = "") -> None:
         """End the measurement of a call or a frame, with the name of its status.
 
-        `denied`: why its credential was refused; empty if it was not.
+        `denied`: why the credential was refused; empty if it was accepted.
         """
         if measured.token is not None:
             otel_context.detach(measured.token)
@@ -163,7 +163,7 @@ class Telemetry:
         return measured.within
 
     def _attributes_of(self, method: str, code: str = "") -> dict[str, str | int]:
-        """Return the attributes of calls of a method that ended with this code, if any."""
+        """Return the attributes of calls of a method, with the final code if known."""
         attributes = self._attributes.get((method, code))
         if attributes is None:
             attributes = {**self._server, "rpc.method": method.removeprefix("/")}

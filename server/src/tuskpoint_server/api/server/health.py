@@ -1,4 +1,4 @@
-"""Health of the server and its services, by gRPC's health protocol. It asks for no credential."""
+"""Health of the server and its services, by gRPC's health protocol, without a credential."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
 DELETIONS = "tuskpoint.deletions"
-"""Name of what the server deletes by time, as a service that has a health of its own."""
+"""Service name for deletions by time, which have a health of their own."""
 
 _log = logging.getLogger(__name__)
 
@@ -19,18 +19,18 @@ Context = grpc.aio.ServicerContext[object, object]
 
 
 _NAME = "grpc.health.v1.Health"
-_READS = 4  # questions that may be on their way at once: gRPC holds up to 16 MiB of each
+_READS = 4  # requests that are read at once: gRPC buffers up to 16 MiB of each
 _READ_SECONDS = 10.0
 
 
 class Health:
-    """Whether the server takes calls: one answer for it and for its services, to everybody.
+    """Answers whether the server accepts calls: the same for the server and all services.
 
-    A question needs no credential, so strangers may ask and never finish. Few questions are on
-    their way at once; one more ends the oldest of them.
+    A request needs no credential, so strangers may send endless requests. Few requests are read at
+    once; one more ends the oldest of them.
 
-    gRPC's own servicer holds a lock while it writes to a watcher. One that stops reading, which
-    takes no credential, would then keep all others waiting, and the server from draining.
+    gRPC's own servicer holds a lock while it writes to a watcher. A watcher that stops reading,
+    which needs no credential, would block all other watchers and the drain.
     """
 
     def __init__(self, services: Iterable[str]) -> None:
@@ -40,11 +40,11 @@ class Health:
         self._problems: dict[str, str] = {}
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._changed = asyncio.Event()
-        self._reading: dict[asyncio.Task[object], None] = {}  # the oldest first
+        self._reading: dict[asyncio.Task[object], None] = {}  # readers, oldest first
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return gRPC's handler of the service."""
-        # A stream of requests to gRPC, which otherwise reads a request before it asks anybody.
+        # A stream of requests, because gRPC otherwise reads a request before it calls a handler.
         handlers: dict[str, grpc.RpcMethodHandler[object, object]] = {
             "Check": grpc.stream_unary_rpc_method_handler(self.check),
             "Watch": grpc.stream_stream_rpc_method_handler(self.watch),
@@ -52,7 +52,7 @@ class Health:
         return grpc.method_handlers_generic_handler(_NAME, handlers)
 
     def set(self, *, serving: bool) -> None:
-        """Say whether the server takes calls, and notify the watchers."""
+        """Set whether the server accepts calls, and notify the watchers."""
         self._serving = serving
         self._change()
 
@@ -62,7 +62,7 @@ class Health:
         return bool(self._status == health_pb2.HealthCheckResponse.SERVING)
 
     def report(self, part: str, problem: str) -> None:
-        """Say what keeps a part of the server from working; the empty text: it works.
+        """Set the problem of a part of the server; an empty text means that the part works.
 
         With a problem of any part the answer is `NOT_SERVING`. The log has the problem.
         """
@@ -78,7 +78,7 @@ class Health:
         self._change()
 
     def report_deletions(self, *, stopped: bool) -> None:
-        """Say whether deletions by time are stopped; everything else works then."""
+        """Set whether deletions by time are stopped, while everything else works."""
         if stopped is not self._deletions_stopped:
             self._deletions_stopped = stopped
             self._notify()
@@ -102,15 +102,15 @@ class Health:
         return self._answer(service)
 
     async def watch(self, _: object, context: Context) -> None:
-        """Answer, and again after each change."""
+        """Answer once, and again after each change."""
         service = await self._asked(context)
         while True:
-            event = self._changed  # taken before the answer: no later change is missed
+            event = self._changed  # read before the answer, so that no later change is missed
             await context.write(self._answer(service))
             await event.wait()
 
     async def _asked(self, context: Context) -> str:
-        """Read the question of a call: the service that it is about."""
+        """Read the request of a call; return the name of the service."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         if len(self._reading) >= _READS:

@@ -19,22 +19,22 @@ from ..middleware.pipeline import CallPipeline, service_handler
 from ..middleware.telemetry import Telemetry
 from .health import Health
 
-MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
+MAX_PENDING_CALLS = 100_000  # calls that may wait for the event loop
 
 OPTIONS: tuple[tuple[str, int], ...] = (
-    # Above the limit, so that the refusal of a message that is too large has a reason: gRPC's own
-    # refusal has none.
+    # Above the limit, so that the pipeline refuses too large messages: gRPC's own refusal has no
+    # reason.
     ("grpc.max_receive_message_length", 2 * LIMITS.max_message),
     ("grpc.max_send_message_length", LIMITS.max_message),
     # A second server on a taken port must fail, not share it silently.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_concurrent_streams", 1024),  # of one connection
-    # By default the core cancels calls at random once about 1,000 wait to be picked up.
+    ("grpc.max_concurrent_streams", 1024),  # streams of one connection
+    # By default the core cancels calls at random when about 1,000 wait.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-    # Until a connection has said that it speaks HTTP/2; by default two minutes.
+    # Time until a connection must speak HTTP/2; by default two minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Find dead clients, and let live ones ping every 10 s, with or without a call.
+    # Find dead clients, and let live clients ping every 10 s, with or without a call.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -45,18 +45,18 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 @dataclass(slots=True)
 class Server:
-    """A built server, not yet started, and the port that it listens on."""
+    """A server before its start, and the port on which it listens."""
 
     grpc_server: grpc.aio.Server
     port: int
     pipeline: CallPipeline
     _health: Health
-    http_url: str = ""  # of the listener for HTTP beside it, if any
+    http_url: str = ""  # URL of the listener for HTTP; empty without one
     has_console: bool = False  # whether that listener has the console's files
 
     @property
     def is_serving(self) -> bool:
-        """Whether the server takes calls: what health answers."""
+        """Whether the server accepts calls, as health answers."""
         return self._health.is_serving
 
     async def start(self) -> None:
@@ -65,22 +65,22 @@ class Server:
         self._health.set(serving=True)
 
     def report(self, part: str, problem: str) -> None:
-        """Let health say `NOT_SERVING` while a part of the server has a problem."""
+        """Make health answer `NOT_SERVING` while a part of the server has a problem."""
         self._health.report(part, problem)
 
     def report_deletions(self, *, stopped: bool) -> None:
-        """Let health say `NOT_SERVING` for deletions alone while the clock stops them."""
+        """Make health answer `NOT_SERVING` for deletions while the clock stops them."""
         self._health.report_deletions(stopped=stopped)
 
     async def drain(self, grace_s: float) -> bool:
         """Stop serving; return whether every call finished within `grace_s` seconds.
 
-        Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams get
-        notice; then the calls inside finish; then the connections close.
+        Health becomes NOT_SERVING, new calls are refused with `DRAINING` and long streams are
+        notified; then running calls finish; then connections close.
         """
         self._health.set(serving=False)
         finished = await self.pipeline.drain(grace_s)
-        # Lets last answers leave. Only watchers of health are still connected for longer.
+        # Time for last answers. Only watchers of health stay connected for longer.
         await self.grpc_server.stop(1.0 if finished else 0)
         return finished
 
@@ -101,7 +101,7 @@ def build(
     """Build a server that listens on an address (port 0 picks a free one), or raise `OSError`.
 
     gRPC closes connections beyond `max_connections` as soon as it has accepted them.
-    Without `authentication` everybody is tenant `default`; without `tls` it serves in plaintext.
+    Without `authentication` everybody is tenant `default`; without `tls` the server uses plaintext.
     Like health, reflection asks for no credential.
     """
     _try_to_listen(host, port)
@@ -140,7 +140,7 @@ def build(
 
 
 def _try_to_listen(host: str, port: int) -> None:
-    """Listen for a moment: a socket gives the reason of a failure, gRPC does not."""
+    """Listen for a moment with a socket, whose error has the reason that gRPC does not give."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -1,4 +1,4 @@
-"""TLS of both listeners, with a certificate that can be replaced while they serve."""
+"""TLS of both listeners, with a certificate that can be replaced at run time."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ..middleware.telemetry import SCOPE
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServerCertificate:
-    """The server's certificate and the roots of its clients' certificates: all PEM, or seconds."""
+    """The server's certificate, and the roots of clients' certificates, in PEM."""
 
-    certificates: bytes  # its certificate, and those between it and the root
-    key: bytes  # the private key of the first
-    client_ca: bytes | None  # roots that a client's must lead to; `None`: none is asked for
-    expires_s: float  # end of the certificate, since the Unix epoch
+    certificates: bytes  # the server's certificate, then the intermediate certificates
+    key: bytes  # private key of the server's certificate
+    client_ca: bytes | None  # roots of clients' certificates; `None`: clients need no certificate
+    expires_s: float  # end of the certificate, in seconds since the Unix epoch
 
 
 class Tls:
-    """gRPC's `credentials` of a server, and the `context` of one for HTTP.
+    """TLS as gRPC's `credentials`, and as a `context` for HTTP.
 
-    The certificate of both can be replaced as they serve.
+    The certificate of both can be replaced at run time.
 
-    gRPC asks for the certificate before each handshake, so new connections get the new one and
-    old ones go on. TLS 1.2 is the oldest version that gRPC's core speaks.
+    gRPC asks for the certificate before each handshake, so new connections get the new certificate,
+    and old connections continue. TLS 1.2 is the oldest version that gRPC's core speaks.
     """
 
     def __init__(
         self, certified: ServerCertificate, *, meter_provider: metrics.MeterProvider | None = None
     ) -> None:
         self._expires_s = certified.expires_s
-        # Read in gRPC's threads, written in the event loop's; both ends are atomic.
+        # gRPC's threads read it, the event loop writes it; both operations are atomic.
         self._next: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
         self.credentials = grpc.dynamic_ssl_server_credentials(
             _configuration(certified),
@@ -47,7 +47,7 @@ class Tls:
             require_client_authentication=certified.client_ca is not None,
         )
         self._certified = certified
-        self._current: ssl.SSLContext | None = None  # once `context` was asked for
+        self._current: ssl.SSLContext | None = None  # set by the first use of `context`
         metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
             "tuskpoint.server.certificate.expiry",
             [self._observe],
@@ -56,18 +56,18 @@ class Tls:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Return what a listener for HTTP shows; made here, because it needs a file for a moment.
+        """The context of a listener for HTTP; created here, because it needs a temporary file.
 
         Raises:
-            OSError: There is no folder for temporary files.
+            OSError: The system has no folder for temporary files.
         """
         context = self._current = _context(self._certified)
-        # OpenSSL asks for another context before it shows a certificate or checks a client's.
+        # OpenSSL asks for another context before it uses certificates.
         context.sni_callback = self._choose
         return context
 
     def replace(self, certified: ServerCertificate) -> None:
-        """Show another certificate from the next handshake on."""
+        """Replace the certificate for the next handshakes."""
         self._next.append(_configuration(certified))
         self._certified = certified
         if self._current is not None:
@@ -81,7 +81,7 @@ class Tls:
             connection.context = self._current
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return the certificate to use from now on; `None` if it is the same as before."""
+        """Return a new certificate; `None` if the certificate is unchanged."""
         try:
             return self._next.pop()
         except IndexError:
@@ -98,13 +98,13 @@ def _configuration(certified: ServerCertificate) -> grpc.ServerCertificateConfig
 
 
 def _context(certified: ServerCertificate) -> ssl.SSLContext:
-    """Return what shows a certificate, and asks for a client's if that is wanted."""
+    """Return a context with a certificate, which asks for clients' certificates if configured."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would not look at the client's certificate again.
+    # A resumed session would skip the check of the client's certificate.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    # Python's `ssl` reads a key from a file alone; this one is for this user's eyes.
+    # Python's `ssl` reads keys only from files; only this user can read this file.
     with tempfile.NamedTemporaryFile() as file:
         file.write(certified.key + b"\n" + certified.certificates)
         file.flush()

@@ -1,1 +1,1 @@
-"""`ThreadService` on the wire. It must not make decisions; those are of `features`."""
+"""`ThreadService` on the wire. It must not make decisions, which belong to `features`."""

@@ -1,4 +1,4 @@
-"""Messages of `ThreadService`, from the words of the domain."""
+"""Conversion of the core's types to messages of `ThreadService`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lineage_step(step: LineageStep) -> thread_service_pb2.LineageStep:
         kind=number(step.descent),
         to=ref(step.key),
         create_time=timestamp(step.created_us),
-        **{"from": ref(step.origin)},  # a keyword of Python
+        **{"from": ref(step.origin)},  # `from` is a keyword of Python
     )
 
 
@@ -59,7 +59,7 @@ def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestRespo
 
 def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
     def segment(sha256: bytes) -> checkpoint_pb2.BlobLocation:
-        """Return the location of a segment, or only its hash if no record has it."""
+        """Return the location of a segment; only its hash if no record has the location."""
         return location(manifest.location(sha256) or model.BlobLocation(sha256, 0))
 
     record = entry.record
@@ -75,7 +75,7 @@ def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.Ma
 
 
 def retention_rule(message: thread_service_pb2.RetentionRule) -> RetentionRule:
-    """Return the rule in a message."""
+    """Return the retention rule of a message."""
     return RetentionRule(
         agent_id=message.agent_id,
         thread_id=message.thread_id,
@@ -86,7 +86,7 @@ def retention_rule(message: thread_service_pb2.RetentionRule) -> RetentionRule:
 
 
 def preview_response(found: RetentionPreview) -> thread_service_pb2.PreviewRetentionResponse:
-    """Return the answer with what rules delete."""
+    """Return the answer with the threads and checkpoints that rules delete."""
     message = fill_fields(thread_service_pb2.PreviewRetentionResponse(), found)
     for rule in found.rules:
         message_rule = fill_fields(message.rules.add(), rule)

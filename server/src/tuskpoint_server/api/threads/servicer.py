@@ -34,9 +34,9 @@ from .messages import (
     verification_frame,
 )
 
-_MAX_RULES = 100  # of a preview
+_MAX_RULES = 100  # most entries of a preview
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
-"""Seconds of a `Timestamp`: from the year 1 to the end of the year 9999."""
+"""Bounds of a `Timestamp` in seconds: from the year 1 to the end of the year 9999."""
 
 
 def _manifest(checks: Checks, request: thread_pb.GetManifestRequest) -> None:
@@ -57,7 +57,7 @@ def _listing(checks: Checks, request: thread_pb.ListThreadsRequest) -> None:
 
 
 def _microseconds(request: thread_pb.ListThreadsRequest, name: str) -> int | None:
-    """Return a time in microseconds since the Unix epoch, rounded up; `None` if it is absent."""
+    """Return a time in microseconds since the Unix epoch, rounded up; `None` if it is unset."""
     if not request.HasField(name):
         return None
     time = getattr(request, name)

@@ -1,6 +1,6 @@
-"""The contract over HTTP, and the console: for browsers, scripts and whoever has no gRPC.
+"""The contract over HTTP, and the console: for browsers, scripts and programs without gRPC.
 
 The Connect protocol (https://connectrpc.com/docs/protocol) and gRPC-Web come from the library
-connectrpc, HTTP from uvicorn. Both end in the same pipeline as gRPC: this package knows no method,
-and must not decide anything about a call.
+connectrpc, HTTP from uvicorn. Both use the same pipeline as gRPC: this package must not
+depend on single methods, or decide anything about a call.
 """

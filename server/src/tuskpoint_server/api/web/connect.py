@@ -36,17 +36,17 @@ from .errors import refusal_error, status_error
 from .plain import ARRAY, LINES, EnvelopedRequest, ListRefusedError, PlainErrors, PlainList
 from .requests import GRPC_WEB, PLAIN, STREAMS, UNARY, AnswerForm, MethodForms, read_form
 
-HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
-BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
+HELD_BYTES = 64 * KIB  # bytes from which a body counts as memory
+BODY_SECONDS = 10.0  # seconds for the first and for each further `HELD_BYTES` of a body
 
 Request = RequestContext[bytes, bytes]
-Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
+Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is being sent
 
 
 class _BytesCodec:
-    """A codec of connectrpc that leaves bytes as they are: the pipeline parses them, after checks.
+    """A codec of connectrpc that passes bytes on: the pipeline parses them after its checks.
 
-    So nobody makes the server parse anything without a valid credential.
+    So the server parses nothing without a valid credential.
     """
 
     def __init__(self, name: str, kind: Callable[[bytes | bytearray], bytes]) -> None:
@@ -72,9 +72,9 @@ class _Endpoints(ConnectASGIApplication[None]):
         super().__init__(
             service=None,
             endpoints=lambda _: endpoints,
-            # As for gRPC: above the limit, so that the refusal of the pipeline has a reason.
+            # Above the limit, as for gRPC, so that the pipeline's refusal has a reason.
             read_max_bytes=2 * LIMITS.max_message,
-            # Compression would hold up the event loop, and with it every other call.
+            # Compression would block the event loop, and with it every other call.
             compressions=(),
             codecs=(_BytesCodec("proto", bytes), _BytesCodec("json", JsonText)),
         )
@@ -127,7 +127,7 @@ class ConnectApplication:
     async def _call(self, form: AnswerForm, scope: Scope, receive: Receive, send: Send) -> None:
         endpoints = self._endpoints[form.shows_values]
         if not self._pipeline.admits(_Request(scope)):
-            # The pipeline refuses the call and tells why. Nothing of its body is read for that.
+            # The pipeline refuses the call with a reason, without reading the body.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
             await endpoints(scope, _BodyReceiver(empty).receive, send)
             return
@@ -147,13 +147,13 @@ def _forms(method: MethodDescriptor, *, is_endless: bool) -> MethodForms:
 
 
 class _BodyReceiver:
-    """What ASGI passes on of a client that has sent a body and waits for its answer."""
+    """An ASGI `receive` of a client that has sent its body and waits for the answer."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     async def receive(self) -> AsgiMessage:
-        """Return the body; then wait, until the call has its answer and stops waiting for more."""
+        """Return the body; then wait until the call has its answer."""
         if self._body is None:
             # To return here would keep the event loop for ever: a call that watches for the end of
             # its client asks again at once.
@@ -163,7 +163,7 @@ class _BodyReceiver:
 
 
 class _Request:
-    """A request of which only the headers are read, as the pipeline sees a call."""
+    """A request whose headers are read, for the pipeline's checks."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -180,9 +180,9 @@ class _Request:
 
 
 class RequestBody(Holder):
-    """The body of a request that is on its way: counted as memory, and read only for so long.
+    """A body that is being received: counted as memory, and bounded in time.
 
-    A stream of requests is neither: it may pause, and its messages are read one by one.
+    A stream of requests has neither bound: it may pause, and messages are read one by one.
     """
 
     def __init__(self, receive: Receive, memory: CallMemory, *, bounded: bool) -> None:
@@ -199,7 +199,7 @@ class RequestBody(Holder):
         self.close()
 
     async def receive(self) -> AsgiMessage:
-        """Return the next part, as ASGI has it, or end the call."""
+        """Return the next part in ASGI's form, or end the call."""
         if not self._bounded:
             return await self._receive()
         limit_s = BODY_SECONDS * (1 + self._size // HELD_BYTES)
@@ -219,16 +219,16 @@ class RequestBody(Holder):
 
 
 class HttpContext:
-    """A call over HTTP, as the pipeline sees it.
+    """A call over HTTP, for the pipeline.
 
-    A message that it writes is passed on to connectrpc, and counts as written once connectrpc asks
-    for the next one. So a reader that is slow holds up its writer, as it does over gRPC.
+    A written message is passed to connectrpc, and counts as written when connectrpc asks for the
+    next message. So a slow reader slows its writer down, as over gRPC.
     """
 
     def __init__(self, request: Request, requests: AsyncIterator[bytes] | None = None) -> None:
         self._request = request
         self._requests = requests
-        self._broken: ConnectError | None = None  # why there are no more requests
+        self._broken: ConnectError | None = None  # reason for the end of the requests
         self._written: asyncio.Queue[Written | None] = asyncio.Queue()
 
     def invocation_metadata(self) -> Iterable[tuple[str, str]]:
@@ -239,7 +239,7 @@ class HttpContext:
         return None if milliseconds is None else max(0.0, milliseconds / 1000)
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        return {}  # uvicorn passes no certificate on: here only tokens identify callers
+        return {}  # uvicorn passes no certificate on: over HTTP only tokens identify callers
 
     def peer(self) -> str:
         return self._request.client_address or ""
@@ -250,7 +250,7 @@ class HttpContext:
         try:
             return await anext(self._requests, grpc.aio.EOF)
         except ConnectError as error:
-            # The client went away, or sent what is no message: gRPC cancels such a call, too.
+            # The client left, or sent something other than a message: gRPC cancels such calls, too.
             self._broken = error
             raise asyncio.CancelledError from None
 
@@ -264,7 +264,7 @@ class HttpContext:
         raise status_error(status_pb2.Status.FromString(packed))
 
     async def answers(self, handle: Handle, raw: bytes | None) -> AsyncGenerator[bytes]:
-        """Answer a call, and yield what it writes; closing this cancels the call."""
+        """Answer a call, and yield its messages; closing the generator cancels the call."""
         task = asyncio.ensure_future(handle(raw, self))
         task.add_done_callback(lambda _: self._written.put_nowait(None))
         try:
@@ -280,20 +280,20 @@ class HttpContext:
             task.cancel()
             await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # nobody is there any more to whom it could be reported
+                task.exception()  # no client is left for the error
 
 
 def _endpoint(method: MethodDescriptor, handle: Handle, *, shows_values: bool) -> Any:
-    """Return the endpoint of a method: the library calls it with the bytes of a request.
+    """Return the endpoint of a method, which the library calls with the bytes of a request.
 
-    The library does not export the class of what it returns.
+    The library does not export the endpoint's class.
     """
     answer_class = message_factory.GetMessageClass(method.output_type)
     name = f"{method.containing_service.full_name}/{method.name}"
 
     @contextmanager
     def masking() -> Iterator[None]:
-        """Let refusals pass, and hide everything else: connectrpc would send its text."""
+        """Pass refusals on, and hide other exceptions, whose text connectrpc would send."""
         try:
             yield
         except ConnectError:

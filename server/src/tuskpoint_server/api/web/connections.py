@@ -1,8 +1,8 @@
-"""The connections of the listener for HTTP: accepted up to a bound, and closed if they dawdle.
+"""Connections of the listener for HTTP: accepted up to a bound, and closed if they are slow.
 
-A stranger may open connections, and send a request slowly or never. So all connections and those of
-one address are bounded, handshake and headers have a deadline, and so has the rest of a request
-that was answered before it was read.
+A stranger may open connections, and send requests slowly or never. So the connections in total and
+of one address are bounded, and handshake, headers and the unread rest of an answered request have
+deadlines.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-DEADLINE_SECONDS = 10.0  # for a handshake, for headers, and for what is left of an answered request
-_AT_ONCE = 64  # connections accepted before anything else is done
-_PAUSE_SECONDS = 0.5  # before another try, if the system has no descriptor left
+DEADLINE_SECONDS = 10.0  # for a handshake, headers, and the rest of an answered request
+_AT_ONCE = 64  # connections accepted in one turn of the event loop
+_PAUSE_SECONDS = 0.5  # seconds before another try, if the system has no free descriptor
 
 
 class Connection(H11Protocol):
-    """A connection that has to send the headers of each request in time."""
+    """A connection that must send the headers of each request in time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -49,7 +49,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Set the deadline if the client has to send something that nobody reads; else end it."""
+        """Set the deadline while unread input of the client is expected; otherwise remove it."""
         their_state, our_state = self.conn.their_state, self.conn.our_state
         awaits_headers = their_state is h11.IDLE
         awaits_rest = their_state is h11.SEND_BODY and our_state in (h11.DONE, h11.MUST_CLOSE)
@@ -65,14 +65,14 @@ class Connection(H11Protocol):
 
 
 class Acceptor:
-    """Accepts the connections of a listening socket; stands in for an `asyncio.Server`.
+    """Accepts the connections of a listening socket, in place of an `asyncio.Server`.
 
-    A connection beyond a bound is closed at once: a queue of them would keep out others, too.
+    A connection above a bound is closed at once: a queue would lock out other clients, too.
 
     Args:
         listening: The socket.
-        most: Connections at once; half of them may come from one address.
-        tls: The TLS to speak, if any.
+        most: Most connections at once; half of them may come from one address.
+        tls: The TLS of the connections, if any.
     """
 
     def __init__(self, listening: socket.socket, most: int, tls: ssl.SSLContext | None) -> None:
@@ -80,25 +80,25 @@ class Acceptor:
         self._most = most
         self._most_of_one = max(1, most // 2)
         self._tls = tls
-        self._from: Counter[str] = Counter()  # connections by address
+        self._from: Counter[str] = Counter()  # open connections by address
         self._tasks: set[asyncio.Task[None]] = set()
         self._make: Callable[[], Connection]
         self._is_open = False
 
     def start(self, make: Callable[[], Connection]) -> None:
-        """Accept connections from now on, and make a protocol for each."""
+        """Start to accept connections; each gets a protocol."""
         self._make = make
         self._is_open = True
         self._listening.setblocking(False)
         self._resume()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         self._is_open = False
         asyncio.get_running_loop().remove_reader(self._listening)
 
     async def end(self) -> None:
-        """Cut off the handshakes that are under way."""
+        """Cancel unfinished handshakes."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -118,7 +118,7 @@ class Acceptor:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptor or no memory is left; it may be again soon
+            except OSError:  # no descriptor or no memory is free; retry soon
                 loop.remove_reader(self._listening)
                 loop.call_later(_PAUSE_SECONDS, self._resume)
                 return

@@ -1,4 +1,4 @@
-"""The console's files: what `make console` built, with rules for the browser."""
+"""The console's files, which `make console` builds, with rules for the browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .requests import refusal
 
 ASSETS = Path(__file__).parent / "assets"
-"""Where `make console` writes the console, and where a wheel has it."""
+"""Folder into which `make console` writes the console, also inside a wheel."""
 
 _NOT_BUILT = (
     "This server was installed without the console. In the repository, `make console` builds it; a "
@@ -23,7 +23,7 @@ _NOT_BUILT = (
 )
 
 _HEADERS = {
-    # Nothing from elsewhere, nothing inline: text that an agent wrote cannot become a script.
+    # No other host, nothing inline: text that an agent wrote cannot become a script.
     "content-security-policy": "; ".join(
         (
             "default-src 'none'",
@@ -46,17 +46,17 @@ _HEADERS = {
 
 
 class Console:
-    """Serves the console as an ASGI application: its files and its page.
+    """Serves the console's files and page as an ASGI application.
 
-    The page decides by the path what it shows, so a browser gets it under every path that is
-    nothing else. A program that asks for another path than `/` made a mistake, and is told so.
+    The page chooses its content by the path, so a browser gets the page under every path without a
+    file. A program that asks for such a path other than `/` gets 404.
     """
 
     def __init__(self, assets: Path = ASSETS) -> None:
         self._page = assets / "index.html"
         self._files: ASGIApp | None = None
         if self._page.is_file():
-            # The files raise what is wrong with a request; this answers it.
+            # Answers the exceptions that the files raise for bad requests.
             self._files = ExceptionMiddleware(StaticFiles(directory=assets / "static"))
 
     @property

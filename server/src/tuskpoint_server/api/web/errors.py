@@ -1,4 +1,4 @@
-"""Errors over HTTP: in the form of the Connect protocol, and in the plain form."""
+"""Errors over HTTP, in the form of the Connect protocol and in the plain form."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _HTTP_STATUS = {
     "unavailable": 503,
     "deadline_exceeded": 504,
 }
-"""By the Connect protocol; 500 for every other code."""
+"""HTTP statuses of the Connect protocol's codes; 500 for every other code."""
 
 
 class _Detail(ErrorDetail):
-    """A detail of an error that JSON also shows in words, as `debug`."""
+    """A detail of an error that JSON also shows as text, in `debug`."""
 
     def __init__(self, packed: any_pb2.Any) -> None:
         super().__init__(PackedDetail(type_url=packed.type_url, value=packed.value))
@@ -70,7 +70,7 @@ def status_error(status: status_pb2.Status) -> ConnectError:
 
 
 def connect_form(refusal: Refusal) -> dict[str, Any]:
-    """Return a refusal as the Connect protocol has it, without the bytes of its details."""
+    """Return a refusal in the Connect protocol's form, without the bytes of its details."""
     status = to_status(refusal)
     details = [{"type": detail.TypeName(), "debug": _in_words(detail)} for detail in status.details]
     return {"code": _CODES[status.code].value, "message": status.message, "details": details}
@@ -82,10 +82,10 @@ def http_status(error: Mapping[str, Any]) -> int:
 
 
 def plain_error(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an error of the Connect protocol in the plain form, which says everything once.
+    """Return an error of the Connect protocol in the plain form, which repeats nothing.
 
-    It has `code` and `message` and, where the error has them, `reason`, `metadata`,
-    `further` (the other fields that were refused) and `retryAfter`.
+    The form has `code` and `message` and, if the error has them, `reason`, `metadata`, `further`
+    (the other refused fields) and `retryAfter`.
     """
     plain = {"code": error["code"], "message": error.get("message", "")}
     shown = {
@@ -96,7 +96,7 @@ def plain_error(error: Mapping[str, Any]) -> dict[str, Any]:
     if info:
         plain["reason"] = info["reason"]
     if info.get("metadata"):
-        plain["metadata"] = dict(sorted(info["metadata"].items()))  # a map has no order of its own
+        plain["metadata"] = dict(sorted(info["metadata"].items()))  # a map has no order
     violations = shown.get("BadRequest", {}).get("fieldViolations", ())
     if len(violations) > 1:
         plain["further"] = [

@@ -1,12 +1,12 @@
-"""Which pages of a browser may call: the first thing that a request over HTTP meets.
+"""Refuses requests of foreign pages in a browser, before anything else of a request is handled.
 
-A browser sends requests for any page that it shows. Three rules keep foreign pages out:
+A browser sends requests for any page. Three rules keep foreign pages out:
 
 - A page of another origin is refused, unless `--http-origins` names it.
-- The contract takes POST alone, with content types that make a browser ask first (CORS).
-- Without tokens and TLS, the host that a request names must be an IP address, `localhost`, the host
-  that is listened on, or that of one of `--http-origins`. So a foreign page whose name was pointed
-  at this machine (DNS rebinding) is refused. Such a page has no token, and no certificate either.
+- The contract accepts only POST, with content types that make a browser ask first (CORS).
+- Without tokens and TLS, the host in a request must be an IP address, `localhost`, the host of
+  `--http-listen`, or the host of one of `--http-origins`. So a foreign page whose name leads to
+  this machine (DNS rebinding) is refused. Such a page has neither a token nor a certificate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _host_problem(self, host: str) -> str:
-        """Return why a request for this host is refused; empty if it is not."""
+        """Return why a request for this host is refused; empty if the host is accepted."""
         match = _HOST.fullmatch(host)
         name = (match[1] or match[2]).lower() if match else ""
         if name in self._hosts or _is_address(name):

@@ -1,4 +1,4 @@
-"""The listener for HTTP: the contract, and the console under every other path."""
+"""The listener for HTTP: the contract's paths, and the console under every other path."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _REQUEST_HEADERS = (
     "x-user-agent",
 )
 _ANSWER_HEADERS = ("grpc-message", "grpc-status", "grpc-status-details-bin")
-_PREFLIGHT_SECONDS = 7200  # that a browser remembers the answer; the most that Chromium does
-_WAITING_CONNECTIONS = 256  # that the system keeps until they are accepted
-_CLOSING_SECONDS = 1  # that connections get to close once every call has ended
+_PREFLIGHT_SECONDS = 7200  # seconds for which a browser remembers the answer; Chromium's maximum
+_WAITING_CONNECTIONS = 256  # connections that the system queues before they are accepted
+_CLOSING_SECONDS = 1  # seconds in which connections must close after the last call
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves signals to the program around it, and connections to `Acceptor`."""
+    """A uvicorn server that leaves signals to the program, and connections to `Acceptor`."""
 
     def __init__(self, config: uvicorn.Config, acceptor: Acceptor) -> None:
         super().__init__(config)
@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(slots=True)
 class Listener:
-    """A listener that is built and not yet started."""
+    """A listener before its start."""
 
     url: str
     has_console: bool
@@ -77,7 +77,7 @@ class Listener:
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
 
     async def stop(self) -> None:
-        """Close every connection; calls that the pipeline did not drain are cut off."""
+        """Close every connection; calls that the pipeline did not drain are cancelled."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
@@ -85,7 +85,7 @@ class Listener:
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=_CLOSING_SECONDS)
         for connection in state.connections:
-            connection.transport.abort()  # its client does not read the end of its answer
+            connection.transport.abort()  # the client does not read the end of its answer
         if state.tasks:
             await asyncio.wait(state.tasks)
         await self._acceptor.end()
@@ -106,7 +106,7 @@ def build(
 ) -> Listener:
     """Build a listener for an address (port 0 picks a free one), or raise `OSError`.
 
-    `is_ready` says whether the server takes calls, for probes.
+    `is_ready` returns whether the server accepts calls, for probes.
     """
     listening = _listen(host, port)
     origins = tuple(origins)
@@ -155,7 +155,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _ExceptionMask:
-    """Hides the exceptions that nobody expected: uvicorn would log their texts."""
+    """Hides unexpected exceptions, whose texts uvicorn would log."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -171,7 +171,7 @@ class _ExceptionMask:
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:
-            pass  # cut off by `Listener.stop`, which has nobody to tell
+            pass  # cancelled by `Listener.stop`
         except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
             hidden = incident(error, "the listener for HTTP")
             if not is_started:

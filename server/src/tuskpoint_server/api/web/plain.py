@@ -1,7 +1,7 @@
 """Calls for programs that do not speak the Connect protocol: JSON in, JSON out.
 
-connectrpc answers these calls too. What is here changes the form only: a request of a stream gets
-its envelope, a stream of answers becomes lines of JSON or one array, and errors get the plain form.
+connectrpc answers these calls. This module changes only the form: a request of a stream gets its
+envelope, a stream of answers becomes lines of JSON or one array, and errors get the plain form.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .errors import connect_form, error_body, http_status, plain_error, refusal_
 ARRAY = "application/json"
 LINES = "application/x-ndjson"
 
-_ENVELOPE_BYTES = 5  # before each message of a stream: flags, and the length of the message
-_END = 2  # flags of the message that ends a stream
+_ENVELOPE_BYTES = 5  # prefix of each message of a stream: flags, and the length of the message
+_END = 2  # flag of the last message of a stream
 
 
 class EnvelopedRequest:
-    """Reads the only request of a stream, and passes it on in an envelope."""
+    """Puts the only request of a stream into an envelope."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._is_read = False
 
     async def receive(self) -> Message:
-        """Return the request; then wait for the end of the client."""
+        """Return the request; then wait until the client disconnects."""
         if self._is_read:
             return await self._receive()
         self._is_read = True
@@ -53,14 +53,14 @@ class EnvelopedRequest:
 
 
 class PlainErrors:
-    """Sends the answer of a call with one answer; an error has the plain form."""
+    """Sends the answer of a unary call, with errors in the plain form."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_error = False
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer, as ASGI has it."""
+        """Send a part of the answer in ASGI's form."""
         if message["type"] == "http.response.start":
             self._is_error = message["status"] != 200
         elif self._is_error and message.get("body"):
@@ -69,7 +69,7 @@ class PlainErrors:
 
 
 class ListRefusedError(Exception):
-    """A stream of answers cannot be sent as one array; nothing of it was sent."""
+    """A stream of answers cannot be sent as one array; nothing was sent."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -79,17 +79,17 @@ class ListRefusedError(Exception):
 class PlainList(Holder):
     """Sends a stream of answers as lines of JSON, or as one array.
 
-    The status is decided by the first answer: an error before it has the status of that error. An
-    array is held in memory until the stream ends, so an error anywhere in it has its status, too.
+    The first answer decides the status: an error before the first answer sets its own status. An
+    array stays in memory until the stream ends, so an error at any point sets the status.
     """
 
     def __init__(self, send: Send, form: str, memory: CallMemory) -> None:
         super().__init__(memory=memory)
         self._send = send
         self._form = form
-        self._items: list[bytes] = []  # of an array
+        self._items: list[bytes] = []  # bytes of an array
         self._is_started = False
-        self._error: Message | None = None  # start of an answer that connectrpc gave without a call
+        self._error: Message | None = None  # start of an answer that connectrpc sent without a call
 
     def __enter__(self) -> PlainList:
         return self
@@ -98,7 +98,7 @@ class PlainList(Holder):
         self.close()
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer of connectrpc, which has an envelope in each body.
+        """Send a part of connectrpc's answer, whose bodies have one envelope each.
 
         Raises:
             ListRefusedError: The array is too large.
@@ -145,7 +145,7 @@ class PlainList(Holder):
             await self._body(b"[%s]" % b",".join(self._items) if self._form == ARRAY else b"")
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal in the place of the list."""
+        """Send a refusal in place of the list."""
         await self._send_error(connect_form(refusal))
 
     async def _send_error(self, error: Mapping[str, Any]) -> None:

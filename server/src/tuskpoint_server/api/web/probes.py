@@ -1,4 +1,4 @@
-"""Answers the probes of whatever runs the server: whether it lives, and whether it serves."""
+"""Answers liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LIVE, READY = "/healthz", "/readyz"
 class Probes:
     """Answers `/healthz` and `/readyz` to everybody, and passes all other requests on.
 
-    A probe has no credential, and names any host. The answer has nothing that gRPC's health
-    protocol does not tell everybody, too.
+    A probe has no credential, and may name any host. The answer has nothing beyond gRPC's health
+    protocol, which needs no credential either.
     """
 
     def __init__(self, app: ASGIApp, is_ready: Callable[[], bool]) -> None:

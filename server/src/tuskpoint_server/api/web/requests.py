@@ -1,4 +1,4 @@
-"""Which requests are calls of the contract, in which form, and what the others are answered."""
+"""Recognizes calls of the contract and their form, and answers other requests."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ PLAIN = "application/json"
 UNARY = (PLAIN, "application/proto")
 STREAMS = ("application/connect+json", "application/connect+proto")
 GRPC_WEB = ("application/grpc-web", "application/grpc-web+proto", "application/grpc-web+json")
-"""Content types: of a call with one request and one answer, of a stream, and of either."""
+"""Content types of unary calls, of streams, and of either."""
 
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 
 
 def refusal(status: int, code: Code, message: str, headers: Mapping[str, str] = {}) -> Response:
-    """Return an error as the Connect protocol has it, for a request that is no call yet."""
+    """Return an error in the Connect protocol's form, for a request that is not a call yet."""
     return JSONResponse({"code": code.value, "message": message}, status, headers)
 
 
 @dataclass(frozen=True, slots=True)
 class MethodForms:
-    """The forms in which a method can be called.
+    """The accepted forms of a method's calls.
 
     Attributes:
         kinds: The content types of its requests.
-        lists: The content types of its answers as a list, the first one for callers who take any;
-            empty unless it streams answers to one request.
+        lists: The content types of answers as a list, the default first; empty unless the method
+            streams answers to one request.
     """
 
     kinds: tuple[str, ...]
@@ -42,12 +42,12 @@ class MethodForms:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form in which a call wants its answer.
+    """The requested form of an answer.
 
     Attributes:
-        shows_values: JSON shows bytes that are JSON as JSON, and not in base64.
-        list_type: The content type of the answers as a list; empty for the answer of connectrpc.
-        has_plain_errors: Errors have the plain form, and not that of the Connect protocol.
+        shows_values: Whether JSON shows bytes that are JSON as JSON instead of base64.
+        list_type: The content type of the answers as a list; empty for connectrpc's form.
+        has_plain_errors: Whether errors have the plain form instead of the Connect protocol's.
     """
 
     shows_values: bool
@@ -56,10 +56,10 @@ class AnswerForm:
 
 
 def read_form(scope: Scope, methods: Mapping[str, MethodForms]) -> AnswerForm | Response:
-    """Return the form in which a call wants its answer, or the answer to what is no call.
+    """Return the requested form of a call's answer, or the answer to a request that is not a call.
 
-    The headers are made what connectrpc understands: content types without parameters, and texts
-    that are UTF-8.
+    The headers are changed to a form that connectrpc understands: content types without parameters,
+    texts in UTF-8.
 
     Args:
         scope: The request; its headers may change.
@@ -93,7 +93,7 @@ def read_form(scope: Scope, methods: Mapping[str, MethodForms]) -> AnswerForm | 
 def _with_list_type(
     form: AnswerForm, scope: Scope, headers: Headers, forms: MethodForms
 ) -> AnswerForm | Response:
-    """Return the form of a call of a stream as a list, which connectrpc gets as a stream."""
+    """Return the form of a stream as a list; connectrpc gets the call as a stream."""
     if headers.get("content-encoding", "identity") != "identity":
         return refusal(501, Code.UNIMPLEMENTED, "this server takes no compressed requests")
     list_type = accepted_type(",".join(headers.getlist("accept")) or "*/*", forms.lists)
@@ -110,7 +110,7 @@ def _with_list_type(
 
 
 def accepted_type(accept: str, offered: Sequence[str]) -> str:
-    """Return the first of these content types that a header `Accept` likes best; or empty."""
+    """Return the content type that a header `Accept` prefers; empty if none is accepted."""
     ranges = []
     for part in accept.split(","):
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))

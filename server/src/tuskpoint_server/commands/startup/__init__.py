@@ -1,4 +1,4 @@
-"""What a start needs beside the parts of the server: checks, listeners, and who is told of it.
+"""The start of a server: checks, listeners, and messages to the operator.
 
 Only the commands that serve import it, and `config --check`. It must not build a part of the
 server.

@@ -1,4 +1,4 @@
-"""Builds the listeners of a server for gRPC and HTTP, or says why an address cannot be used."""
+"""Builds the listeners for gRPC and HTTP, or explains why an address cannot be used."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AddressError(StartError):
 
     Attributes:
         flag: The option that names the address.
-        reason: Why, for a message.
-        advice: What to do, besides choosing another address; empty if nothing else helps.
+        reason: The reason, for a message.
+        advice: A remedy besides another address; empty if nothing else helps.
     """
 
     def __init__(self, flag: str, address: str, error: OSError) -> None:
@@ -44,7 +44,7 @@ class AddressError(StartError):
 def listen(
     config: Config, contract: Contract, access: Access, trail: Trail, max_connections: int
 ) -> rpc.Server:
-    """Return a server for gRPC that is built and not started."""
+    """Return a server for gRPC before its start."""
     host, port = split_address(config.listen)
     try:
         return rpc.build(
@@ -75,7 +75,7 @@ def can_serve_http() -> bool:
 def listen_http(
     config: Config, contract: Contract, access: Access, server: rpc.Server, max_connections: int
 ) -> Listener:
-    """Return a listener for HTTP that goes through the same pipeline as the server for gRPC."""
+    """Return a listener for HTTP with the same pipeline as the server for gRPC."""
     try:
         from ...api.web import listener
     except ImportError:

@@ -19,12 +19,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def read_rules(path: Path) -> tuple[RetentionRule, ...]:
-    """Return the rules in a retention file; raise `ConfigError` if it cannot be used."""
+    """Return the rules in a retention file; raise `ConfigError` if the file cannot be used."""
     return parse_rules(read_bytes("--retention-file", path), f"--retention-file {path}")
 
 
 def parse_rules(content: bytes, file: str) -> tuple[RetentionRule, ...]:
-    """Return the rules in the content of a retention file, which errors call `file`."""
+    """Return the rules in the content of a retention file; errors name the `file`."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""Refuses to start over a journal or a blob store that is not the one that earlier runs left.
+"""Refuses a start with a journal or a blob store that earlier runs did not leave.
 
-docs/servers/recovery.md says what an operator does then, and what the two flags give up.
+docs/servers/recovery.md says what to do then, and what the two flags give up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def require_publisher(config: Config) -> None:
-    """Refuse settings of Walrus with which blobs can be read and not stored."""
+    """Refuse Walrus settings that can read blobs but not store them."""
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
         raise process.ConfigError(
             "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
@@ -46,10 +46,10 @@ async def open_stores(
 ) -> tuple[Database, BlobStore]:
     """Open the journal and the blob store until the end of the stack.
 
-    Both have to be those that earlier runs left, unless the settings accept that they are not.
+    Both must be the ones that earlier runs left, unless the settings accept others.
 
     Raises:
-        StartError: They are not, or one of them cannot be used.
+        StartError: Journal or blob store are others, or cannot be used.
     """
     journal = await open_journal(config, keys, clock=clock)
     async with AsyncExitStack() as failing:
@@ -71,7 +71,7 @@ async def open_stores(
 
 
 async def _read_left(config: Config, journal: Database) -> EarlierCatalogs:
-    """Return what earlier runs left, before anything is written."""
+    """Return the traces of earlier runs, before anything is written."""
     try:
         with end_on_refusal(), process.require_usable("catalog pointer", config.pointer):
             return await compare_start.read_earlier_catalogs(Pointer(config.pointer), journal)
@@ -82,7 +82,7 @@ async def _read_left(config: Config, journal: Database) -> EarlierCatalogs:
 
 
 async def _check_kind(config: Config, journal: Database) -> None:
-    """Refuse another kind of store than the journal's before anything is looked for in it."""
+    """Refuse another kind of store than the journal's before the store is searched."""
     kind = config.bucket.partition("://")[0] or "directory"
     kind = "walrus" if config.walrus_aggregator_url else kind
     with end_on_refusal():
@@ -92,7 +92,7 @@ async def _check_kind(config: Config, journal: Database) -> None:
 
 
 def _open_blobs(config: Config, remains: EarlierCatalogs) -> BlobStore:
-    """Open the blob store, which has to be the one that earlier runs left."""
+    """Open the blob store that earlier runs left."""
     accepted = {*config.accept_missing_blobs, *config.accept_older_journal}
     return open_blobs(config, [blob_id for blob_id in remains.needed if blob_id not in accepted])
 
@@ -104,11 +104,11 @@ async def _compare(
     blobs: BlobStore,
     keys: KeyProvider | None,
 ) -> bool:
-    """Refuse a journal or a blob store that is not the one that earlier runs left.
+    """Refuse a journal or a blob store that earlier runs did not leave.
 
-    What was accepted is told once more, and kept. A journal that was accepted although it
-    is older gets a new generation, so that no number of a catalog is given twice. It is closed
-    then; returns whether it was.
+    Accepted differences are logged again, and kept. An accepted older journal gets a new
+    generation, so that no number of a catalog is used twice. The journal is then closed; return
+    whether it was.
     """
     store = origin(blobs)
     with end_on_refusal():
@@ -135,7 +135,7 @@ async def _compare(
             tenant,
         )
     generations = [catalog.generation for catalog in (*newer_catalogs, *abandoned_catalogs)]
-    generation = max(generations, default=0)  # the journal's own is at least 1
+    generation = max(generations, default=0)  # the journal's own number is at least 1
     is_behind = journal.generation <= generation or not all(generations)
     if is_behind:
         await journal.close()
@@ -194,12 +194,12 @@ def _refuse_older(config: Config, catalogs: Sequence[UnreachedCatalog], *, besid
 
 
 def _list_catalogs(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
-    """Return catalogs for a line."""
+    """Return catalogs as text for a line."""
     return ", ".join(f"catalog {blob_id} of tenant {tenants[blob_id]}" for blob_id in blob_ids)
 
 
 async def _begin_anew(config: Config, generation: int) -> None:
-    """Give a journal that is older, and closed, another identity and a higher generation."""
+    """Give an older, closed journal another ID and a higher generation."""
     backend = backend_of(config.journal_place)
     try:
         await asyncio.to_thread(begin_anew, backend, generation, trusted=False)

@@ -1,4 +1,4 @@
-"""What a server says of itself once it serves."""
+"""The line that a server logs when it serves."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ...config.sources import without_secrets
 
 
 def address(config: Config, server: Server) -> str:
-    """Return the address for gRPC as clients take it."""
+    """Return the address for gRPC in the form that clients accept."""
     host, _ = split_address(config.listen)
     return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
 
 
 def describe(config: Config, server: Server, version: str) -> dict[str, str]:
-    """Return what an operator wants to see of a start, by name and without secrets."""
+    """Return the facts of a start for an operator, by name and without secrets."""
     tls = "off" if config.tls_cert is None else "on"
     if config.tls_client_ca is not None:
         tls = "on with client certificates"
@@ -33,7 +33,7 @@ def describe(config: Config, server: Server, version: str) -> dict[str, str]:
 
 
 def sentence(parts: dict[str, str]) -> str:
-    """Return the parts as one line."""
+    """Return the facts as one line."""
     return (
         f"tuskpoint-server {parts['version']} serves on {parts['address']}: "
         f"journal {parts['journal']}, blobs {parts['blobs']}, TLS {parts['tls']}, "

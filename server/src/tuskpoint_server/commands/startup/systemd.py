@@ -1,4 +1,4 @@
-"""Tells the service manager when the server serves and when it stops: `Type=notify` of systemd.
+"""Notifies the service manager of start and stop: `Type=notify` of systemd.
 
 The protocol is a datagram to the socket that NOTIFY_SOCKET names (sd_notify(3)).
 """
@@ -15,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
-    """Send a state to the service manager, if one waits for it. A failure is logged."""
+    """Send a state to the service manager, if there is one. A failure is logged."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    if address.startswith("@"):  # of the abstract namespace
+    if address.startswith("@"):  # a socket of the abstract namespace
         address = f"\0{address[1:]}"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
