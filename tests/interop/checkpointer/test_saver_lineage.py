@@ -6,6 +6,7 @@ import asyncio
 import json
 import operator
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -267,3 +268,15 @@ def test_no_thread_is_no_thread(server_target: str) -> None:
         for call in (saver.fork, saver.verify_trail):
             with pytest.raises(InvalidRequest, match="thread_id: it must not be empty"):
                 call(None)  # type: ignore[arg-type]
+
+
+def test_a_config_that_is_text_is_a_type_error(server_target: str) -> None:
+    with TuskPointSaver(server_target) as saver:
+        calls: list[Callable[[], object]] = [
+            lambda: saver.get_tuple("thread-1"),  # type: ignore[arg-type]
+            lambda: list(saver.list("thread-1")),  # type: ignore[arg-type]
+            lambda: saver.put_writes("thread-1", [("a", 1)], "task"),  # type: ignore[arg-type]
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"config must be a dict .*, not 'thread-1'"):
+                call()

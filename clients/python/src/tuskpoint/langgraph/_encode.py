@@ -64,12 +64,23 @@ def thread_id_of(config: RunnableConfig) -> str:
     """Return the thread of a config, as text.
 
     Raises:
+        TypeError: The config is not a mapping.
         ValueError: The config has none.
     """
-    thread_id = (config.get("configurable") or {}).get("thread_id")
+    thread_id = _configurable(config).get("thread_id")
     if thread_id is None:
         raise ValueError('the config names no thread; pass {"configurable": {"thread_id": "..."}}')
     return str(thread_id)
+
+
+def _configurable(config: RunnableConfig) -> Mapping[str, Any]:
+    given: object = config
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            'config must be a dict such as {"configurable": {"thread_id": "..."}}, '
+            f"not {given!r:.80}"
+        )
+    return config.get("configurable") or {}
 
 
 def thread_text(thread_id: object) -> str:
@@ -224,7 +235,7 @@ def list_request(
     limit: int | None,
 ) -> checkpoint_service_pb2.ListCheckpointsRequest:
     """Return the request of a listing; `limit` is `None` or above 0."""
-    configurable = (config or {}).get("configurable", {})
+    configurable = _configurable(config or {})
     bound = (before or {}).get("configurable", {}).get("checkpoint_id") or ""
     request = checkpoint_service_pb2.ListCheckpointsRequest(
         checkpoint_id=str(configurable.get("checkpoint_id") or ""),
@@ -283,7 +294,7 @@ def _several(names: Sequence[str], parameter: str) -> list[str]:
 
 def _ref_fields(config: RunnableConfig) -> dict[str, str]:
     """Return the fields of the `CheckpointRef` of a config."""
-    configurable = config.get("configurable") or {}
+    configurable = _configurable(config)
     return {
         "thread_id": thread_id_of(config),
         "checkpoint_ns": configurable.get("checkpoint_ns") or "",
