@@ -29,6 +29,7 @@ CODES = {
     "DescriptorMismatch": Exit.INTEGRITY,
     "HashMismatch": Exit.INTEGRITY,
     "InvalidDescriptor": Exit.USAGE,
+    "InvalidType": Exit.USAGE,
     "InvalidRequest": Exit.USAGE,
     "NotFound": Exit.NOT_FOUND,
     "PermissionDenied": Exit.CREDENTIALS,

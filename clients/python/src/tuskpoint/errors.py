@@ -48,6 +48,10 @@ class InvalidRequest(TuskPointError):
     """The request can never succeed as it is: change it."""
 
 
+class InvalidType(InvalidRequest, TypeError):
+    """An argument has the wrong type: the message has the right one."""
+
+
 class InvalidDescriptor(InvalidRequest, ValueError):
     """The descriptor of a hand-off is malformed: pass it unchanged."""
 

@@ -7,9 +7,11 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Set
 from numbers import Real
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, TypeVar
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, InvalidType
+
+RefusedT = TypeVar("RefusedT", bound=InvalidRequest)
 
 Vector = Iterable[SupportsFloat]
 """A vector: a list or tuple of numbers, an `array.array`, a NumPy array, a tensor."""
@@ -60,7 +62,7 @@ def _listed(what: str, vector: Vector) -> list[Any]:
     if isinstance(numbers, Mapping | Set | str | bytes | bytearray) or not isinstance(
         numbers, Iterable
     ):
-        raise invalid_field(what, f"it must be a sequence of numbers, not {type(vector).__name__}")
+        raise wrong_type(what, f"it must be a sequence of numbers, not {type(vector).__name__}")
     return list(numbers)
 
 
@@ -76,7 +78,7 @@ def encode_state(state: Mapping[str, Any], *, strict: bool = False) -> dict[str,
             has the path of the part), or a key is not a channel name.
     """
     if not isinstance(state, Mapping):
-        raise invalid_field("state", f"it must be a mapping, not {type(state).__name__}")
+        raise wrong_type("state", f"it must be a mapping, not {type(state).__name__}")
     if not all(map(_is_name, state)):
         raise invalid_field("state", "its keys must be strings that are not empty")
     return {
@@ -104,7 +106,7 @@ def check_text(what: str, text: object) -> None:
         InvalidRequest: It is not; `what` names it in the message.
     """
     if not isinstance(text, str):
-        raise invalid_field(what, f"it must be a string, not {text!r:.80}")
+        raise wrong_type(what, f"it must be a string, not {text!r:.80}")
     if not is_unicode(text):
         raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot encode")
 
@@ -221,7 +223,16 @@ def _is_scalar(part: object) -> bool:
 
 def invalid_field(field_name: str, problem: str) -> InvalidRequest:
     """Return the error for an argument that is never valid."""
-    return InvalidRequest(
+    return _refused(InvalidRequest, field_name, problem)
+
+
+def wrong_type(field_name: str, problem: str) -> InvalidType:
+    """Return the error for an argument of the wrong type."""
+    return _refused(InvalidType, field_name, problem)
+
+
+def _refused(kind: type[RefusedT], field_name: str, problem: str) -> RefusedT:
+    return kind(
         f"{field_name}: {problem}",
         status="INVALID_ARGUMENT",
         reason="INVALID_FIELD",

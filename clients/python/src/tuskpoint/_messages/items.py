@@ -11,7 +11,7 @@ from typing import Any, Literal
 from google.protobuf.duration_pb2 import Duration
 
 from ..v1 import store_service_pb2 as store
-from .arguments import check_text, encode_json, invalid_field
+from .arguments import check_text, encode_json, invalid_field, wrong_type
 from .records import DurabilityName, moment
 from .requests import BATCH, durability, metadata_json
 from .search import MAX_LIMIT, SearchWarning, limit_sent, warning_of
@@ -218,7 +218,7 @@ def found_items(answers: Sequence[store.SearchItemsResponse]) -> FoundItems:
 
 def _labels(what: str, labels: object) -> list[str]:
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
-        raise invalid_field(what, f"it must be a tuple of strings, not {labels!r:.80}")
+        raise wrong_type(what, f"it must be a tuple of strings, not {labels!r:.80}")
     listed = list(labels)
     for label in listed:
         check_text(what, label)
@@ -242,5 +242,5 @@ def _duration(ttl_s: object) -> Duration:
 
 def _value(value: Mapping[str, Any]) -> bytes:
     if not isinstance(value, Mapping):
-        raise invalid_field("value", f"it must be a mapping, not {type(value).__name__}")
+        raise wrong_type("value", f"it must be a mapping, not {type(value).__name__}")
     return encode_json("value", dict(value))

@@ -10,7 +10,7 @@ from ..errors import NotFound
 from ..v1 import checkpoint_pb2 as checkpoint
 from ..v1 import thread_service_pb2 as threads
 from ..v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
-from .arguments import check_text, encode_json, invalid_field
+from .arguments import check_text, encode_json, invalid_field, wrong_type
 from .records import DurabilityName, SourceName, ViewName
 from .reports import THREAD_STATES, StateName
 
@@ -321,5 +321,5 @@ def metadata_json(metadata: Mapping[str, Any] | None, what: str = "metadata") ->
         InvalidRequest: It is not a mapping or cannot be written as JSON.
     """
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise invalid_field(what, f"it must be a mapping, not {type(metadata).__name__}")
+        raise wrong_type(what, f"it must be a mapping, not {type(metadata).__name__}")
     return encode_json(what, dict(metadata)) if metadata else b""

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from ..._messages.arguments import invalid_field
+from ..._messages.arguments import invalid_field, wrong_type
 from ...errors import InvalidRequest
 
 FilePath = str | os.PathLike[str]
@@ -122,7 +122,7 @@ def _headers(text: str, name: str) -> Headers:
         InvalidRequest: The text is not a token. The message does not contain it.
     """
     if not isinstance(text, str):
-        raise invalid_field(name, f"it must be a string, not {type(text).__name__}")
+        raise wrong_type(name, f"it must be a string, not {type(text).__name__}")
     if not text:
         raise invalid_field(name, "it is empty; use a token that `tuskpoint-server token` printed")
     fits = _TOKEN.match(text)
