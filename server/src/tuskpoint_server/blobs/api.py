@@ -1,4 +1,4 @@
-"""The interface of blob stores, the names of blobs, and the check of their hashes."""
+"""Interface of blob stores, names of blobs, and the check of their hashes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _T = TypeVar("_T")
 _TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
 
 Progress = Callable[[int], None]
-"""Called in the event loop with the bytes that have arrived; falls when a read starts again."""
+"""Called in the event loop with the number of bytes received; the number falls on a new attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobMember:
-    """One piece of content of a pack, and its hash."""
+    """Piece of content of a pack, and its hash."""
 
     sha256: bytes
     data: bytes
-    kind: str = ""  # by which a reader who knows only the blob ID finds it; empty: none
+    kind: str = ""  # finds the member for a reader who knows only the blob ID; empty: no kind
 
 
 def unique_members(members: Sequence[BlobMember]) -> list[BlobMember]:
@@ -45,8 +45,8 @@ class StoreLimits:
     """Limits of one put; `None` is no limit. Sizes are in bytes."""
 
     max_members: int | None = None
-    max_put_bytes: int | None = None  # of all members of a put together, as `measure` has it
-    max_member_bytes: int | None = None  # a larger member has to be cut
+    max_put_bytes: int | None = None  # of all members of a put together, as computed by `measure`
+    max_member_bytes: int | None = None  # larger content must be cut into several members
     puts_at_once: int = 1
     measure: Callable[[Sequence[int]], int] = sum
 
@@ -59,7 +59,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True)
 class PutReceipt:
-    """Outcome of a put: the location of each member, in order, and the blobs made."""
+    """Outcome of a put: the location of each member, in order, and the created blobs."""
 
     locations: tuple[BlobLocation, ...]
     blobs: tuple[StoredBlob, ...] = ()
@@ -67,16 +67,17 @@ class PutReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ListedMember:
-    """A member of a blob: its location (of unknown size: 0) and its kind."""
+    """Member of a blob: its location (size 0 if unknown) and its kind."""
 
     location: BlobLocation
     kind: str
 
 
 class StoreLostError(Refusal):
-    """`BLOB_UNAVAILABLE`: the place of the store is there, and does not have what was stored.
+    """`BLOB_UNAVAILABLE`: the store's place exists, but lacks what was stored in it.
 
-    A disk that is not mounted, or another store under the same name; the text says what is missing.
+    Causes: a disk that is not mounted, or another store under the same name. The text names what is
+    missing.
     """
 
     def __init__(self, backend: str, problem: str) -> None:
@@ -102,38 +103,39 @@ class BlobStore(Protocol):
         """Length of an epoch in seconds; `None` if stored blobs never expire."""
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location that these bytes will have; without a blob ID if a put gives it.
+        """Return the location that bytes will have; without a blob ID if only a put tells the ID.
 
         Members of one pack refer to one another by an empty blob ID ("this quilt").
         """
 
     async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
-        """Store a pack within `limits`, or each member as a blob of its own, however many.
+        """Store a pack within `limits`, or any number of members as a blob each.
 
-        Durable on return. Storing the same members again is allowed and changes nothing.
+        The members are durable on return. Storing the same members again is allowed and changes
+        nothing.
 
         Raises:
-            Refusal: `BLOB_UNAVAILABLE`, the members may or may not be stored;
-                `BLOB_REJECTED`, the store would not take these bytes next time either.
+            Refusal: `BLOB_UNAVAILABLE`: the members may or may not be stored; `BLOB_REJECTED`: the
+                store would refuse these bytes again.
         """
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        """Return the bytes at a location, after checking their SHA-256; a size may be 0."""
+        """Return the bytes at a location, after checking their SHA-256; the size may be 0."""
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
 
-        Takes fewer requests than `get` for each if several are in the same blob.
+        Needs fewer requests than a `get` for each location if a blob has several of them.
         """
 
     async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
-        """Return the members of a blob; also refuses with `BLOB_MALFORMED`."""
+        """Return the members of a blob; may also refuse with `BLOB_MALFORMED`."""
 
     async def renew(self, blob_id: str) -> PutReceipt:
         """Make a stored blob last as long as a new one.
 
-        Reads it, checks every member, and stores identical bytes again. Its ID stays unless the
-        receipt has another one. Refuses as `get` and `put` do.
+        The store reads the blob, checks every member, and stores identical bytes again. The blob
+        keeps its ID unless the receipt has another ID. `renew` refuses as `get` and `put` do.
         """
 
     async def close(self) -> None:
@@ -146,7 +148,7 @@ def blob_name(sha256: bytes) -> str:
 
 
 def digest_of(blob_id: str) -> bytes | None:
-    """Return the 32 bytes that a blob ID spells; `None` if no blob can have this ID."""
+    """Return the 32 bytes that a blob ID encodes; `None` if no blob can have this ID."""
     try:
         digest = base64.b64decode(blob_id + "=", altchars=b"-_", validate=True)
     except ValueError:
@@ -155,7 +157,7 @@ def digest_of(blob_id: str) -> bytes | None:
 
 
 def member_hash(identifier: str) -> bytes | None:
-    """Return the hash that a member is named by, in lowercase hex; `None` if it is no hash."""
+    """Return the hash that names a member, in lowercase hex; `None` if the name is not a hash."""
     try:
         sha256 = bytes.fromhex(identifier)
     except ValueError:
@@ -164,7 +166,7 @@ def member_hash(identifier: str) -> bytes | None:
 
 
 def verify_bytes(data: bytes, location: BlobLocation) -> bytes:
-    """Return the bytes if they have the SHA-256 of the location: the one place that compares."""
+    """Return the bytes if they have the SHA-256 of the location; all hash comparisons are here."""
     actual = blob_digest(data)
     if actual != location.sha256:
         raise hash_mismatch(location.blob_id, location.sha256, actual)
@@ -172,19 +174,19 @@ def verify_bytes(data: bytes, location: BlobLocation) -> bytes:
 
 
 def hash_mismatch(blob_id: str, expected: bytes, actual: bytes) -> Refusal:
-    """Return the refusal of bytes with another hash."""
+    """Return the refusal of bytes whose hash differs from the recorded hash."""
     return Refusal(
         Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=expected.hex(), actual=actual.hex()
     )
 
 
 def printable_line(text: str) -> str:
-    """Return another program's text as one short line, tokens hidden; hashes are shown."""
+    """Return another program's text as one short line, with tokens hidden and hashes shown."""
     return foreign_text(text, _TOKEN)
 
 
 async def gather_all(calls: Iterable[Coroutine[object, object, _T]]) -> list[_T]:
-    """Run calls at once; once one fails, end the others."""
+    """Run calls concurrently; if a call fails, cancel the others."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

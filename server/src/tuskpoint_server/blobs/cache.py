@@ -1,4 +1,4 @@
-"""A bounded cache of blobs on local disk."""
+"""Bounded cache of blobs on local disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 
 
 class CachedStore:
-    """A `BlobStore` that caches verified bytes of another one; the least recently used go first.
+    """A `BlobStore` that caches verified bytes of another store, with least-recently-used eviction.
 
-    Files are named by hash and hashed again on every read; a damaged one is removed, and the
-    inner store is read. The cache has nothing that the inner store lacks, so its own failures are
-    logged and never fail a read. Nothing is cached before it was read back. The directory is
-    created if it is missing.
+    Files are named by hash and hashed again on every read; a damaged file is removed, and the inner
+    store is read. The cache only has copies, so failures of the cache are logged and never fail a
+    read. Bytes are cached only after they were read back. The directory is created if it is
+    missing.
     """
 
     def __init__(self, inner: BlobStore, path: Path, max_bytes: int) -> None:
@@ -41,7 +41,8 @@ class CachedStore:
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._total = 0
-        self._cleared = 0  # how often it was; what was fetched before is not kept after
+        # number of `clear` calls so far; bytes fetched before a `clear` are not cached after it
+        self._cleared = 0
         path.mkdir(parents=True, exist_ok=True)
         self._scan()
 
@@ -52,7 +53,7 @@ class CachedStore:
             return self._total
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        """Return the bytes from the cache, else from the inner store."""
+        """Return the bytes from the cache, or else from the inner store."""
         data, cleared = await asyncio.to_thread(self._read, location.sha256), self._cleared
         if data is None:
             data = await self.inner.get(location, progress=progress)
@@ -60,7 +61,7 @@ class CachedStore:
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        """Return the bytes from the cache, and all others from the inner store at once."""
+        """Return bytes from the cache, and all missing ones with one call of the inner store."""
         hashes = dict.fromkeys(location.sha256 for location in locations)
         cached = await asyncio.to_thread(lambda: {sha256: self._read(sha256) for sha256 in hashes})
         contents = {sha256: data for sha256, data in cached.items() if data is not None}
@@ -75,7 +76,7 @@ class CachedStore:
         return [contents[location.sha256] for location in locations]
 
     async def clear(self) -> None:
-        """Remove all files, also those of reads that are under way; or raise `OSError`."""
+        """Remove all files, also files that a read is using; may raise `OSError`."""
         await asyncio.to_thread(self._clear)
 
     def _clear(self) -> None:
@@ -107,7 +108,7 @@ class CachedStore:
             if blob_digest(data) == sha256:
                 return data
         except FileNotFoundError:
-            pass  # evicted between the look and the read, or removed by hand
+            pass  # evicted between the lookup and the read, or removed by hand
         except OSError as error:
             _log.warning("a cached blob cannot be read: %s", error.strerror)
         with self._lock:
@@ -130,7 +131,7 @@ class CachedStore:
                 self._total += len(data) - self._sizes.pop(name, 0)
                 self._sizes[name] = len(data)
         except OSError as error:
-            if self._cleared == cleared:  # else it was cleared away
+            if self._cleared == cleared:  # otherwise `clear` removed the file
                 _log.warning("a blob cannot be cached: %s", error.strerror)
             part.unlink(missing_ok=True)
             return
@@ -145,5 +146,5 @@ class CachedStore:
 
 
 def origin(store: BlobStore) -> BlobStore:
-    """Return the store behind the cache, if there is one."""
+    """Return the store behind a cache; return any other store as it is."""
     return store.inner if isinstance(store, CachedStore) else store

@@ -1,8 +1,8 @@
-"""Blob stores that keep each put as one pack: the part that directory and bucket share.
+"""Blob stores that store each put as one pack: the common part of directory and bucket.
 
 A put is one blob: a pack whose members are named by their SHA-256 in hex, or one member as it is.
-The ID of a blob is the base64url of its SHA-256, and its name `XX/ID` begins with the first two
-characters of that. Reads are checked here; a subclass stores and opens the blobs.
+The ID of a blob is the base64url of its SHA-256, and its name is `XX/ID`, where `XX` is the first
+two characters of the ID. Reads are checked here; a subclass stores and opens the blobs.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 LAYOUT = b"tuskpoint blobs, layout 1\n"
-"""Content of the file `layout`, which is there before the first blob."""
+"""Content of the file `layout`, which is written before the first blob."""
 SHARD_CHARACTERS = 2
 _LONGEST_BYTES = 2 * LIMITS.max_bundle
-"""Bound on the bytes of a blob that is hashed, a piece at a time: anyone may have put it."""
+"""Bound on the bytes of a blob that is hashed, a piece at a time: anyone may have put the blob."""
 
 
 class UnknownLayoutError(Exception):
-    """A place that is laid out in another way; the text is one line."""
+    """The place has another layout; the text is one line."""
 
 
 class StoredFile(NamedTuple):
-    """A blob as the store lists it: its ID, its bytes, and the seconds since it was last put."""
+    """Blob in a listing: its ID, its size in bytes, and the seconds since its last put."""
 
     blob_id: str
     size: int
@@ -59,35 +59,35 @@ class StoredFile(NamedTuple):
 
 
 class Blob(Protocol):
-    """A blob that is being read."""
+    """Open blob."""
 
     @property
     def blob_id(self) -> str:
-        """Its ID."""
+        """ID of the blob."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size of the blob in bytes."""
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Announce the reads to come: offsets and sizes in ascending order."""
+        """Announce reads that follow: offsets and sizes in ascending order."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return so many bytes from an offset on, fewer if it ends before."""
+        """Return `size` bytes from an offset, or fewer if the blob ends before."""
 
 
 class PackStore(ABC):
-    """A `BlobStore` whose blobs are packs; its work is done in threads.
+    """A `BlobStore` whose blobs are packs; all work runs in threads.
 
-    Nothing in it is ever changed, and nothing is removed unless asked for.
+    Blobs never change, and are removed only on request.
     """
 
     backend: str
     limits = StoreLimits()
-    epoch_s = None  # nothing expires
+    epoch_s = None  # blobs never expire
     threads: ClassVar[int] = 8
     troubles: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """Exceptions of a store that cannot be used."""
+    """Exceptions that mean that the store cannot be used."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"blobs-{self.backend}")
@@ -97,7 +97,7 @@ class PackStore(ABC):
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
-        """Store members as one pack, or each as a blob of its own."""
+        """Store members as one pack, or each member as a blob of its own."""
         unique = unique_members(members)
         groups = [[member] for member in unique] if standalone or len(unique) < 2 else [unique]
         stored = await self._each(self._write, groups)
@@ -112,7 +112,7 @@ class PackStore(ABC):
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        """Return the bytes at many locations, in order; each blob is opened once."""
+        """Return the bytes at many locations, in order; open each blob once."""
         blobs: dict[str, list[BlobLocation]] = {}
         for location in dict.fromkeys(locations):
             blobs.setdefault(location.blob_id, []).append(location)
@@ -122,23 +122,23 @@ class PackStore(ABC):
         return [contents[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
-        """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
+        """Return the members of a pack, or another blob as a member; check the SHA-256."""
         [listed] = await self._each(self._list, [blob_id])
         return listed
 
     async def indexes(self, blob_ids: Sequence[str]) -> list[Sequence[ListedMember]]:
-        """Return what `list_blob` returns of blobs, without checking their SHA-256."""
+        """Return what `list_blob` returns, for several blobs, without checking their SHA-256."""
         return list(await self._each(partial(self._list, whole=False), blob_ids))
 
     async def renew(self, blob_id: str) -> PutReceipt:
-        """Check that a blob is there and whole; it stays for good."""
+        """Check that a blob exists and is whole; blobs of this store never expire."""
         locations = tuple(listed.location for listed in await self.list_blob(blob_id))
         for location in locations:
             await self.get(location)
         return PutReceipt(locations)
 
     async def blobs(self) -> AsyncIterator[StoredFile]:
-        """Return every blob of the store, from every writer."""
+        """Return every blob of the store, whichever server put it."""
         pages = self._pages()
         while True:
             [page] = await self._each(lambda pages: next(pages, None), [pages])
@@ -148,47 +148,47 @@ class PackStore(ABC):
                 yield file
 
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
-        """Remove a blob for good with all of its members; return whether it was there and old.
+        """Remove a blob with all of its members; return whether the blob existed and was old.
 
-        Nothing else removes blobs. A young blob may be another server's, which has not recorded it
-        yet.
+        Nothing else removes blobs. A young blob stays: another server may have put it, and not have
+        recorded it yet.
         """
         [removed] = await self._each(lambda name: self._remove(name, min_age_s), [blob_id])
         return removed
 
     async def close(self) -> None:
-        """Wait for running work and end the threads."""
+        """Wait for running work and stop the threads."""
         await asyncio.to_thread(self._pool.shutdown)
 
-    # --- implemented by each store; runs in threads -----------------------------------------
+    # --- implemented by each store; called in threads -------------------------------------
 
     @abstractmethod
     def _place(self, blob_id: str, pieces: Sequence[bytes]) -> None:
-        """Make bytes durable as a blob; one that is there and damaged is replaced."""
+        """Store bytes durably as a blob; replace an existing blob that is damaged."""
 
     @abstractmethod
     def _open(self, blob_id: str, likely: int) -> AbstractContextManager[Blob]:
-        """Open a blob, whose first `likely` bytes are likely read; or `FileNotFoundError`."""
+        """Open a blob; reads likely need its first `likely` bytes; or raise `FileNotFoundError`."""
 
     @abstractmethod
     def _pages(self) -> Iterator[list[StoredFile]]:
-        """Return every blob, some at a time; skips names that are no blob's."""
+        """Return every blob, in pages; skip names that are not blob IDs."""
 
     @abstractmethod
     def _remove(self, blob_id: str, min_age_s: float) -> bool:
-        """Remove a blob unless it was put lately; return whether it was there and old."""
+        """Remove a blob unless it was put recently; return whether it existed and was old."""
 
     def _problem(self, error: Exception) -> str:
-        """Return in one line why the store cannot be used."""
+        """Return in one line why an error makes the store unusable."""
         return getattr(error, "strerror", None) or type(error).__name__
 
-    # --- shared by all; runs in threads -----------------------------------------------------
+    # --- common to all stores; runs in threads ---------------------------------------------
 
     async def _each(self, work: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
-        """Run work on items in the threads, each of which takes a share; wait for all.
+        """Distribute items over the threads, which apply `work` to each; wait for all.
 
-        Scheduling thousands of single items would cost the event loop more than the files cost the
-        disk. A failure ends its share.
+        Each thread gets a share of the items: scheduling thousands of single items would cost the
+        event loop more than the files cost the disk. A failure ends the share of its thread.
         """
         loop = asyncio.get_running_loop()
         size = -(-len(items) // self.threads) or 1
@@ -213,11 +213,11 @@ class PackStore(ABC):
     def _write(self, members: Sequence[BlobMember]) -> list[BlobLocation]:
         """Store members as one blob and return their locations.
 
-        An existing blob is stored again: that repairs a damaged one, and its age begins again.
+        An existing blob is stored again: this repairs a damaged blob, and restarts its age.
         """
         first = members[0]
         pieces, digest, packed = [first.data], first.sha256, False
-        # A lone member that looks like a pack becomes the member of one.
+        # A single member that looks like a pack is wrapped in a pack of one member.
         if len(members) > 1 or first.data.startswith(MAGIC):
             pieces, packed = pack_pieces(members), True
             hasher = hashlib.sha256()
@@ -238,15 +238,15 @@ class PackStore(ABC):
     ) -> list[bytes]:
         """Return the bytes at locations in one blob, in order, each after checking its hash.
 
-        They are read in the order of the blob. `report` is called in this thread with the number
-        of bytes that were read so far at the current location.
+        Reads follow the order of the blob. `report` is called in this thread with the number of
+        bytes read so far at the current location.
         """
         blob_id = locations[0].blob_id
         if not blob_id:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
         packed = any(location.identifier for location in locations)
         likely = pack_bytes([location.size for location in locations])
-        # A small pack is mostly read whole; in a large one a member may be anywhere.
+        # A small pack is usually read whole; in a large pack a member may be anywhere.
         with self._opened(blob_id, min(likely, MIB) if packed else likely) as blob:
             rows = read_rows(blob.read, blob.size) if packed else b""
             contents = [b""] * len(locations)
@@ -279,10 +279,11 @@ class PackStore(ABC):
 
     @contextlib.contextmanager
     def _opened(self, blob_id: str, likely: int) -> Iterator[Blob]:
-        """Open a blob; if its index is wrong, check its hash to find out whether it is damaged."""
+        """Open a blob; if its index is wrong, check the hash to find out whether it is damaged."""
         try:
             if digest_of(blob_id) is None:
-                raise FileNotFoundError(blob_id)  # no blob has such an ID, and it must be no path
+                # no blob has such an ID, and the ID must not become part of a path
+                raise FileNotFoundError(blob_id)
             with self._open(blob_id, likely) as blob:
                 try:
                     yield blob
@@ -310,7 +311,7 @@ def without_layout() -> UnknownLayoutError:
 
 
 def check_whole(blob: Blob) -> None:
-    """Refuse a blob with another hash than its ID spells."""
+    """Refuse a blob whose hash differs from its ID."""
     if blob.size > _LONGEST_BYTES:
         raise malformed_bytes(blob.blob_id, "it is longer than anything that is stored")
     blob.expect([(0, blob.size)])
@@ -325,12 +326,12 @@ def check_whole(blob: Blob) -> None:
 
 
 def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
-    """Return offset and size in bytes of the content at a location."""
+    """Return offset and size, in bytes, of the content at a location."""
     span: tuple[int, int] | None = (0, blob.size)
     if location.identifier:
         span = find(rows, member_hash(location.identifier) or b"")
     if span is None:
-        # Either it was never there, or the index is not the one that was stored.
+        # The member was never in the blob, or the index is damaged.
         check_whole(blob)
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
     if span[1] > MAX_MEMBER_READ:
@@ -344,7 +345,7 @@ def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
 
 
 def _read_span(blob: Blob, offset: int, size: int, report: Callable[[int], object] | None) -> bytes:
-    """Return the bytes of a span, fewer if the blob ends before it."""
+    """Return the bytes of a span, or fewer if the blob ends before."""
     chunks: list[bytes] = []
     count = 0
     longest = MIB if report else size

@@ -1,7 +1,7 @@
-"""Pack files: the members of one put behind an index of them, a row for each.
+"""Pack files: the members of one put, after an index with a row for each member.
 
-Blob directories and object stores hold them, and so does the spool. docs/storage.md has the format,
-byte by byte.
+Blob directories, object stores and the spool store pack files. docs/storage.md has the format, byte
+by byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from io import FileIO
 from .api import BlobMember
 
 Read = Callable[[int, int], bytes]
-"""Returns so many bytes from an offset on, fewer if the file ends before."""
+"""Returns `size` bytes from an offset, or fewer if the file ends before."""
 
 MAGIC = b"TUSKPACK"
 _VERSION = 1
@@ -23,17 +23,18 @@ _HEAD = struct.Struct("<8sII")
 _ROW = struct.Struct("<32sQQ16s")
 _HASH_BYTES = 32
 _KIND_BYTES = 16
-_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; no put has as many
+# bound on the index that is read into memory; larger than the index of any put
+_MOST_MEMBERS = 1_000_000
 
 
 class NotAPackError(Exception):
-    """A file that is no pack; the text gives the reason."""
+    """The file is not a pack; the text gives the reason."""
 
 
 def pack_pieces(members: Sequence[BlobMember]) -> list[bytes]:
     """Return the bytes of a pack file in pieces: head and index, then each member.
 
-    Equal members make equal bytes, in any order; no two have the same hash.
+    The bytes do not depend on the order of the members, whose hashes must differ.
     """
     if not 1 <= len(members) <= _MOST_MEMBERS:
         raise ValueError(f"a pack holds 1 to {_MOST_MEMBERS} members, not {len(members)}")
@@ -50,7 +51,7 @@ def pack_pieces(members: Sequence[BlobMember]) -> list[bytes]:
 
 
 def reader(file: FileIO) -> Read:
-    """Return a function that reads an open file."""
+    """Return a function that reads bytes of an open file."""
 
     def read(offset: int, size: int) -> bytes:
         chunks: list[bytes] = []
@@ -64,7 +65,7 @@ def reader(file: FileIO) -> Read:
 
 
 def read_rows(read: Read, size: int) -> bytes:
-    """Return the rows of the index of a pack file of a size."""
+    """Return the rows of the index of a pack file with a given size."""
     head = read(0, _HEAD.size)
     if not head.startswith(MAGIC):
         raise NotAPackError("it is not a pack")
@@ -84,7 +85,7 @@ def pack_bytes(sizes: Sequence[int]) -> int:
 
 
 def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
-    """Return offset and size in bytes of a member; `None` if it is not in the pack."""
+    """Return offset and size in bytes of a member; `None` if the pack lacks the member."""
     width = _ROW.size
     start = width * bisect_left(
         range(len(rows) // width), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
@@ -96,9 +97,9 @@ def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
 
 
 def read_index(read: Read, size: int) -> list[tuple[bytes, int, int, str]]:
-    """Return hash, offset, size and kind of each member of a pack file of a size.
+    """Return hash, offset, size and kind of each member of a pack file with a given size.
 
-    The index has to account for each of its bytes.
+    The index must account for each byte of the file.
     """
     rows = read_rows(read, size)
     end = _HEAD.size + len(rows)

@@ -1,8 +1,8 @@
-"""Blobs in a directory: one file per put, named by its content.
+"""Blobs in a directory: one file per put, named by the hash of its content.
 
-A blob is the file `<root>/<first 2 characters>/<base64url of its SHA-256>`: a pack file
-that holds the members of a put, or one member as it is. Several servers may share the
-directory. Nothing in it is ever changed, and nothing is removed unless asked for.
+A blob is the file `<root>/<first 2 characters>/<base64url of its SHA-256>`: a pack file that holds
+the members of a put, or one member as it is. Several servers may share the directory. Files never
+change, and are removed only on request.
 """
 
 from .store import DirectoryStore

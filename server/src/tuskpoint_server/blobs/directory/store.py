@@ -1,8 +1,8 @@
-"""The blob store in a directory.
+"""Blob store in a directory.
 
 A file is written under a temporary name in `<root>/incoming`, synced and renamed, and the directory
 that it is renamed into is synced: a name never shows half a file. The file `<root>/layout` names
-the layout of the directory; it is there before the first blob.
+the layout of the directory and is written before the first blob.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ABANDONED_AFTER_S = 24 * 3600
 
 
 class _File:
-    """A blob in an open file."""
+    """Blob in an open file."""
 
     def __init__(self, blob_id: str, size: int, read: Read) -> None:
         self.blob_id = blob_id
@@ -39,26 +39,26 @@ class _File:
         self.read = read
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: reads of a file need no announcement."""
+        """Do nothing: reads of a local file need no announcement."""
 
 
 class DirectoryStore(PackStore):
     """A `BlobStore` in a directory.
 
-    A put is one file: a pack, addressed like a quilt, whose members are named by their
-    SHA-256 in hex. A member that is put alone or standalone is a file of its own.
+    A put is one file: a pack, addressed like a quilt, whose members are named by their SHA-256 in
+    hex. A member that is the only one of its put, or is put standalone, is a file of its own.
 
-    A directory without its file `layout` is not mounted, or not the one that was filled: nothing is
-    made in it, and what it lacks is not taken for lost.
+    A directory without its file `layout` is not mounted, or is the wrong directory: nothing is
+    created in it, and blobs that it lacks do not count as lost.
 
     Args:
         root: The directory.
-        begin: Make the directory and its layout if they are missing.
+        begin: Whether to create the directory and its layout if they are missing.
 
     Raises:
-        UnknownLayoutError: It is laid out in another way.
-        StoreLostError: It has no layout, and must not begin.
-        OSError: It cannot be made, read or written.
+        UnknownLayoutError: The directory has another layout.
+        StoreLostError: The directory has no layout, and `begin` is false.
+        OSError: The directory cannot be created, read or written.
     """
 
     backend = "directory"
@@ -70,20 +70,21 @@ class DirectoryStore(PackStore):
             self._require_layout()
         self._incoming.mkdir(parents=True, exist_ok=True)
         shards = self._shards()
-        # Read after the listing: whoever makes a directory of blobs has written the layout before.
+        # Read `layout` after the listing: a server writes `layout` before it creates directories of
+        # blobs.
         self._check_layout(used=bool(shards))
         self._synced_shards = set(shards)
         sync(root)
-        # Temporary files that a crash left; younger ones may be another server's.
+        # Remove temporary files that a crash left; younger files may belong to another server.
         oldest = time.time() - _ABANDONED_AFTER_S
         for path in self._incoming.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another server was faster
+            with contextlib.suppress(FileNotFoundError):  # another server removed the file first
                 if path.stat().st_mtime < oldest:
                     path.unlink()
         super().__init__()
 
     def _require_layout(self) -> None:
-        """Refuse if the directory that was filled is not there."""
+        """Refuse if the directory that was filled is missing."""
         try:
             (self._root / "layout").stat()
         except FileNotFoundError:
@@ -97,7 +98,7 @@ class DirectoryStore(PackStore):
         with contextlib.suppress(FileExistsError):
             shard.mkdir()
             self._synced_shards.discard(shard.name)
-        # Another server may have made it, and not have synced its name yet.
+        # Another server may have created the directory, and not have synced its name yet.
         if shard.name not in self._synced_shards:
             sync(self._root)
             self._synced_shards.add(shard.name)
@@ -116,7 +117,7 @@ class DirectoryStore(PackStore):
     def _remove(self, blob_id: str, min_age_s: float) -> bool:
         try:
             path = self._path(blob_id)
-            # Looked at again: it may have been put once more since it was listed.
+            # Check the age again: the blob may have been put once more since it was listed.
             if time.time() - path.stat().st_mtime < min_age_s:
                 return False
             path.unlink()
@@ -130,7 +131,7 @@ class DirectoryStore(PackStore):
             yield list(self._shard(shard))
 
     def _shards(self) -> list[str]:
-        """Return the names of the directories that hold blobs, in order."""
+        """Return the names of the subdirectories that contain blobs, in order."""
         with os.scandir(self._root) as entries:
             return sorted(
                 entry.name
@@ -139,24 +140,25 @@ class DirectoryStore(PackStore):
             )
 
     def _shard(self, name: str) -> Iterator[StoredFile]:
-        """Return the blobs of one directory; skips names that are no blob's."""
+        """Return the blobs of one subdirectory; skip files whose names are not blob IDs."""
         now = time.time()
         with os.scandir(self._root / name) as entries:
             for entry in entries:
                 if entry.name[:SHARD_CHARACTERS] != name or digest_of(entry.name) is None:
                     continue
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                # the file was removed after the listing
+                with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
                     yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
     def _path(self, blob_id: str) -> Path:
-        """Return the path of a blob, or raise `FileNotFoundError` if the ID cannot be one."""
+        """Return the path of a blob; raise `FileNotFoundError` if no blob can have this ID."""
         if digest_of(blob_id) is None:
             raise FileNotFoundError(blob_id)
         return self._root / blob_id[:SHARD_CHARACTERS] / blob_id
 
     def _write_file(self, path: Path, pieces: Sequence[bytes]) -> None:
-        """Make a file of some bytes durable under its name."""
+        """Store bytes durably under a name."""
         part = self._incoming / uuid.uuid4().hex
         try:
             with part.open("xb", buffering=MIB) as file:

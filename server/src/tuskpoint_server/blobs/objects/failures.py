@@ -1,8 +1,8 @@
-"""Failures of an object store: a line for people, and whether a failure is temporary.
+"""Failures of an object store: a line for people, and whether the failure is temporary.
 
 `obstore` itself retries failures that may pass within seconds (`places.RETRIES`): no connection, a
-broken one, 5xx, 429, and reads that time out. Its exceptions have no status, so the status and the
-store's own words are taken from their text.
+broken connection, 5xx, 429, and reads that time out. The exceptions of `obstore` have no status, so
+this module parses the status and the store's message from their text.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _PASSING = {408, 429, *range(500, 600)}
 
 
 class ObjectStoreTrouble(NamedTuple):
-    """Problem of a place: a line for people, and whether it may pass by itself."""
+    """Problem of a place: a line for people, and whether the problem may pass by itself."""
 
     problem: str
     passing: bool
-    status: int = 0  # that the store answered; 0: no answer
+    status: int = 0  # status of the store's answer; 0: no answer
 
 
 def trouble(error: Exception) -> ObjectStoreTrouble:
-    """Return the trouble that an error of `obstore` reports."""
+    """Return the trouble that an error of `obstore` reports, as `ObjectStoreTrouble`."""
     text = str(error).partition(_DETAILS)[0]
     request = _ASKED.search(text)
     answer = _STATUS.search(text)

@@ -1,7 +1,7 @@
-"""The URL of `--blobs`, and the bucket that it names.
+"""URL of `--blobs`, and the bucket that the URL names.
 
-The URL never contains credentials: every user of a machine can read a program's flags. They come
-from the places that each cloud's own programs use.
+The URL never contains credentials: every user of a machine can read a program's flags. Credentials
+come from the places that each cloud's own programs use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCHEMES = {
     "gs": ("endpoint",),
     "az": ("account", "endpoint"),
 }
-"""Kinds of store, by scheme, and the options that the query of a URL may give."""
+"""Kinds of store, by scheme, and the options that the query of a URL may have."""
 RETRIES: RetryConfig = {
     "max_retries": 4,
     "backoff": {
@@ -29,10 +29,10 @@ RETRIES: RetryConfig = {
     },
     "retry_timeout": timedelta(seconds=20),
 }
-"""Immediate retries; the archive tries a failed flush again, without end."""
+"""Immediate retries of a request; the archive retries a failed flush without end."""
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
-    "timeout": timedelta(seconds=30),  # of a request, which carries 5 MiB at most
+    "timeout": timedelta(seconds=30),  # timeout of a request, which carries 5 MiB at most
 }
 
 
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def parse_place(url: str) -> Place:
-    """Parse a URL; `ValueError` describes in one line why it cannot be used."""
+    """Parse a URL; raise `ValueError`, which says in one line why the URL cannot be used."""
     parts = urlsplit(url)
     option_names = SCHEMES.get(parts.scheme)
     if option_names is None:
@@ -77,7 +77,8 @@ def parse_place(url: str) -> Place:
 def open_bucket(place: Place) -> object:
     """Return `obstore`'s client of a place; sends no request yet.
 
-    `ImportError` if it is not installed; `ValueError` describes in one line what is wrong.
+    Raises `ImportError` if `obstore` is not installed, and `ValueError`, which says in one line
+    what is wrong.
     """
     from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, S3Store
@@ -93,7 +94,7 @@ def open_bucket(place: Place) -> object:
     }
     try:
         if place.scheme == "s3":
-            # Not every store that speaks S3 can remove several objects with one request.
+            # Not every S3-compatible store can remove several objects with one request.
             options |= {"disable_bulk_delete": True, **_profile()}
             return S3Store(place.bucket, **common, **options)
         if place.scheme == "gs":
@@ -111,7 +112,7 @@ def open_bucket(place: Place) -> object:
 def _profile() -> dict[str, object]:
     """Return the credentials provider of a profile in AWS's files, if one is chosen.
 
-    `obstore` itself knows all other parts of AWS's chain.
+    `obstore` itself implements all other parts of AWS's credentials chain.
     """
     if not os.environ.get("AWS_PROFILE"):
         return {}
@@ -134,5 +135,5 @@ def _url_schemes() -> list[str]:
 
 
 def _without_secrets(url: str) -> str:
-    """Return a URL without its possible secrets."""
+    """Return a URL with every part that may be secret removed."""
     return f"'{url.partition('?')[0].rpartition('@')[2]}'"

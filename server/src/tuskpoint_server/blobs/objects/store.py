@@ -1,8 +1,8 @@
-"""The blob store in a bucket.
+"""Blob store in a bucket.
 
 An object appears whole or not at all, and is durable once its put is answered. If the store
-supports it, an object is put only if it is absent; one that is there is read and compared. Nothing
-depends on the condition: the same name means the same bytes.
+supports it, an object is put only if it is absent; an existing object is read and compared.
+Correctness does not depend on that condition: the same name means the same bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from ..packed import (
 from .failures import trouble
 
 _PUTS_AT_ONCE = 8
-_PART_BYTES = 5 * MIB  # least that S3 takes; the most that one request sends or reads
-_PARTS_AT_ONCE = 2  # more would not fit into the time of a request on a slow line
-_FIRST_BYTES = 64 * 1024  # read of a blob at least: the index of a pack of a thousand members
-_GAP_BYTES = 256 * 1024  # between two spans that one request reads: it costs less than another one
+# smallest part that S3 accepts; also the most bytes that one request sends or reads
+_PART_BYTES = 5 * MIB
+_PARTS_AT_ONCE = 2  # concurrent requests: with more, a request would time out on a slow line
+# least bytes of the first read of a blob: the index of a pack of a thousand members
+_FIRST_BYTES = 64 * 1024
+# largest gap between two spans that one request reads: cheaper than a second request
+_GAP_BYTES = 256 * 1024
 _PAGE = 1000
-_YOUNG_S = 600.0  # below MIN_AGE_S of a collection, by more than clocks may differ
+_YOUNG_S = 600.0  # below MIN_AGE_S of a garbage collection, by more than clocks may differ
 _NO_SUCH_RANGE = 416
 _NOT_IMPLEMENTED = 501
 
@@ -46,11 +49,11 @@ _log = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
-    """The place does not exist, or refuses what a server needs; the text is one line."""
+    """The place does not exist, or refuses a request that a server needs; the text is one line."""
 
 
 class _Object:
-    """A blob that is read in few requests, each of which goes on as far as more is expected."""
+    """Blob that is read in few requests; each request extends as far as reads are expected."""
 
     def __init__(
         self, blob_id: str, size: int, data: bytes, age_s: float, fetch: Callable[[int, int], bytes]
@@ -63,7 +66,7 @@ class _Object:
         self._runs: list[tuple[int, int]] = []
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Merge reads to come that are close together."""
+        """Merge expected reads that are close together."""
         self._runs = []
         for begin, size in spans:
             end = begin + size
@@ -73,7 +76,7 @@ class _Object:
             self._runs.append((begin, end))
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return so many bytes from an offset on, fewer if it ends before."""
+        """Return `size` bytes from an offset, or fewer if the blob ends before."""
         end = min(offset + size, self.size)
         pieces = []
         while offset < end:
@@ -93,10 +96,10 @@ class _Object:
 
 
 class ObjectStore(PackStore):
-    """A `BlobStore` in a bucket of `obstore`; all names may have a prefix.
+    """A `BlobStore` in a bucket, through `obstore`; all names may have a prefix.
 
-    Sends no request before `prepare`. Without `begin`, a place that has no file `layout` stays so,
-    and is refused.
+    The store sends no request before `prepare`. Without `begin`, a place without a file `layout` is
+    refused and stays unchanged.
     """
 
     limits = StoreLimits(puts_at_once=_PUTS_AT_ONCE)
@@ -117,13 +120,13 @@ class ObjectStore(PackStore):
         super().__init__()
 
     def prepare(self, within_s: float = 10.0) -> None:
-        """Check that the place exists and has the right layout; begin an empty one.
+        """Check that the place exists and has the right layout; initialize an empty place.
 
         Raises:
-            Refusal: `BLOB_UNAVAILABLE`: it does not answer, or not within this time.
-            RefusedError: It does not exist, or refuses.
-            StoreLostError: It has no layout, and must not begin.
-            UnknownLayoutError: It is laid out in another way.
+            Refusal: `BLOB_UNAVAILABLE`: the place does not answer within `within_s`.
+            RefusedError: The place does not exist, or refuses a request.
+            StoreLostError: The place has no layout, and `begin` is false.
+            UnknownLayoutError: The place has another layout.
         """
         try:
             self._pool.submit(self._prepare).result(within_s)
@@ -135,7 +138,7 @@ class ObjectStore(PackStore):
         try:
             layout = self._layout()
             if not layout and not self._begins:
-                obstore.list_with_delimiter(self._bucket)  # fails if there is no such bucket
+                obstore.list_with_delimiter(self._bucket)  # fails if the bucket does not exist
                 raise self._lost()
             layout = layout or self._begin()
         except (BaseError, OSError) as error:
@@ -147,17 +150,17 @@ class ObjectStore(PackStore):
         self._prepared = True
 
     def _layout(self) -> bytes:
-        """Return the content of the file `layout`; empty if there is none."""
+        """Return the content of the file `layout`; empty if the file does not exist."""
         try:
             return bytes(obstore.get(self._bucket, "layout").bytes())
         except FileNotFoundError:
             return b""
 
     def _begin(self) -> bytes:
-        """Write the file `layout` and return it, unless there are blobs of another layout."""
+        """Write `layout` and return its content; refuse a place with blobs of another layout."""
         prefixes = obstore.list_with_delimiter(self._bucket)["common_prefixes"]
         used = any(len(prefix) == SHARD_CHARACTERS for prefix in prefixes)
-        # Read after the listing: whoever puts a blob has written the layout before.
+        # Read `layout` after the listing: a server writes `layout` before it puts a blob.
         layout = self._layout()
         if used and not layout:
             raise without_layout()
@@ -170,7 +173,8 @@ class ObjectStore(PackStore):
         if sum(map(len, pieces)) <= _PART_BYTES:
             if self._put_absent(name, pieces) or self._is_kept(blob_id):
                 return
-            # Damaged, or so old that the `collect` of another server might remove it.
+            # Put again: the object is damaged, or so old that the `collect` of another server might
+            # remove it.
             obstore.put(self._bucket, name, pieces, use_multipart=False)
             return
         obstore.put(
@@ -183,12 +187,13 @@ class ObjectStore(PackStore):
         )
 
     def _put_absent(self, name: str, pieces: Sequence[bytes]) -> bool:
-        """Put an object if there is none; return whether it is known to be put."""
+        """Put an object if it is absent; return whether the object is certainly stored."""
         if self._conditional:
             try:
                 obstore.put(self._bucket, name, pieces, mode="create")
             except (AlreadyExistsError, PreconditionError):
-                return False  # or another put was on its way: some stores answer the same then
+                # or a concurrent put of the object: some stores answer that in the same way
+                return False
             except BaseError as error:
                 unknown = isinstance(error, NotSupportedError)
                 if not unknown and trouble(error).status != _NOT_IMPLEMENTED:
@@ -204,7 +209,7 @@ class ObjectStore(PackStore):
         return True
 
     def _is_kept(self, blob_id: str) -> bool:
-        """Return whether a blob is there, whole, and too young to be collected soon."""
+        """Return whether the blob exists, is whole, and is too young to be collected soon."""
         try:
             with self._open(blob_id, _PART_BYTES) as blob:
                 check_whole(blob)
@@ -227,7 +232,8 @@ class ObjectStore(PackStore):
                 if answer.passing or answer.status not in (0, _NO_SUCH_RANGE):
                     raise
                 meta, data = obstore.head(self._bucket, name), b""
-                if meta["size"]:  # else it was right: no range of nothing can be had
+                # for an empty blob the error is expected: an empty range cannot be read
+                if meta["size"]:
                     raise
             yield _Object(
                 blob_id,
@@ -252,7 +258,7 @@ class ObjectStore(PackStore):
         if digest_of(blob_id) is None:
             return False
         try:
-            # Looked at again: it may have been put once more since it was listed.
+            # Check the age again: the blob may have been put once more since it was listed.
             if _age(obstore.head(self._bucket, _name(blob_id))["last_modified"]) < min_age_s:
                 return False
             obstore.delete(self._bucket, _name(blob_id))

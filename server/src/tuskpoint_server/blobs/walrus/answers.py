@@ -1,4 +1,4 @@
-"""Parsing the answers of publishers and aggregators.
+"""Parser of the answers of publishers and aggregators.
 
 Publishers answer one JSON object with exactly one of `newlyCreated`, `alreadyCertified`,
 `markedInvalid` and `error`, all with status 200 (types of the Walrus SDK, camelCase on the wire).
@@ -27,16 +27,16 @@ _OUTCOMES = (
     ("certif", "NOT_CERTIFIED"),
     ("regist", "NOT_REGISTERED"),
 )
-"""Outcomes by words in the name of the failed step or, if none matches, in the message."""
+"""Outcomes by words in the name of the failed step or, if no name matches, in the message."""
 
 
 def parse_blob_result(body: bytes) -> StoredBlob:
-    """Parse the answer to PUT /v1/blobs; for an earlier blob it has no epoch of the put."""
+    """Parse the answer to PUT /v1/blobs; for an earlier blob the epoch of the put is unset."""
     return _stored_blob(_json(body))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
-    """Parse the answer to PUT /v1/quilts about a quilt that has to hold these patches."""
+    """Parse the answer to PUT /v1/quilts about a quilt that must contain these patches."""
     answer = _json(body)
     stored = _stored_blob(_get(answer, "blobStoreResult", dict))
     names = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
@@ -62,7 +62,7 @@ def parse_patches(body: bytes) -> list[Patch]:
 
 
 def read_error(status: int, content_type: str, body: bytes) -> Symptom:
-    """Parse an answer with another status than 200."""
+    """Parse an answer whose status is not 200."""
     try:
         error = _get(_json(body), "error", dict)
     except ValueError:
@@ -113,7 +113,7 @@ def _stored_blob(result: object) -> StoredBlob:
 
 
 def _billed_bytes(created: dict[str, object], storage: dict[str, object]) -> int:
-    """Return the encoded size that was paid for; a reused resource is free unless it cost."""
+    """Return the encoded size that was paid for; a reused resource without a cost counts 0."""
     if created.get("resourceOperation") is None:
         return _get(storage, "storageSize", int)
     operation = _get(created, "resourceOperation", dict)
@@ -144,7 +144,7 @@ def _json(body: bytes) -> object:
 
 
 def _get(holder: object, name: str, kind: type[_T]) -> _T:
-    """Return a member of an object, which has to be of a type, and no number below 0."""
+    """Return a member of an object; refuse another type, and numbers below 0."""
     value = holder.get(name) if isinstance(holder, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} is {type(value).__name__}, not {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Puts and reads over HTTP: each is asked for until it is right or cannot become so."""
+"""Puts and reads over HTTP, retried until they succeed or cannot succeed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BLOB_VARIATIONS = (
     (("strict_consistency_check", "false"), _SKIP),
     (("strict_consistency_check", "true"), _SKIP),
 )
-"""Queries under which a cache has no answer yet; aggregators refuse names they do not know."""
+"""Queries for which no cache has an answer yet; aggregators refuse unknown query names."""
 
 _THREAD_ABOVE_BYTES = 1024 * 1024
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -56,7 +56,7 @@ _RECENT_S = 600.0
 _RECENT_BLOBS = 10_000
 _CONNECT_S = 5.0
 _KEPT_ALIVE_S = 15.0
-_tls = cache(httpx.create_ssl_context)  # which takes longer than many a request
+_tls = cache(httpx.create_ssl_context)  # creating a TLS context takes longer than many requests
 _UNREACHED = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -67,11 +67,11 @@ _UNREACHED = (
 
 
 class RecentBlobs:
-    """IDs of blobs that aggregators may not know yet: bounded in number and age."""
+    """IDs of blobs that aggregators may not know yet, bounded in number and age."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._stored: dict[str, float] = {}  # the oldest first
+        self._stored: dict[str, float] = {}  # oldest first
 
     def add(self, blob_id: str) -> None:
         """Note that a blob was stored just now."""
@@ -99,20 +99,20 @@ class _Question:
     operation: Operation
     route: Sequence[str]
     blob_id: str = ""
-    patient: bool = True  # goes on after each endpoint was asked once
+    patient: bool = True  # whether retries continue after each endpoint was asked once
     progress: Progress | None = (
-        None  # called with the bytes that have arrived, from 0 at each attempt
+        None  # called with the number of bytes received, from 0 at each attempt
     )
-    body: bytes | None = None  # of a put
+    body: bytes | None = None  # body of a put
     content_type: str = ""
     max_size: int = 0
 
 
 class WalrusClient:
-    """Sends requests to publishers and aggregators; arguments are as of `WalrusStore`.
+    """Sends requests to publishers and aggregators; arguments are as for `WalrusStore`.
 
-    Stores permanent blobs: a repeated put of equal bytes is free and changes nothing. So a put
-    with an unknown outcome is simply sent again.
+    Blobs are stored as permanent: a repeated put of equal bytes is free and changes nothing. So a
+    put with an unknown outcome is simply sent again.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class WalrusClient:
         self._settings = settings
         self._now = now
         self._recent = RecentBlobs(clock)
-        # Publishers refuse parameters that they do not know.
+        # Publishers refuse unknown parameters.
         self._put_params = {"epochs": str(settings.epochs), "permanent": "true"}
         if settings.send_object_to:
             self._put_params["send_object_to"] = settings.send_object_to
@@ -176,7 +176,7 @@ class WalrusClient:
         """Store patches as a quilt, or bytes as a blob of their own.
 
         Raises:
-            AttemptFailedError: No endpoint stored them.
+            AttemptFailedError: No endpoint stored the patches.
         """
         parse: Callable[[bytes], StoredBlob] = parse_blob_result
         if isinstance(content, bytes):
@@ -227,7 +227,7 @@ class WalrusClient:
             raise
 
     async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
-        """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once."""
+        """Return a whole blob or quilt, unchecked; unless `patient`, ask each aggregator once."""
         question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient)
         return await self._ask(question, bytes)
 
@@ -284,12 +284,12 @@ class WalrusClient:
             )
         if stale or question.blob_id in self._recent:
             headers["Cache-Control"] = "no-store"
-        # A query changes the key under which a cache keeps the answer.
+        # A query changes the key under which a cache stores the answer.
         params: tuple[tuple[str, str], ...] | None = None
         if stale and question.operation is Operation.GET_BLOB:
             params = _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
         elif stale:
-            params = (("fresh", str(stale)),)  # quilt routes ignore every query
+            params = (("fresh", str(stale)),)  # quilt routes ignore every query parameter
         return self._http.build_request("GET", url, params=params, headers=headers)
 
     async def _exchange(
@@ -332,16 +332,16 @@ def _outcome(result: object) -> str:
 
 
 def _open(settings: WalrusSettings) -> httpx.AsyncClient:
-    """Return the client that every request goes through.
+    """Return the HTTP client that every request uses.
 
-    Proxies and certificates from the environment count, but for this machine itself no
-    proxy is asked. Redirects are not followed: a put must not wander.
+    Proxies and certificates from the environment apply, except that requests to this machine use no
+    proxy. Redirects are not followed: a put must reach the configured host only.
     """
     hosts = [urlsplit(url).hostname or "" for url in settings.publishers + settings.aggregators]
     local = {host for host in hosts if is_loopback(host)}
     at_once = settings.puts_at_once + settings.gets_at_once
     return httpx.AsyncClient(
-        # Bytes are taken as they are, so an encoding would only have to be undone.
+        # Blobs are used byte for byte, so a content encoding would only have to be undone.
         headers={"User-Agent": "tuskpoint-server", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(None, connect=_CONNECT_S),
         limits=httpx.Limits(
@@ -359,10 +359,7 @@ def _open(settings: WalrusSettings) -> httpx.AsyncClient:
 async def _read(
     response: httpx.Response, max_bytes: int, progress: Progress | None = None
 ) -> bytes | None:
-    """Return a body, or `None` as soon as it is known to be longer than the bound.
-
-    httpx raises an error if a body is shorter than its Content-Length.
-    """
+    """Return a body; return `None` as soon as the body is known to exceed the bound."""
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
         return None
@@ -381,8 +378,8 @@ async def _read(
 def _form(patches: Sequence[Patch]) -> tuple[bytes, str]:
     """Return the multipart form of a quilt, and its content type.
 
-    In one piece: written field by field, a form of hundreds of patches would take a
-    thousand small writes of the event loop, and again at every attempt.
+    The form is one piece of bytes: field by field, a form of hundreds of patches would need a
+    thousand small writes in the event loop at every attempt.
     """
     tagged = [
         {"identifier": patch.identifier, "tags": dict(patch.tags)}

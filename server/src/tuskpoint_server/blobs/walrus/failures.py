@@ -1,7 +1,7 @@
-"""Failures of Walrus, and the one table that decides whether, where and how often to retry.
+"""Failures of Walrus, and the single table that decides whether, where and how often to retry.
 
-No row of the table goes by the HTTP status alone: an expired token is answered with 504 and a used
-one with 429. The first row that matches counts.
+No row of the table depends on the HTTP status alone: the answer to an expired token is 504, and to
+a used token 429. The first matching row counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READS = frozenset(Operation) - PUTS
 
 
 class WalrusTrouble(Enum):
-    """Failures without a status; the value completes "the endpoint ..."."""
+    """Failures without a status; the value completes the sentence "the endpoint ..."."""
 
     UNREACHED = "cannot be reached"
     TIMEOUT = "gave no answer in time"
@@ -54,10 +54,10 @@ class Symptom:
 
     trouble: WalrusTrouble | None = None
     status: int | None = None
-    json: bool = False  # its body is an error as Walrus sends it, not the text of a proxy
-    reason: str = ""  # the reason that it names
-    detail: str = ""  # its message for people; one short line without secrets
-    recent: bool = False  # the blob was stored by this process a moment ago
+    json: bool = False  # whether the body is an error in Walrus's form, not the text of a proxy
+    reason: str = ""  # reason that the body names
+    detail: str = ""  # message of the body for people; one short line without secrets
+    recent: bool = False  # whether this process stored the blob a moment ago
 
 
 class RequestFailedError(Exception):
@@ -68,17 +68,17 @@ class RequestFailedError(Exception):
         super().__init__(symptom)
 
 
-_ROUTE = re.compile(r"/*(/v1(/blobs|/quilts)?)?/*\Z")  # that the path of a URL may end with
+_ROUTE = re.compile(r"/*(/v1(/blobs|/quilts)?)?/*\Z")  # suffixes that the path of a URL may have
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often and how fast to try again: the pause doubles from `first_s` to `longest_s`."""
+    """Number and speed of retries: the pause doubles from `first_s` to `longest_s`."""
 
     retries: int
     first_s: float
     longest_s: float
-    jitter: bool = True  # a pause is any time up to that, not that time
+    jitter: bool = True  # whether a pause is a random time up to the computed time
 
 
 NEVER = Pace(0, 0.0, 0.0)
@@ -87,12 +87,12 @@ LONG = Pace(4, 4.0, 32.0)
 FEW = Pace(2, 1.0, 4.0)
 TOKEN = Pace(2, 0.1, 0.5)
 REREAD = Pace(2, 0.2, 1.0)
-# The time that upstream's own client allows a blob that was just certified: about 31 s.
+# The time that upstream's own client waits for a blob that was just certified: about 31 s.
 VISIBLE_SOON = Pace(6, 0.5, 16.0, jitter=False)
 
 
 class NextEndpoint(Enum):
-    """Which endpoint to ask next."""
+    """Endpoint to ask next."""
 
     HERE = "the same may well answer"
     ELSEWHERE = "another first, if there is one"
@@ -102,24 +102,25 @@ class NextEndpoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table: the failures that it matches, and the reaction."""
+    """Row of the table: the matching failures, and the reaction to them."""
 
-    name: str  # in metrics
-    advice: str  # for people
+    name: str  # name in metrics
+    advice: str  # text for people
     where: NextEndpoint = NextEndpoint.ELSEWHERE_ONLY
     pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
-    trouble: WalrusTrouble | None = None  # None: it is about answers
-    statuses: Collection[int] = ()  # empty: any
-    json: bool = False  # it is only about errors in JSON
-    reasons: Collection[str] = ()  # empty: any
-    recent: bool = False  # it is only about blobs stored a moment ago
-    ambiguous: bool = False  # a put may have happened: the same bytes are sent again
-    stale: bool = False  # a cache may have answered: ask in a way that it has not seen
-    blames: bool = False  # the endpoint is suspended for a while
+    trouble: WalrusTrouble | None = None  # None: the row is about answers
+    statuses: Collection[int] = ()  # empty: any status
+    json: bool = False  # whether the row matches only errors in JSON
+    reasons: Collection[str] = ()  # empty: any reason
+    recent: bool = False  # whether the row matches only blobs stored a moment ago
+    ambiguous: bool = False  # whether a put may have happened: the same bytes are sent again
+    # whether a cache may have answered: the next attempt must use a query that no cache has seen
+    stale: bool = False
+    blames: bool = False  # whether the endpoint is suspended for a while
 
     def matches(self, operation: Operation, symptom: Symptom) -> bool:
-        """Return whether the row is about this."""
+        """Return whether the row matches a symptom."""
         if operation not in self.operations or symptom.trouble is not self.trouble:
             return False
         return symptom.trouble is not None or (
@@ -207,7 +208,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class AttemptFailedError(Exception):
-    """One failed attempt; `problem` has the endpoint, the failure and advice."""
+    """A failed attempt; `problem` names the endpoint, the failure and advice."""
 
     def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
         self.operation = operation
@@ -227,9 +228,9 @@ class AttemptFailedError(Exception):
 
 
 class Endpoint:
-    """Where requests go: a URL without credentials, the header that these make, and its health.
+    """Target of requests: a URL without credentials, the header with them, and its health.
 
-    The URL that is given may or may not go as far as the route.
+    The given URL may or may not include the path of the route.
     """
 
     def __init__(self, url: str) -> None:
@@ -240,21 +241,21 @@ class Endpoint:
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self.authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-        self.failures = 0  # since it answered last
+        self.failures = 0  # failures since the last answer
         self.suspended_until = 0.0
 
     def url(self, *segments: str) -> str:
-        """Return the URL of a route; each segment is percent-encoded, slashes too."""
+        """Return the URL of a route; each segment is percent-encoded, including slashes."""
         return "/".join([self.base, "v1", *(quote(segment, safe="") for segment in segments)])
 
 
 class Endpoints:
-    """The endpoints of one kind in order of preference, and the one retry policy.
+    """Endpoints of one kind in order of preference, and the retry policy.
 
-    Retries, bounded in number and in time. A round asks each endpoint once, without a pause if
-    another is healthy; between rounds it pauses as the rule of the last failure says. A failing
-    endpoint is suspended, at first shortly, then for twice as long with every further failure,
-    until it answers. `on_retry` gets the failures that are followed by another attempt.
+    Retries are bounded in number and in time. A round asks each endpoint once, without a pause if
+    another endpoint is healthy; between rounds the rule of the last failure sets the pause. A
+    failing endpoint is suspended, briefly at first, then twice as long after every further failure,
+    until the endpoint answers. `on_retry` gets the failures that are followed by another attempt.
     """
 
     def __init__(
@@ -283,16 +284,16 @@ class Endpoints:
     ) -> _T:
         """Return the result of the first attempt that succeeds, or raise the last failure.
 
-        The second argument of an attempt counts stale answers of its endpoint; above 0, it must
-        avoid the caches in front of it. No attempt begins after the budget, or, unless patient,
-        after the first round.
+        The second argument of an attempt is the number of stale answers of its endpoint; above 0,
+        the attempt must avoid the caches in front of the endpoint. No attempt starts after the time
+        budget or, unless `patient`, after the first round.
         """
         deadline = self._clock() + budget_s
         tried: set[Endpoint] = set()
         refused: set[Endpoint] = set()
         stale: Counter[Endpoint] = Counter()
         waits: Counter[str] = Counter()
-        waiting: Rule | None = None  # of the last failure that may pass
+        waiting: Rule | None = None  # rule of the last temporary failure
         while True:
             endpoint = self.choose(tried, refused)
             try:
@@ -320,7 +321,7 @@ class Endpoints:
                         and next_endpoint.suspended_until > self._clock()
                     )
                 ):
-                    # The round is over.
+                    # The round is complete.
                     if waiting is None or not patient:
                         raise
                     pace, retries = waiting.pace, waits[waiting.name]
@@ -344,9 +345,10 @@ class Endpoints:
     def choose(
         self, tried: Collection[Endpoint] = (), refused: Collection[Endpoint] = ()
     ) -> Endpoint:
-        """Return the endpoint to ask: the first that is well, else the one suspended least long.
+        """Return the endpoint to ask: the first healthy one, else the first whose suspension ends.
 
-        Those tried lately are asked again only if no other is well, the refused ones never.
+        Endpoints that were tried in this round are asked again only if no other is healthy;
+        endpoints that refused are never asked again.
         """
         now = self._clock()
 
@@ -359,7 +361,7 @@ class Endpoints:
         )
 
     def suspend(self, endpoint: Endpoint) -> None:
-        """Suspend an endpoint for a while; a suspension in force is not prolonged."""
+        """Suspend an endpoint for a while; an active suspension is not prolonged."""
         now = self._clock()
         if endpoint.suspended_until <= now:
             endpoint.failures += 1

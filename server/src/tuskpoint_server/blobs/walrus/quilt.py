@@ -1,4 +1,4 @@
-"""Quilts, version 1: many patches in one blob, by the layout of the Walrus core crate.
+"""Quilts, version 1: many patches in one blob, in the layout of the Walrus core crate.
 
 A quilt is a matrix of 334 rows and 667 columns of symbols, stored row by row. Patches
 fill whole columns, each column from top to bottom. The first columns hold the index:
@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 
-ROWS = 334  # primary source symbols: the 1000 shards less twice the faults that are survived
-COLUMNS = 667  # secondary source symbols: the 1000 shards less the faults that are survived
+ROWS = 334  # primary source symbols: the 1000 shards minus twice the tolerated faults
+COLUMNS = 667  # secondary source symbols: the 1000 shards minus the tolerated faults
 SYMBOLS = ROWS * COLUMNS
 MAX_PATCHES = COLUMNS - 1
 _MAX_SYMBOL_BYTES = 65_534
@@ -31,12 +31,13 @@ _MAX_IDENTIFIER_BYTES = 65_535
 _VERSION = 1
 _HEADER_BYTES = 6
 _HAS_TAGS = 1
-_STRIDES_BELOW = 24  # shorter symbols are gathered byte by byte of the symbol, others row by row
+# symbols below this size are gathered byte by byte of the symbol, others row by row
+_STRIDES_BELOW = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One patch of a quilt: its name, unique in the quilt, its tags, its bytes."""
+    """Patch of a quilt: its name, unique in the quilt, its tags, its bytes."""
 
     identifier: str
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Patch:
 
 
 def is_identifier(name: str) -> bool:
-    """Return whether a name may be an identifier."""
+    """Return whether a name is a valid identifier."""
     return (
         name[:1].isalnum()
         and name == name.rstrip()
@@ -54,10 +55,10 @@ def is_identifier(name: str) -> bool:
 
 
 def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
-    """Return the size of the blob that patches make; of each: name, tags, size of the data.
+    """Return the size of the blob for patches, given name, tags and data size of each patch.
 
-    One large patch beside many small ones makes a larger quilt than their sum: all its
-    columns have the same height and no patch shares one.
+    A large patch beside many small ones makes the quilt larger than their sum: all columns have the
+    same height, and a column has bytes of one patch only.
     """
     index = 1 + 4
     sizes = []
@@ -101,7 +102,7 @@ def _uleb_bytes(number: int) -> int:
 
 
 def parse_quilt(raw: bytes) -> list[Patch]:
-    """Return the patches of a raw quilt, in its own order; every length is checked before use."""
+    """Return the patches of a raw quilt, in the quilt's order; check every length before use."""
     _require(bool(raw) and len(raw) % (2 * SYMBOLS) == 0)
     start, entries = _read_index(raw)
     patches: dict[str, Patch] = {}
@@ -118,7 +119,7 @@ def _require(holds: bool) -> None:
 
 
 def _columns(raw: bytes, start: int, end: int) -> bytes:
-    """Return the bytes of the columns from `start` to before `end`."""
+    """Return the bytes of the columns from `start` up to, but not including, `end`."""
     symbol = len(raw) // SYMBOLS
     row = COLUMNS * symbol
     columns: list[bytes | bytearray] = []
@@ -136,7 +137,7 @@ def _columns(raw: bytes, start: int, end: int) -> bytes:
 
 
 def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
-    """Return the number of columns that the index takes, and its entries."""
+    """Return the number of columns that the index fills, and its entries."""
     head = _QuiltBytes(_columns(raw, 0, 1))
     _require(head.number(1) == _VERSION)
     size = 1 + 4 + head.number(4)
@@ -165,7 +166,7 @@ def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
 
 
 class _QuiltBytes(BytesIO):
-    """A reader that never goes past the end."""
+    """Reader that never reads past the end."""
 
     def take(self, size: int) -> bytes:
         data = self.read(size)
@@ -176,7 +177,7 @@ class _QuiltBytes(BytesIO):
         return int.from_bytes(self.take(size), "little")
 
     def length(self) -> int:
-        """Return the next ULEB128 number of at most 32 bits, in as few bytes as it takes."""
+        """Return the next ULEB128 number; refuse more than 32 bits or a longer form than needed."""
         number, shift, byte = 0, 0, 0x80
         while byte >= 0x80:
             byte = self.number(1)

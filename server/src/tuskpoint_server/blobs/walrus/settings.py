@@ -1,4 +1,4 @@
-"""Settings of the Walrus store, and tokens for publishers that ask for them."""
+"""Settings of the Walrus store, and tokens for publishers that require tokens."""
 
 from __future__ import annotations
 
@@ -25,24 +25,28 @@ class WalrusSettings:
     """Settings of the Walrus store. Times are in seconds, sizes in bytes.
 
     Raises:
-        ValueError: A setting is wrong; its text names it and never repeats a URL.
+        ValueError: A setting is wrong; the text names the setting and never repeats a URL.
     """
 
-    aggregators: tuple[str, ...] = field(repr=False)  # in the order in which they are asked
-    publishers: tuple[str, ...] = field(default=(), repr=False)  # a store without any reads only
-    epochs: int = 5  # that a stored blob lasts, the current one included
+    aggregators: tuple[str, ...] = field(repr=False)  # in the order in which endpoints are asked
+    # empty only for a store without reads
+    publishers: tuple[str, ...] = field(default=(), repr=False)
+    epochs: int = 5  # epochs that a stored blob lasts, including the current epoch
     epoch_s: float = 14 * 24 * 3600.0
-    send_object_to: str = ""  # Sui address that gets the Blob objects; empty: as publishers do
-    jwt_secret: bytes = field(default=b"", repr=False)  # signs a token for every put; empty: none
+    # Sui address that gets the Blob objects; empty: the publisher's default
+    send_object_to: str = ""
+    # signs a token for every put; empty: no token
+    jwt_secret: bytes = field(default=b"", repr=False)
     jwt_algorithm: str = "HS256"
     jwt_lifetime_s: int = 60
-    put_timeout_s: float = 120.0  # of one attempt
+    put_timeout_s: float = 120.0  # time limit of one attempt
     get_timeout_s: float = 60.0
-    put_budget_s: float = 300.0  # of all attempts and pauses together
+    put_budget_s: float = 300.0  # time limit of all attempts and pauses together
     get_budget_s: float = 120.0
     puts_at_once: int = 8
     gets_at_once: int = 32
-    max_put_bytes: int = 10 * MIB  # of a quilt; every publisher takes this, none 100 MiB
+    # largest quilt; every publisher accepts this size, none accepts 100 MiB
+    max_put_bytes: int = 10 * MIB
     max_body_bytes: int = 64 * MIB  # longest body that is read into memory
 
     def __post_init__(self) -> None:
@@ -63,15 +67,15 @@ class WalrusSettings:
                 self.jwt_algorithm,
                 needed,
             )
-            # Newer PyJWT would warn again at every put.
+            # Newer versions of PyJWT would repeat a warning at every put.
             warnings.filterwarnings("ignore", "The HMAC key is")
 
     def token(self, now: float, max_size: int) -> str:
-        """Return a fresh token for a put of at most so many bytes; empty without a secret.
+        """Return a fresh token for a put of at most `max_size` bytes; empty without a secret.
 
-        A publisher accepts each only once, even if the put fails. It names no audience (publishers
-        refuse any) and has only an upper bound of the size, because publishers compare it with the
-        size of the whole quilt.
+        A publisher accepts each token only once, even if the put fails. The token names no audience
+        (publishers refuse any) and has only an upper bound of the size, because publishers compare
+        the bound with the size of the whole quilt.
         """
         if not self.jwt_secret:
             return ""
@@ -88,7 +92,7 @@ class WalrusSettings:
 
 
 def _url_problem(url: str) -> str:
-    """Return the problem of the URL of a publisher or aggregator; empty: none."""
+    """Return the problem of the URL of a publisher or aggregator; empty if the URL is valid."""
     try:
         parts = urlsplit(url)
         _ = parts.port, httpx.URL(url)
@@ -104,7 +108,7 @@ def _url_problem(url: str) -> str:
 
 
 def secret_bytes(text: str) -> bytes:
-    """Return the key of a secret: the text itself, or its bytes in hex after "0x"."""
+    """Return the key of a secret: the bytes of the text, or its bytes in hex after "0x"."""
     if not text.startswith("0x"):
         return text.encode()
     try:

@@ -1,4 +1,4 @@
-"""The blob store on Walrus."""
+"""Blob store on Walrus."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from .failures import AttemptFailedError
 from .quilt import Patch, is_identifier, parse_quilt, quilt_bytes
 from .settings import WalrusSettings
 
-MAX_MEMBERS = 600  # fewer than the 666 patches of a quilt: the index needs columns too
+MAX_MEMBERS = 600  # fewer than the 666 patches of a quilt: the index also needs columns
 
-MAX_MEMBER_BYTES = 8 * MIB  # publishers take 10 MiB for a blob of its own
+MAX_MEMBER_BYTES = 8 * MIB  # below the 10 MiB that publishers accept for a standalone blob
 
 KIND_TAG = "tuskpoint-kind"
 _LONGEST_KIND = "catalog-page"
 _ANY_HASH = "0" * 64
 
-_WHOLE_FROM = 8  # members wanted of one quilt from which it is read whole
-_WHOLE_AT_ONCE = 4  # quilts in memory at the same time
+_WHOLE_FROM = 8  # wanted members of one quilt from which the quilt is read whole
+_WHOLE_AT_ONCE = 4  # quilts in memory at once
 
 _REJECTIONS = frozenset({"forbidden_content", "refused_content", "too_large"})
-_MALFORMED = "MALFORMED_REQUEST"  # publishers also answer it to a form above their limit
+_MALFORMED = "MALFORMED_REQUEST"  # reason that publishers also send for a form above their limit
 _NO_LIST = frozenset({"no_quilt", "not_found", "wrong_place"})
 
 
 class WalrusStore:
     """A `BlobStore` on Walrus publishers and aggregators.
 
-    A pack becomes a quilt in which each member is named by its SHA-256 in hex. Blobs
-    are permanent. Nothing here is kept on disk. The clock is monotonic, `now` counts from the
-    Unix epoch, both in seconds; random numbers are from 0 to 1.
+    A pack becomes a quilt in which each member is named by its SHA-256 in hex. Blobs are permanent.
+    The store keeps nothing on disk. The clock is monotonic, `now` counts from the Unix epoch, both
+    in seconds; random numbers are from 0 to 1.
     """
 
     backend = "walrus"
@@ -80,7 +80,7 @@ class WalrusStore:
         )
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location in "this quilt": only a put gives the ID of the quilt."""
+        """Return the location in "this quilt": only a put tells the ID of the quilt."""
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[BlobMember], *, standalone: bool = False) -> PutReceipt:
@@ -89,7 +89,7 @@ class WalrusStore:
         if not unique:
             return PutReceipt(())
         if standalone:
-            # Waits for all puts, so that none on its way is paid for twice.
+            # Wait for all puts: a running put that is abandoned would be paid for twice.
             puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
             await asyncio.gather(*puts, return_exceptions=True)
             blobs = {member.sha256: put.result() for member, put in zip(unique, puts, strict=True)}
@@ -118,8 +118,8 @@ class WalrusStore:
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
 
-        Quilts of which many members are wanted are read whole; a member whose hash is not found
-        that way is read by itself.
+        A quilt with many wanted members is read whole; a member whose hash is not in that read is
+        read by itself.
         """
         quilts: dict[str, list[BlobLocation]] = {}
         unique = list(dict.fromkeys(locations))
@@ -134,7 +134,7 @@ class WalrusStore:
         return [contents[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[ListedMember]:
-        """Return the members of a quilt that are named by a SHA-256; of another blob, itself."""
+        """Return the members of a quilt that are named by a SHA-256, or another blob itself."""
         with _refuse_failed_reads(blob_id):
             try:
                 patches = await self._client.list_quilt(blob_id)
@@ -156,7 +156,7 @@ class WalrusStore:
         ]
 
     async def renew(self, blob_id: str) -> PutReceipt:
-        """Store a blob or quilt once more, so that it lasts as long as a new one."""
+        """Store a blob or quilt again, so that it lasts as long as a new one."""
         with _refuse_failed_reads(blob_id):
             content = await self._content(blob_id)
         if not isinstance(content, bytes):
@@ -193,7 +193,7 @@ class WalrusStore:
             raise _unavailable_refusal(failed.problem) from failed
 
     async def _read_whole(self, locations: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
-        """Return the members whose hashes are in a whole read of their quilt; none if it fails."""
+        """Read a quilt whole and return the members whose hashes match; none if the read fails."""
 
         def prove(raw: bytes) -> dict[BlobLocation, bytes]:
             hashed = {blob_digest(patch.data): patch.data for patch in _parse_patches(raw) or []}
@@ -207,11 +207,11 @@ class WalrusStore:
             try:
                 raw = await self._client.read_raw(locations[0].blob_id, patient=False)
             except AttemptFailedError:
-                return {}  # each member is now read by itself, which finds the reason
+                return {}  # each member is then read by itself, and that read reports the reason
             return await asyncio.to_thread(prove, raw)
 
     async def _content(self, blob_id: str) -> list[Patch] | bytes:
-        """Return the patches of a quilt, unchecked and some without data, or another blob."""
+        """Return the patches of a quilt, unchecked and some without data, or a blob's bytes."""
         raw: bytes | None = None
         try:
             raw = await self._client.read_raw(blob_id, patient=True)
@@ -229,7 +229,7 @@ class WalrusStore:
             return raw
 
     async def _proven(self, blob_id: str, patch: Patch) -> Patch:
-        """Return a patch whose data has the hash that it is named by."""
+        """Return a patch as a member if its data has the hash that names the patch."""
         sha256 = member_hash(patch.identifier)
         if sha256 is None:
             raise malformed_bytes(
@@ -242,7 +242,7 @@ class WalrusStore:
 
 
 def _measure(sizes: Sequence[int]) -> int:
-    """Return the size of a quilt of members of these sizes."""
+    """Return the size of a quilt with members of these sizes."""
     tags = {KIND_TAG: _LONGEST_KIND}
     return quilt_bytes((_ANY_HASH, tags, size) for size in sizes)
 
@@ -256,7 +256,7 @@ def _parse_patches(raw: bytes) -> list[Patch] | None:
 
 @contextmanager
 def _refuse_failed_reads(blob_id: str) -> Iterator[None]:
-    """Refuse an ID that no blob can have, and turn a failed read into a refusal."""
+    """Refuse an ID that no blob can have, and convert a failed read to a refusal."""
     if digest_of(blob_id) is None:
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
     try:
