@@ -1,7 +1,7 @@
-"""Loads the TLS files and the token file, and loads them again when they change.
+"""Loads the TLS files and the token file, and reloads them when they change.
 
-A changed file is loaded once two checks in a row find it the same. So no file is read while it is
-being written, and no certificate without its new key. A file that cannot be used at the start
+A changed file is loaded once two checks in a row see the same state. So no file is read while a
+program writes it, and no certificate without its new key. A file that cannot be used at the start
 stops the server. Later, the error is logged once per change and the previous content stays in use.
 """
 
@@ -23,7 +23,7 @@ from ..core.credentials import Credentials, is_loopback
 from ..core.process import ConfigError
 from .tokens import read_tokens
 
-LOOK_SECONDS = 1.0  # time between two looks at a file
+LOOK_SECONDS = 1.0  # time between two checks of the files
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ _Stamp = tuple[object, ...]
 
 
 class FileFollower(Generic[T]):
-    """The content of some files: at first (`first`), and after every change."""
+    """The content of a group of files: at the start (`first`), and after every change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
         self._files = files
         self._read = read
-        # Taken before reading: a file that changes meanwhile is read again.
+        # The stamp is taken before reading: a file that changes meanwhile is read again.
         self._known = self._last = _stamp(files)
         self._reported: _Stamp | None = None
         self.first = read()
@@ -58,7 +58,7 @@ class FileFollower(Generic[T]):
                 incident(error, "the reading of changed files")
 
     async def look(self, take: Callable[[T], None]) -> None:
-        """Check once, and pass on the content if it has changed."""
+        """Check the files once, and pass on their content if it has changed."""
         stamp = await asyncio.to_thread(_stamp, self._files)
         settled, self._last = stamp == self._last, stamp
         if not settled or stamp == self._known:
@@ -66,7 +66,7 @@ class FileFollower(Generic[T]):
         try:
             content = await asyncio.to_thread(self._read)
         except Exception:
-            # Tried again at every check: the cause, such as too few descriptors, may be temporary.
+            # Every check tries again: the cause, such as too few descriptors, may be temporary.
             if self._reported == stamp:
                 return
             self._reported = stamp
@@ -83,7 +83,8 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
     for path in files:
         try:
             status = os.stat(path)
-            # The time of the last change of content or of rights, which nobody can set back.
+            # st_ctime is the time of the last change of content or rights; no program can set it
+            # back.
             stamp += status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size
         except OSError as error:
             stamp.append(error.errno)
@@ -92,7 +93,7 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may call, and the TLS to serve with; `None`: plaintext."""
+    """The credentials of callers, and the TLS to serve with; `None`: plaintext."""
 
     authentication: Authentication
     tls: Tls | None
@@ -112,7 +113,7 @@ class Access:
 
 
 def open_access(config: Config) -> Access:
-    """Return who may call."""
+    """Load the credentials and the TLS files of a configuration."""
     files = tokens = None
     if config.tls_cert is not None and config.tls_key is not None:
         from .certificates import read_tls

@@ -1,4 +1,4 @@
-"""The files that TLS needs, read and checked before they are used."""
+"""Reads the TLS files, and checks them before the server uses them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..core.process import ConfigError, read_bytes
 from ..keys.local import check_private
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
-"""Elliptic curves of keys that gRPC's TLS speaks; it serves nothing with a key of another."""
+"""Curves of elliptic-curve keys that gRPC's TLS supports; other curves serve no client."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_tls(cert: Path, key: Path, client_ca: Path | None) -> ServerCertificate:
-    """Return what PEM files hold: the certificate with its chain, its key, and the client CA.
+    """Return the content of PEM files: the certificate with its chain, its key, and the client CA.
 
     An expired certificate is logged and used.
     """

@@ -1,8 +1,9 @@
-"""Tokens of OpenID Connect issuers: JWTs, checked against the keys that an issuer publishes.
+"""Tokens of OpenID Connect issuers: JWTs, checked against the issuer's published keys.
 
 The keys are read at the start, every ten minutes, and when a token names an unknown key. No call
-waits for that: meanwhile a token that cannot be judged is refused as unavailable, and its client
-tries again. Sources: OpenID Connect Discovery 1.0, section 4; RFC 7517 (keys); RFC 7519 (tokens).
+waits for a read of keys. Meanwhile a token that names an unknown key is refused as unavailable, and
+its client retries. Sources: OpenID Connect Discovery 1.0, section 4; RFC 7517 (keys); RFC 7519
+(tokens).
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""Signatures that are accepted: none that is made with a shared secret."""
+"""Accepted signature algorithms; none of them uses a shared secret."""
 
 REFRESH_SECONDS = 600.0
 RETRY_SECONDS = 10.0  # least time between two requests of an issuer's keys
-LEEWAY_SECONDS = 30.0  # by which clocks may differ
+LEEWAY_SECONDS = 30.0  # largest difference between the clocks of the server and the issuer
 _TIMEOUT_SECONDS = 5.0
-_MAX_BYTES = 1 << 20  # of an issuer's answer
-_MAX_KNOWN = 10_000  # tokens that were checked
-_MAX_ASKED = 100  # unknown keys of an issuer that are noted
+_MAX_BYTES = 1 << 20  # largest answer of an issuer
+_MAX_KNOWN = 10_000  # accepted tokens in the cache
+_MAX_ASKED = 100  # unknown keys of an issuer that wait for the next read
 _MAX_NAME = 64  # characters of a subject in logs
 
-# The last three are of JSON that is nested too deep, and of times that are no finite numbers. Not
-# every release of PyJWT catches them.
+# The last three errors come from JSON that is nested too deep, and from times that are not finite
+# numbers. Some releases of PyJWT do not catch them.
 _NO_TOKEN = (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError)
 
 _log = logging.getLogger(__name__)
 
 
 class _CheckedToken(NamedTuple):
-    """A token that was checked."""
+    """An accepted token."""
 
     grant: Grant
     issuer: str
@@ -60,7 +61,7 @@ class InvalidAnswerError(Exception):
 class OidcIssuers:
     """The issuers whose tokens are accepted, and their keys.
 
-    `changed` is called when keys are gone that accepted tokens may have.
+    `changed` is called after keys that accepted tokens may use were removed.
     """
 
     changed: Callable[[], None] = lambda: None
@@ -68,12 +69,12 @@ class OidcIssuers:
     _keys: dict[str, dict[str, jwt.PyJWK]] = field(default_factory=dict)  # by issuer and key ID
     _known: dict[bytes, _CheckedToken] = field(default_factory=dict)  # by the SHA-256 of the token
     _asked: dict[str, set[str]] = field(default_factory=dict)  # unknown keys since the last read
-    _missing: dict[str, set[str]] = field(default_factory=dict)  # that the last read did not bring
+    _missing: dict[str, set[str]] = field(default_factory=dict)  # absent from the last read too
     _read_at: dict[str, float] = field(default_factory=dict)  # monotonic, of the last attempt
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def replace(self, issuers: Mapping[str, Issuer]) -> None:
-        """Accept the tokens of other issuers, or other claims of theirs."""
+        """Replace the accepted issuers, and the claims that they need."""
         same_urls = {url for url, issuer in issuers.items() if self._issuers.get(url) == issuer}
         self._issuers = issuers
         self._keys = {url: keys for url, keys in self._keys.items() if url in same_urls}
@@ -84,16 +85,16 @@ class OidcIssuers:
         self._wake.set()
 
     def find(self, digest: bytes) -> Grant | None:
-        """Return the grant of a token that was accepted and still is."""
+        """Return the grant of an accepted token; `None`: the token is not in the cache."""
         entry = self._known.get(digest)
         return None if entry is None else entry.grant
 
     def accept(self, token: str) -> Grant | None:
-        """Check a token that is not known yet; `None`: it is none of these issuers'.
+        """Check a token that is not in the cache; `None`: no valid token of these issuers.
 
         Raises:
-            Refusal: `CREDENTIAL_INVALID`: its issuer does not vouch for it, or its keys are not
-                there yet.
+            Refusal: `CREDENTIAL_INVALID`: the token has expired, is for another audience or has
+                unusable claims, or the keys of its issuer are not read yet.
         """
         try:
             header = jwt.get_unverified_header(token)
@@ -125,15 +126,16 @@ class OidcIssuers:
         except _NO_TOKEN:
             return None
         if len(self._known) >= _MAX_KNOWN:
-            self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
+            # the oldest entry, which expires first or soon
+            self._known.pop(next(iter(self._known)))
         entry = _CheckedToken(_grant(issuer, claims), url, key_id)
         self._known[token_digest(token)] = entry
         return entry.grant
 
     def _ask_for(self, url: str, key_id: str) -> None:
-        """Read an issuer's keys again soon; refuse a token that the new ones may be for."""
+        """Request a read of an issuer's keys; refuse a token that may be signed with a new key."""
         if key_id in self._missing.get(url, ()):
-            return  # they were read since it was asked for
+            return  # a read since the first request did not bring this key
         key_ids = self._asked.setdefault(url, set())
         if len(key_ids) < _MAX_ASKED:
             key_ids.add(key_id)
@@ -147,7 +149,7 @@ class OidcIssuers:
         )
 
     async def follow(self) -> None:
-        """Read the issuers' keys until cancelled: at once, when asked for, and now and then."""
+        """Read the issuers' keys until cancelled: at once, on request, and periodically."""
         async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS) as http:
             while True:
                 self._wake.clear()
@@ -163,7 +165,7 @@ class OidcIssuers:
                     continue
 
     async def _read(self, http: httpx.AsyncClient, url: str) -> None:
-        """Read an issuer's keys; those that were read before stay if that fails."""
+        """Read an issuer's keys; if that fails, the keys of the last read stay in use."""
         key_ids = self._asked.pop(url, set())
         try:
             keys = await _keys_of(http, url)
@@ -188,7 +190,7 @@ class OidcIssuers:
 
 
 def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
-    """Return what a token grants by its claims."""
+    """Return the grant in the claims of a token."""
     tenant = claims.get(issuer.tenant_claim) if issuer.tenant_claim else issuer.tenant
     if not isinstance(tenant, str) or not is_tenant(tenant):
         raise _invalid_token(f"its claim '{issuer.tenant_claim}' names no tenant")
@@ -209,7 +211,7 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
 
 
 def _printable_text(text: str) -> str:
-    """Return a text of a token without what no message can hold, such as half a surrogate pair."""
+    """Return a text of a token without characters that messages cannot have, such as surrogates."""
     return "".join(character for character in text if character.isprintable())
 
 
@@ -230,17 +232,17 @@ async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:
 
 
 def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
-    """Return the keys of a JWK Set that can be used, by their IDs; `published` is its `keys`.
+    """Return the usable keys of a JWK Set, by their IDs; `published` is its `keys`.
 
     Raises:
-        InvalidAnswerError: There is none.
+        InvalidAnswerError: The set has no usable key.
     """
     keys = {}
     for entry in published if isinstance(published, list) else []:
         try:
             key = jwt.PyJWK(entry)
         except (jwt.PyJWTError, LookupError, TypeError, ValueError, AttributeError):
-            continue  # of a kind that is not known here, or malformed
+            continue  # a key of an unknown kind, or a malformed one
         if key.key_type != "oct" and entry.get("use", "sig") == "sig":
             keys[str(entry.get("kid", ""))] = key
     if not keys:
@@ -249,7 +251,7 @@ def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
 
 
 async def _object(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
-    """Return a JSON object that is not too large."""
+    """Return the JSON object at a URL; refuse one that is too large."""
     async with http.stream("GET", url) as answer:
         if answer.status_code != httpx.codes.OK:
             raise InvalidAnswerError(f"{url} answered {answer.status_code}")

@@ -1,4 +1,4 @@
-"""The token file, which grants callers a tenant and scopes and has quotas.
+"""The token file, which grants callers a tenant and scopes, and sets quotas.
 
 docs/security/tokens.md describes the file.
 """
@@ -43,7 +43,7 @@ class EntryError(argparse.ArgumentTypeError):
 
 
 class Entry:
-    """An entry of a file, whose keys are taken one by one."""
+    """An entry of a file, read key by key."""
 
     def __init__(self, table: Mapping[str, object]) -> None:
         self._table = table
@@ -55,7 +55,7 @@ class Entry:
         return key in self._table
 
     def take(self, key: str, check: Callable[[object], ValueT]) -> ValueT:
-        """Return the value of a key as a check returns it; raise `EntryError`."""
+        """Return the value of a key, converted by `check`; raise `EntryError`."""
         if key not in self:
             raise EntryError(f"{key} is missing")
         try:
@@ -70,7 +70,7 @@ class Entry:
         return self.take(key, check) if key in self else otherwise
 
     def end(self) -> None:
-        """Raise `EntryError` if there is a key that was not asked for."""
+        """Raise `EntryError` if the entry has a key that was not read."""
         if unknown_keys := self._table.keys() - self._keys:
             keys = ", ".join(sorted({*self._keys}))
             raise EntryError(f"{_quote(min(unknown_keys))} is not a key; keys are {keys}")

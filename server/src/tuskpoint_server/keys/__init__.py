@@ -1,5 +1,5 @@
-"""Key providers: they wrap and unwrap the keys of what people name, for each tenant.
+"""Key providers, which wrap and unwrap the data keys of each tenant.
 
-They know neither blobs nor the journal, must not log or show a key, and must not write a key
-anywhere unwrapped, but for the file of keys that its owner asked to be made.
+They know neither blobs nor the journal. They must not log or show a key, and must not write an
+unwrapped key anywhere, except to the key file that its owner asked to create.
 """

@@ -1,8 +1,8 @@
 """Keys in the AWS Key Management Service.
 
-The tenant is the encryption context, so nothing that was wrapped for one opens for another. KMS
-rotates the material of a key by itself and unwraps with the older one. Credentials, region and
-endpoint come as boto3 takes them
+The tenant is the encryption context, so a key that was wrapped for one tenant does not unwrap for
+another. KMS rotates the material of a key by itself and unwraps with older material. Credentials,
+region and endpoint are configured as boto3 documents
 (https://docs.aws.amazon.com/kms/latest/APIReference/API_Encrypt.html).
 """
 
@@ -26,7 +26,7 @@ _MISSING = ("IncorrectKeyException", "NotFoundException", "KMSInvalidStateExcept
 
 
 class AwsKeys(ServiceKeys):
-    """Wraps with a symmetric key, which an ID, an ARN or an alias names.
+    """Wraps with a symmetric KMS key, named by an ID, an ARN or an alias.
 
     Raises:
         ValueError: No region is configured.

@@ -1,7 +1,7 @@
-"""Keys behind a command: any key service can be reached by a program that wraps and unwraps.
+"""Keys behind a command: a program wraps and unwraps with any key service.
 
-It is run as `COMMAND wrap` or `COMMAND unwrap`, with the tenant's name in TUSKPOINT_TENANT, gets
-bytes in base64 on one line, and prints bytes in base64. It decides what its wrapped form is.
+The command runs as `COMMAND wrap` or `COMMAND unwrap`, with the tenant's name in TUSKPOINT_TENANT.
+It reads one line of base64 and prints base64. The command decides the format of wrapped keys.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NOTHING = re.compile("(?!)")  # matches nothing: a command shows no secrets on 
 
 
 class CommandKeys(ServiceKeys):
-    """Wraps and unwraps by running a command, one at a time for each call.
+    """Wraps and unwraps by running a command; each call runs it once.
 
     Raises:
-        ValueError: The command line cannot be taken apart, or is empty.
+        ValueError: The command line cannot be split into words, or is empty.
     """
 
     def __init__(self, command: str) -> None:
@@ -50,7 +50,7 @@ class CommandKeys(ServiceKeys):
         return answer
 
     def _wait(self, verb: str, tenant: str, data: bytes) -> tuple[int, bytes, str]:
-        """Run the command to its end; return its exit code and what it printed."""
+        """Run the command to its end; return its exit code and its output."""
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(  # noqa: S603 - the command that the settings name
@@ -67,7 +67,8 @@ class CommandKeys(ServiceKeys):
             try:
                 out, stderr = process.communicate(base64.b64encode(data) + b"\n", TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                # with all processes that the command started
+                os.killpg(process.pid, signal.SIGKILL)
                 raise _command_unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
         return process.returncode, out, stderr.decode(errors="replace")
 

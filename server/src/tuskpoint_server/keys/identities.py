@@ -1,8 +1,9 @@
-"""Identities, to which hand-offs are sealed from other servers, in the format of age.
+"""Identities in the format of age: other servers seal hand-offs to them.
 
 age (https://age-encryption.org/v1) encrypts a short text to a public key, the recipient. Tenants of
-one server must not open one another's hand-offs, so each has identities of its own: the default
-tenant those in the file, every other tenant those that are derived from them with its name.
+one server must not open the hand-offs of other tenants, so each tenant has its own identities: the
+default tenant has the identities in the file, and every other tenant has identities derived from
+the file's identities and the tenant's name.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATOR = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 
 Seal = Callable[[bytes], str]
-"""Encrypts the key of a bundle; returns it as `HandoffDescriptor.sealed_key`."""
+"""Encrypts the key of a bundle and returns it as `HandoffDescriptor.sealed_key`."""
 
 
 def parse_identities(text: str) -> tuple[str, ...]:
-    """Return the identities in a text, one on each line; lines that begin with "#" are comments.
+    """Return the identities in a text, one per line; lines that start with "#" are comments.
 
     Raises:
-        ValueError: There is none, or one is malformed; the text names which.
+        ValueError: The text has no identity, or an identity is malformed; the error names which.
         ImportError: The package `pyrage` is missing.
     """
     from pyrage import IdentityError, x25519
@@ -58,10 +59,11 @@ def new_identity() -> tuple[str, str]:
 
 
 class Identities:
-    """Opens what was sealed to the tenants of this server; the first identity is the current one.
+    """Opens keys sealed to the tenants of this server; the first identity is the current one.
 
     Args:
-        secrets: As `parse_identities` returns them; none if the server has no identity.
+        secrets: Identities, as `parse_identities` returns them; empty if the server has no
+            identity.
     """
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
@@ -69,7 +71,7 @@ class Identities:
 
     @classmethod
     def of_file(cls, file: Path) -> Identities:
-        """Read a file of identities; raises as `parse_identities`, and `OSError`."""
+        """Read a file of identities; raises the errors of `parse_identities`, and `OSError`."""
         check_private(file)
         try:
             return cls(parse_identities(file.read_text(encoding="ascii")))
@@ -84,8 +86,8 @@ class Identities:
         """Return the key of a bundle that was sealed to this tenant.
 
         Raises:
-            Refusal: `KEY_MISSING` if no identity of the tenant opens it; `KEY_WRONG` if one does,
-                and it holds no key.
+            Refusal: `KEY_MISSING` if no identity of the tenant opens the sealed key; `KEY_WRONG` if
+                one opens it, but the content is not a key.
         """
         what = f"the key of bundle {blob_id}"
         if not self._secrets:
@@ -120,11 +122,11 @@ class Identities:
 
 
 def sealing_to(recipient: str) -> Seal:
-    """Return what seals keys to a recipient.
+    """Return a function that seals keys to a recipient.
 
     Raises:
-        Refusal: `INVALID_FIELD` if it is no X25519 public key of age; `SEALING_UNAVAILABLE` if the
-            package `pyrage` is missing.
+        Refusal: `INVALID_FIELD` if the recipient is not an X25519 public key of age;
+            `SEALING_UNAVAILABLE` if the package `pyrage` is missing.
     """
     try:
         from pyrage import RecipientError, encrypt, x25519
@@ -145,7 +147,7 @@ def sealing_to(recipient: str) -> Seal:
 
 
 def _derive_identity(secret: str, tenant: str) -> str:
-    """Return the identity of a tenant."""
+    """Return the identity of a tenant, derived from an identity of the file."""
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -154,7 +156,7 @@ def _derive_identity(secret: str, tenant: str) -> str:
 
 
 def _bech32(prefix: str, data: bytes) -> str:
-    """Return bytes in Bech32, in capitals, with a checksum (BIP 173)."""
+    """Return bytes in Bech32 (BIP 173), in upper case, with a checksum."""
     bits = "".join(f"{byte:08b}" for byte in data)
     bits += "0" * (-len(bits) % 5)
     values = [int(bits[start : start + 5], 2) for start in range(0, len(bits), 5)]

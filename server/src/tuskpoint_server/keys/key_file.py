@@ -1,6 +1,7 @@
-"""Files of keys: made, and written again with another key in them.
+"""Key files: creates them, and adds and removes keys.
 
-A file is replaced as a whole, readable by its owner only, so a crash leaves the old or the new.
+A file is replaced as a whole, readable by its owner only, so a crash leaves the old or the new
+file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .local import KEY_BYTES, key_id, parse_keys
 
 
 def make(path: Path) -> bytes:
-    """Make a file with one key; return the key's name. Raises `OSError`, also if it is there."""
+    """Create a file with one key; return the key's name. Raises `OSError`, also if it exists."""
     name, line = _new_key()
     part = _write_beside(path, line)
     try:
@@ -28,7 +29,7 @@ def make(path: Path) -> bytes:
 
 
 def rotate(path: Path) -> bytes:
-    """Put a new key first; return its name. Raises `OSError` or `ValueError`."""
+    """Put a new key first in the file; return its name. Raises `OSError` or `ValueError`."""
     name, line = _new_key()
     old_lines = read(path)
     _write_beside(path, line + old_lines).replace(path)
@@ -37,7 +38,7 @@ def rotate(path: Path) -> bytes:
 
 
 def drop(path: Path) -> None:
-    """Remove every key but the first. Raises `OSError` or `ValueError`."""
+    """Remove every key except the first. Raises `OSError` or `ValueError`."""
     first, *_ = parse_keys(read(path))
     _write_beside(path, f"{base64.b64encode(first).decode()} # {key_id(first).hex()}\n").replace(
         path
@@ -46,7 +47,7 @@ def drop(path: Path) -> None:
 
 
 def add_identity(path: Path) -> str:
-    """Put a new identity first in a file, made if it is not there; return its public key.
+    """Put a new identity first in a file, and create a missing file; return its public key.
 
     Raises `OSError`, `ValueError`, or `ImportError` if the package `pyrage` is missing.
     """
@@ -62,21 +63,21 @@ def add_identity(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """Return the text of a file of keys. Raises `OSError` or `ValueError`."""
+    """Return the text of a key file. Raises `OSError` or `ValueError`."""
     text = path.read_text(encoding="ascii")
     parse_keys(text)
     return text
 
 
 def _new_key() -> tuple[bytes, str]:
-    """Return the name of a new key, and its line."""
+    """Return the name of a new key, and its line in a key file."""
     key = os.urandom(KEY_BYTES)
     name = key_id(key)
     return name, f"{base64.b64encode(key).decode()} # {name.hex()}, {_today()}\n"
 
 
 def _write_beside(path: Path, text: str) -> Path:
-    """Write a new file beside a path, durably and for its owner only; return it."""
+    """Write a new file beside a path, durably and for its owner only; return the new path."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -1,8 +1,9 @@
-"""Keys that the server holds itself: of a file, or of an environment variable.
+"""Keys that the server itself has, from a file or an environment variable.
 
-A key is 32 bytes in base64. The first one wraps; the others only unwrap, so a new key comes first
-and an old one goes once nothing needs it any more. The tenant's own key is derived from it (HKDF
-with SHA-256, RFC 5869). What is wrapped begins with the first 8 bytes of the key's SHA-256.
+A key is 32 bytes in base64. The first key wraps; the others only unwrap. So a new key is put first,
+and an old key is removed once no wrapped key needs it. A tenant's own key is derived from it (HKDF
+with SHA-256, RFC 5869). A wrapped key starts with the name of the key that wrapped it: the first 8
+bytes of a SHA-256 of the key.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _Stamp = tuple[object, ...]
 
 
 def parse_keys(text: str) -> tuple[bytes, ...]:
-    """Return the keys in a text, the one that wraps first; a "#" begins a comment.
+    """Return the keys in a text, first the key that wraps; a "#" starts a comment.
 
     Raises:
-        ValueError: There is none, or one is malformed or comes twice; the text names which.
+        ValueError: The text has no key, or a key is malformed or repeated; the error names which.
     """
     words = [word for line in text.splitlines() for word in _words(line)]
     keys = []
@@ -61,13 +62,13 @@ def _words(line: str) -> list[str]:
 
 
 def check_private(file: Path) -> None:
-    """Refuse a file of keys that others can read; root's may be readable by one group.
+    """Refuse a key file that others can read; one group may read a file that root owns.
 
     Secrets that an orchestrator mounts belong to root, and to the group of the server.
 
     Raises:
-        ValueError: Others can read it, or could change it; the text says what to do.
-        OSError: It cannot be examined.
+        ValueError: Others can read or change the file; the text says what to do.
+        OSError: The file cannot be examined.
     """
     info = file.stat()
     if info.st_mode & (0o077 if info.st_uid else 0o037):
@@ -76,12 +77,12 @@ def check_private(file: Path) -> None:
 
 
 def key_id(key: bytes) -> bytes:
-    """Return the name of a key, which says nothing about the key."""
+    """Return the name of a key, which does not reveal the key."""
     return hashlib.sha256(b"tuskpoint key " + key).digest()[:ID_BYTES]
 
 
 class LocalKeys:
-    """Wraps with keys that are in memory; a file of keys is read again when it has changed."""
+    """Wraps with keys in memory; a changed key file is read again."""
 
     def __init__(self, keys: Sequence[bytes], file: Path | None = None, stamp: _Stamp = ()) -> None:
         self._file = file
@@ -90,12 +91,12 @@ class LocalKeys:
 
     @classmethod
     def of_file(cls, file: Path) -> LocalKeys:
-        """Read a file of keys; raises `OSError`, or `ValueError` with what is wrong in it."""
+        """Read a key file; raises `OSError`, or `ValueError` with the error in the file."""
         stamp = _stamp(file)  # before reading: a file that changes meanwhile is read again
         return cls(read_keys(file), file, stamp)
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
-        """Return a key, wrapped by the first one."""
+        """Return a key, wrapped by the first key."""
         await self._look()
         nonce = os.urandom(_NONCE_BYTES)
         sealed = AESGCM(_of_tenant(self._keys[self._first], tenant)).encrypt(nonce, key, None)
@@ -118,7 +119,7 @@ class LocalKeys:
             raise Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem) from None
 
     def is_current(self, wrapped: bytes) -> bool:
-        """Return whether the first key wrapped it."""
+        """Return whether the first key wrapped a wrapped key."""
         return wrapped[:ID_BYTES] == self._first
 
     def _take(self, keys: Sequence[bytes]) -> None:
@@ -126,7 +127,7 @@ class LocalKeys:
         self._first = key_id(keys[0])
 
     async def _look(self) -> None:
-        """Read the file again if it has changed; the keys stay if it cannot be used."""
+        """Read the file again if it has changed; the keys stay if the file cannot be used."""
         if self._file is None:
             return
         stamp = await asyncio.to_thread(_stamp, self._file)
@@ -136,7 +137,7 @@ class LocalKeys:
             self._take(await asyncio.to_thread(read_keys, self._file))
             self._stamp = stamp
             _log.info("the key file was read again: key %s wraps", self._first.hex())
-        except (OSError, ValueError) as error:  # it is tried again each time, and said once
+        except (OSError, ValueError) as error:  # each call tries again; the error is logged once
             if self._reported == stamp:
                 return
             self._reported = stamp
@@ -149,7 +150,7 @@ class LocalKeys:
 
 
 def read_keys(file: Path) -> tuple[bytes, ...]:
-    """Return the keys in a file, as `parse_keys` does, after checking that it is private."""
+    """Return the keys in a file, as `parse_keys` does, after checking that the file is private."""
     check_private(file)
     try:
         return parse_keys(file.read_text(encoding="ascii"))

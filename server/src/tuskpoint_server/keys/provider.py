@@ -1,4 +1,4 @@
-"""What a key provider does."""
+"""The interface of key providers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Protocol
 
 
 class KeyProvider(Protocol):
-    """Wraps keys of tenants; what it wrapped says which of its own keys did it.
+    """Wraps keys of tenants; a wrapped key records which of the provider's keys wrapped it.
 
-    Every method but `is_current` refuses: `KEY_PROVIDER_UNAVAILABLE`.
+    Every method except `is_current` can refuse with `KEY_PROVIDER_UNAVAILABLE`.
     """
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
@@ -18,9 +18,9 @@ class KeyProvider(Protocol):
         """Return a key that was wrapped for a tenant.
 
         Raises:
-            Refusal: `KEY_MISSING` if the provider has not the key that wrapped it; `KEY_WRONG` if
-                it was changed, or wrapped for another tenant.
+            Refusal: `KEY_MISSING` if the provider does not have the key that wrapped this key;
+                `KEY_WRONG` if the wrapped key was changed, or wrapped for another tenant.
         """
 
     def is_current(self, wrapped: bytes) -> bool:
-        """Return whether it was wrapped by the key that `wrap` uses now; if not, wrap it again."""
+        """Return whether the current key of `wrap` wrapped this key; if not, wrap the key again."""

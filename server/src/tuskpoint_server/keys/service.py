@@ -1,4 +1,4 @@
-"""What providers have in common that ask a service: threads, and keys that are remembered."""
+"""Base of the providers that ask a service: calls in threads, and a cache of unwrapped keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import OrderedDict
 from ..core.errors import Reason, Refusal
 from .local import KEY_BYTES
 
-_KEPT = 256  # unwrapped keys that are remembered
+_KEPT = 256  # unwrapped keys in the cache
 
 
 class ServiceKeys(ABC):
@@ -20,10 +20,10 @@ class ServiceKeys(ABC):
 
     @abstractmethod
     def ask(self, verb: str, tenant: str, data: bytes) -> bytes:
-        """Return what the service makes of bytes: `wrap` or `unwrap`; may block.
+        """Return the service's result of `verb` (`wrap` or `unwrap`) for `data`; may block.
 
         Raises:
-            Refusal: As `KeyProvider`.
+            Refusal: The refusals of `KeyProvider`.
         """
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
@@ -31,7 +31,7 @@ class ServiceKeys(ABC):
         return await asyncio.to_thread(self.ask, "wrap", tenant, key)
 
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
-        """Return a key that the service unwrapped, now or before."""
+        """Return the unwrapped key, from the cache or from the service."""
         key = self._known.get((tenant, wrapped))
         if key is None:
             key = await asyncio.to_thread(self.ask, "unwrap", tenant, wrapped)
@@ -44,20 +44,20 @@ class ServiceKeys(ABC):
         return key
 
     def is_current(self, wrapped: bytes) -> bool:
-        """Return true: which key wraps is the service's own matter."""
+        """Return true: the service decides by itself which of its keys wraps."""
         return True
 
 
 def service_unavailable(provider: str, problem: str) -> Refusal:
-    """Return the refusal where a service does not answer, or refuses."""
+    """Return the refusal for a service that does not answer, or refuses."""
     return Refusal(Reason.KEY_PROVIDER_UNAVAILABLE, provider=provider, problem=problem)
 
 
 def wrong_key(tenant: str, problem: str) -> Refusal:
-    """Return the refusal of something that was changed, or wrapped for another tenant."""
+    """Return the refusal of a wrapped key that was changed, or wrapped for another tenant."""
     return Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem)
 
 
 def missing_key(tenant: str, problem: str) -> Refusal:
-    """Return the refusal where a service has not the key that wrapped something."""
+    """Return the refusal for a service that lacks the key that wrapped a key."""
     return Refusal(Reason.KEY_MISSING, what=f"content of tenant '{tenant}'", problem=problem)

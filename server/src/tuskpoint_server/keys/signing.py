@@ -21,17 +21,17 @@ _RECEIPT = b"tuskpoint receipt v1\n"
 _P = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = frozenset((0, 1, _ORDER_8, _P - _ORDER_8, _P - 1, _P, _P + 1))
-"""Second coordinates of the points of order 1, 2, 4 and 8, in every encoding of 255 bits.
+"""Y coordinates of the points of order 1, 2, 4 and 8, in every encoding of 255 bits.
 
-As a public key such a point verifies signatures that nobody made, over any message.
+As a public key such a point verifies forged signatures, over any message.
 """
 
 
 class Signer:
-    """Signs hand-offs and receipts with the first of some keys of 32 bytes.
+    """Signs hand-offs and receipts with the first of several 32-byte keys.
 
     Attributes:
-        public: The public key of each, in lowercase hex; adopters may ask for any of them.
+        public: The public key of each key, in lowercase hex; adopters may require any of them.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -50,7 +50,7 @@ class Signer:
 
 
 def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
-    """Check the signature of a descriptor, if it has one or if certain signers are required.
+    """Check the signature of a descriptor, if the descriptor has one or signers are required.
 
     Raises:
         Refusal: `SIGNATURE_REFUSED`.
@@ -82,7 +82,7 @@ def _signing_refusal(signer: str, problem: str, advice: str) -> Refusal:
 
 
 def signed_bytes(descriptor: Descriptor) -> bytes:
-    """Return the bytes that are signed: everything but how the bundle is opened."""
+    """Return the signed bytes: all of the descriptor except how to open the bundle."""
     texts = (
         descriptor.thread_id,
         descriptor.checkpoint_id,

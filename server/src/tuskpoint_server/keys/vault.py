@@ -1,8 +1,8 @@
 """Keys in HashiCorp Vault's Transit engine.
 
-The tenant is associated data, so nothing that was wrapped for one opens for another. What is
-wrapped says which version of the key did it: `vault:v3:...`. Vault's own variables apply:
-VAULT_ADDR, VAULT_TOKEN, VAULT_NAMESPACE, VAULT_CACERT
+The tenant is associated data, so a key that was wrapped for one tenant does not unwrap for another.
+A wrapped key names the version of the Transit key that wrapped it: `vault:v3:...`. Vault's own
+variables apply: VAULT_ADDR, VAULT_TOKEN, VAULT_NAMESPACE, VAULT_CACERT
 (https://developer.hashicorp.com/vault/api-docs/secret/transit).
 """
 
@@ -23,7 +23,8 @@ from .service import ServiceKeys, missing_key, service_unavailable, wrong_key
 NAME = "Vault"
 TIMEOUT_S = 10.0
 _VERSION = re.compile(rb"vault:v\d+:")
-_GONE = ("not found", "disallowed by policy", "no key version")  # of a version, in Vault's words
+# Vault's errors about missing versions of a key
+_GONE = ("not found", "disallowed by policy", "no key version")
 _SECRETS = re.compile(r"\b(hvs|hvb|s)\.[A-Za-z0-9_-]{8,}|vault:v\d+:\S+")
 
 
@@ -31,11 +32,11 @@ class VaultKeys(ServiceKeys):
     """Wraps with a Transit key.
 
     Args:
-        place: MOUNT/KEY, such as `transit/tuskpoint`; its type encrypts with associated data, such
-            as aes256-gcm96.
+        place: MOUNT/KEY, such as `transit/tuskpoint`. The type of the key must support associated
+            data, such as aes256-gcm96.
 
     Raises:
-        ValueError: That is no place.
+        ValueError: The place is not MOUNT/KEY.
     """
 
     def __init__(self, place: str) -> None:
@@ -45,11 +46,11 @@ class VaultKeys(ServiceKeys):
             raise ValueError(f"a Transit key is named MOUNT/KEY, such as transit/{place}")
         certificates = os.environ.get("VAULT_CACERT")
         self._client = hvac.Client(timeout=TIMEOUT_S, verify=certificates or True)
-        self._version = b""  # of the key, by which it wrapped last
+        self._version = b""  # version of the Transit key that wrapped last
 
     def ask(self, verb: str, tenant: str, data: bytes) -> bytes:
         """See `ServiceKeys`."""
-        # Vault's agent renews a token in place.
+        # Read for each call: Vault's agent renews a token in place.
         if token := os.environ.get("VAULT_TOKEN"):
             self._client.token = token
         transit: Any = self._client.secrets.transit
@@ -84,5 +85,5 @@ class VaultKeys(ServiceKeys):
             raise service_unavailable(NAME, problem) from None
 
     def is_current(self, wrapped: bytes) -> bool:
-        """Return whether the version that wrapped it is the one that wrapped last."""
+        """Return whether the version that wrapped this key is the one that wrapped last."""
         return not self._version or wrapped.startswith(self._version)
