@@ -1,21 +1,21 @@
-"""Binding of rows: MACs over what a row says and where it belongs, and over the rows of a thread.
+"""Binding of rows: MACs over the content and place of a row, and over the rows of a thread.
 
-A digest says that a value is the one that was saved. It does not say that a row belongs to its
-thread, or that no row is missing: who can write to the database can delete, swap, repeat or make up
-rows whose digests are right. So
+A digest shows that a value is the saved value. A digest does not show that a row belongs to its
+thread, or that no row is missing: an attacker who can write to the database can delete, swap,
+repeat or invent rows whose digests are right. So
 
 * a row of `checkpoints`, `writes` and `changes` has a MAC over its thread, place and content;
 * a row of `threads` has a MAC over its columns and over the multiset of its checkpoints and writes.
 
 The multiset is hashed incrementally: the sum, modulo 2**256, of a pseudorandom function of each
-row's MAC, stored under a mask that is made of a nonce for each commit. It is MSet-Add-Hash of
+row's MAC, stored under a mask derived from a nonce for each commit. The hash is MSet-Add-Hash of
 Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and Their
-Application to Memory Integrity Checking" (ASIACRYPT 2003). So a save moves the hash on by its own
-rows, however many the thread has. `changes` need no multiset: their numbers have no gap above
-`compacted_seq`, and the thread's row says both ends.
+Application to Memory Integrity Checking" (ASIACRYPT 2003). So a save updates the hash by its own
+rows only, however many rows the thread has. `changes` need no multiset: their numbers have no gap
+above `compacted_seq`, and the thread's row has both ends.
 
-All functions are keyed BLAKE2b (RFC 7693), with a key of its own for each, derived from the row key
-of the journal. Who has that key and can write to the database can still forge.
+All functions are keyed BLAKE2b (RFC 7693), each with its own key, derived from the row key of the
+journal. An attacker who has that key and can write to the database can still forge rows.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _OPTION = "journal_binder"
 _blake2b = hashlib.blake2b
 
 EMPTY_SUM = 0
-"""The hash of no rows."""
+"""The hash of zero rows."""
 
 
 class RowDamagedError(Exception):
-    """A row is not as this journal wrote it: it was changed, moved, made up, or another is gone."""
+    """A row that differs from the row that this journal wrote, or another row is missing."""
 
 
 class Binder:
-    """Makes and checks the MACs of one journal's rows; safe between threads.
+    """Creates and checks the MACs of one journal's rows; safe between threads.
 
     Args:
         key: Row key of the journal, `KEY_BYTES` long.
-        is_complete: Whether all rows are bound, so that one without a MAC is damaged.
-        is_secret: Whether the key was stored wrapped: who can write to the database did not choose
-            it.
+        is_complete: Whether all rows are bound, so that a row without a MAC is damaged.
+        is_secret: Whether the key was stored wrapped, so that a writer of the database did not
+            choose the key.
 
     Attributes:
-        name: Name of the key, which says nothing about the key.
+        name: Name of the key, which does not reveal the key.
     """
 
     def __init__(self, key: bytes, *, is_complete: bool, is_secret: bool = True) -> None:
@@ -66,7 +66,7 @@ class Binder:
             own_key = _blake2b(purpose, key=key, digest_size=KEY_BYTES, person=b"tuskpoint rows")
             return _blake2b(key=own_key.digest(), digest_size=size)
 
-        # A copy of an object that has its key takes less time than a new one.
+        # Copying a hash object that has its key takes less time than creating one.
         self._row = keyed(b"row", MAC_BYTES)
         self._member = keyed(b"member", _SUM_BYTES)
         self._mask = keyed(b"mask", _SUM_BYTES)
@@ -117,7 +117,7 @@ class Binder:
         seq: int,
         early_us: int | None,
     ) -> bytes:
-        """Return the MAC of a row of `writes`, from its columns; the value counts by its digest."""
+        """Return the MAC of a row of `writes`, from its columns; its digest binds the value."""
         head = f"W{thread} {idx} {size} {seq} {early_us};{checkpoint_ns}\0{checkpoint_id}\0"
         texts = f"{head}{task_id}\0{task_path}\0{channel}\0{kind}\0".encode()
         return self._mac(texts + digest)
@@ -138,13 +138,13 @@ class Binder:
         return self._mac(f"{numbers}{checkpoint_ns}\0{checkpoint_id}".encode())
 
     def member(self, mac: bytes) -> int:
-        """Return what a row adds to the hash of its thread."""
+        """Return the number that a row adds to the hash of its thread."""
         member = self._member.copy()
         member.update(mac)
         return int.from_bytes(member.digest(), "little")
 
     def total(self, macs: Iterable[bytes]) -> int:
-        """Return the hash of rows."""
+        """Return the sum of the hashes of rows."""
         return sum(map(self.member, macs)) % _MODULUS
 
     def thread(self, number: int, columns: str, rows: int, nonce: bytes) -> bytes:
@@ -152,19 +152,19 @@ class Binder:
 
         Args:
             number: The thread.
-            columns: The columns that are bound, as one text.
+            columns: The bound columns, as one text.
             rows: The hash of its rows.
-            nonce: Bytes that no other binding of the thread has.
+            nonce: Bytes that are unique among the bindings of the thread.
         """
         masked = (rows + self._masked(number, nonce)) % _MODULUS
         front = nonce + masked.to_bytes(_SUM_BYTES, "little")
         return front + self._mac(f"T{columns}".encode() + front)
 
     def rows_of(self, number: int, columns: str, binding: bytes) -> int:
-        """Return the hash of a thread's rows, once its row was checked.
+        """Return the hash of a thread's rows, after a check of the thread's own row.
 
         Raises:
-            RowDamagedError: The row is not as it was written.
+            RowDamagedError: The thread's row differs from the row that the server wrote.
         """
         if not self.is_thread(columns, binding):
             raise RowDamagedError("the row of the thread was changed")
@@ -173,7 +173,7 @@ class Binder:
         return rows % _MODULUS
 
     def is_thread(self, columns: str, binding: bytes) -> bool:
-        """Return whether the row of a thread is as it was written."""
+        """Return whether the row of a thread is as the server wrote it."""
         front, mac = binding[:-MAC_BYTES], binding[-MAC_BYTES:]
         expected = self._mac(f"T{columns}".encode() + front)
         return len(front) == NONCE_BYTES + _SUM_BYTES and equal(expected, mac)
@@ -190,16 +190,16 @@ class Binder:
 
 
 equal = hmac.compare_digest
-"""Compares MACs in a time that does not depend on them."""
+"""Compares MACs in constant time."""
 
 
 def add_hashes(rows: int, members: int) -> int:
-    """Return the hash of rows with others."""
+    """Return the hash of the rows of two hashes."""
     return (rows + members) % _MODULUS
 
 
 def new_nonce() -> bytes:
-    """Return bytes that no commit before had."""
+    """Return the nonce of a commit: bytes that no commit before had."""
     return os.urandom(NONCE_BYTES)
 
 
@@ -209,7 +209,7 @@ def options(binder: Binder) -> dict[str, Binder]:
 
 
 def binder_of(place: Connection | Engine) -> Binder:
-    """Return what binds the rows of a database."""
+    """Return the `Binder` of a database."""
     option: Any = place.get_execution_options()[_OPTION]
     binder: Binder = option
     return binder

@@ -1,4 +1,4 @@
-"""The journal's database: opened, read in snapshots, changed by its one writer."""
+"""The journal's database: opening, reads in snapshots, and changes by its one writer."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _log = logging.getLogger(__name__)
 
 
 class Database:
-    """A journal in a database file. Made by `open`; every call can raise `JOURNAL_UNAVAILABLE`.
+    """A journal in a database. Created by `open`; every call can raise `JOURNAL_UNAVAILABLE`.
 
     Attributes:
-        waiters: Who waits for changes of threads.
-        added: Called in the event loop after each commit, for each tenant of which something
-            changed, with the number of changes and the bytes of their new content.
+        waiters: Waiters for changes of threads.
+        added: Callbacks, called in the event loop after each commit, for each tenant with changes,
+            with the number of changes and the bytes of their new content.
         journal_id: Identity of this journal; a recovered one has another.
-        generation: Raised by each recovery; with `seq` it orders what was stored.
-        seal: What encrypts the values in it; `None`: nothing does.
-        heads: Checkpoints that are in memory.
-        binder: Makes and checks the MACs of its rows.
+        generation: Raised by each recovery; with `seq` it orders stored content.
+        seal: Encrypts the values of the journal; `None` if they are not encrypted.
+        heads: Checkpoints in memory.
+        binder: Creates and checks the MACs of the journal's rows.
     """
 
     _notices: Notices | None = None
@@ -68,7 +68,7 @@ class Database:
         self._witness = witness
         self.binder = binder
         self.now_us = clock_us  # microseconds since the Unix epoch
-        self.random_bits = entropy  # 62 of them
+        self.random_bits = entropy  # 62 random bits
         self.journal_id = facts[JOURNAL_ID]
         self.generation = int(facts[GENERATION])
         self.seal = seal_of(backend.engine)
@@ -106,27 +106,30 @@ class Database:
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
-        """Open a journal, making its tables if there are none.
+        """Open a journal, and create missing tables.
 
         Args:
             where: A file of SQLite, or the URL of a database in PostgreSQL.
-            generation: Of a journal that is to be filled: it must be empty, or one that was not
-                finished, which is dropped. Nobody else opens it until `finish`.
+            generation: Generation of a journal that the caller will fill. The journal must be empty
+                or unfinished; an unfinished journal is dropped. No other process opens the journal
+                until `finish`.
             alone: Keep servers from the journal while it is open.
-            migrates: Whether the tables of an older journal are migrated; else it is refused.
-            open_key: Opens the key of a sealed journal; `None` if it is not sealed.
+            migrates: Whether the tables of an older journal are migrated; if not, an older journal
+                is refused.
+            open_key: Opens the key of a sealed journal; `None` if the journal is not sealed.
             open_row_key: Opens the key that binds the rows.
             accepts_rows: Bind all rows again as they are, with another key.
-            witness: File that notes what was acknowledged (`Witness`).
-            accepts_older: Changes that the journal may lack, as the error names them.
-            clock_us: Microseconds since the Unix epoch.
-            entropy: 62 random bits.
+            witness: File that notes the last acknowledged change (`Witness`).
+            accepts_older: Changes that the journal may lack, as the errors of the witness name
+                them.
+            clock_us: Returns microseconds since the Unix epoch.
+            entropy: Returns 62 random bits.
 
         Raises:
-            RuntimeError: Commits would not be fsynced there, or another program or another
-                version of the server wrote it; it is sealed without `open_key`, or not sealed with
-                it; for a journal to be filled: there is one already.
-            Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used; or of `open_key`.
+            RuntimeError: Commits would not be fsynced; or another program or another version of the
+                server wrote the journal; or the journal is sealed and `open_key` is missing, or the
+                reverse; or the journal to be filled exists already.
+            Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used; or a refusal of `open_key`.
         """
         backend = backend_of(where)
         facts: dict[str, str] = {}
@@ -151,8 +154,9 @@ class Database:
         alone = alone or generation is not None
         database = cls(backend, facts, binder, clock_us, entropy, alone=alone, witness=noting)
         try:
-            await database.change(lambda _: None)  # the writer can use it
-            if database.is_local:  # loads inline find their connection open, whatever comes
+            await database.change(lambda _: None)  # fails if the writer cannot use the database
+            # loads inline need an open connection, even if later connections fail
+            if database.is_local:
                 database.query_inline(lambda _: None)
             await database.query(backend.warn)
             if noting is not None:
@@ -167,7 +171,7 @@ class Database:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several servers may use it at once."""
+        """Whether several servers may use the journal at once."""
         return self._backend.is_shared
 
     @property
@@ -177,12 +181,12 @@ class Database:
 
     @property
     def problem(self) -> str:
-        """What keeps the journal from being used now, for people; empty if nothing is known."""
+        """Reason why the journal cannot be used, for people; empty if none is known."""
         return self._backend.problem()
 
     @property
     def is_sealed(self) -> bool:
-        """Whether values in it are encrypted."""
+        """Whether values in the journal are encrypted."""
         return self.seal is not None
 
     def has_older_servers(self, connection: Connection, layout: int) -> bool:
@@ -190,24 +194,24 @@ class Database:
         return self._backend.has_older(connection, layout)
 
     def lock_facts(self, connection: Connection) -> None:
-        """Let the batches of other servers that read how values are sealed wait for this one."""
+        """Make the batches of servers that read the sealing format wait for this transaction."""
         self._backend.lock_facts(connection)
 
     def refuse_unbound(self, connection: Connection) -> None:
-        """Let nothing be written by servers that do not bind rows."""
+        """Refuse all writes by servers that do not bind rows."""
         self._backend.refuse_unbound(connection)
 
     def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
-        """Let nothing be written to a sealed column by servers that do not bind it to a place."""
+        """Refuse all writes to a sealed column that do not bind the value to a place."""
         self._backend.refuse_unplaced(connection, table, column)
 
     def note_seal(self) -> None:
-        """Note beside the journal that all that is sealed is bound to its place."""
+        """Note beside the journal that all sealed values are bound to their places."""
         if self._witness is not None and self.seal is not None:
             self._witness.note_seal(self.seal)
 
     async def finish(self) -> None:
-        """Let a journal that was filled be opened from now on; durable on return."""
+        """Allow servers to open a journal that was filled; durable on return."""
         await self.transact(lambda batch: finish(batch.connection))
 
     async def remove(self) -> None:
@@ -243,29 +247,29 @@ class Database:
             connection.invalidate()  # a rollback would fail if the database is gone
             connection.close()
         self._backend.engine.dispose()
-        if self._keeps_room:  # opening may have used it, and closing has made some
+        if self._keeps_room:  # opening may have used the reserve, and closing has freed space
             await asyncio.to_thread(self._backend.keep_room)
 
     def change(
         self, work: Callable[[UnitOfWork], T], size_bytes: int = 0, thread: ThreadName | None = None
     ) -> asyncio.Future[T]:
-        """Enqueue a change that goes through the batch's overlay; see `Writer.submit`."""
+        """Enqueue a change that uses the batch's unit of work; see `Writer.submit`."""
         return self._writer.submit(work, size_bytes, thread=thread)
 
     def transact(
         self, work: Callable[[UnitOfWork], T], size_bytes: int = 0, *, keeps_heads: bool = False
     ) -> asyncio.Future[T]:
-        """Enqueue a change with a savepoint of its own; see `Writer.submit`."""
+        """Enqueue a change that has its own savepoint; see `Writer.submit`."""
         return self._writer.submit(work, size_bytes, alone=True, keeps_heads=keeps_heads)
 
     async def query(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a read transaction, in which all reads see one moment."""
+        """Run `work` in a read transaction, in which all reads see the same moment."""
         if self._closed:
             raise journal_unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def scrub(self) -> bool:
-        """Let deleted bytes not remain in the database's log; `False`: they go later."""
+        """Remove deleted bytes from the database's log; `False`: they are removed later."""
         if self._closed:
             raise journal_unavailable("it is closed")
         try:
@@ -275,14 +279,14 @@ class Database:
             raise
 
     async def may_keep_removed(self) -> bool:
-        """Return whether free space in the database's file may have what earlier builds removed."""
+        """Return whether free space of the file may have content that older builds removed."""
         return await self.query(self._backend.may_keep_removed)
 
     async def write_past_batches(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a write transaction past the writer, in turn.
+        """Run `work` in a write transaction outside the writer, one after another.
 
-        For rows that no batch changes. It may run twice, if the connection breaks. A journal that
-        is not shared has nothing past its writer.
+        For rows that no batch changes. `work` may run twice, if the connection breaks. Only a
+        shared journal has such transactions.
         """
         if self._closed:
             raise journal_unavailable("it is closed")
@@ -292,7 +296,7 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._past_batches, write)
 
     def announce(self, changed: Collection[tuple[str, str]]) -> None:
-        """Wake who waits for these threads, here and on the other servers of a shared journal."""
+        """Wake the waiters of these threads, here and on the other servers of a shared journal."""
         self.waiters.wake(changed)
         if self._notices is not None:
             self._notices.add(changed)
@@ -304,7 +308,7 @@ class Database:
     async def listed_rows(
         self, statement: Statement, items: Iterable[object], **values: object
     ) -> list[SqlRow]:
-        """Return the rows of one statement about a list, which needs no transaction around it."""
+        """Return the rows of one statement about a list, which needs no transaction."""
         if self._closed:
             raise journal_unavailable("it is closed")
 
@@ -315,17 +319,17 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
     def query_inline(self, work: Callable[[Connection], T]) -> T:
-        """Run what reads a few rows as `query` does, but in this thread; only where `is_local`."""
+        """Run a read of a few rows as `query` does, but in this thread; only if `is_local`."""
         if self._closed:
             raise journal_unavailable("it is closed")
         return self._read(work)
 
     async def size_bytes(self) -> int:
-        """Return the bytes that the database and its log take."""
+        """Return the size of the database and its log, in bytes."""
         return await self.query(self._backend.size_bytes)
 
     async def used_bytes(self) -> int:
-        """Return the bytes of the pages that are in use."""
+        """Return the bytes of the used pages."""
         return await self.query(self._backend.used_bytes)
 
     def _committed(self, committed: CommittedChanges) -> None:
@@ -363,7 +367,7 @@ class Database:
             return work(connection)
 
     def _forget_lost(self) -> bool:
-        """Drop this thread's connection if it is lost; return whether it was."""
+        """Drop this thread's connection if it is lost; return whether it was lost."""
         connection: Connection | None = getattr(self._reader, "connection", None)
         if connection is None or not self._backend.is_lost(connection):
             return False
@@ -377,7 +381,7 @@ class Database:
 def _prepare_journal(
     backend: Backend, generation: int | None, *, migrates: bool, accepts_rows: bool
 ) -> dict[str, str]:
-    """Prepare a journal, on a full disk with the space that is kept back for it."""
+    """Prepare a journal; on a full disk, use the reserved space."""
     prepared = partial(prepare, backend, generation, migrates=migrates, accepts_rows=accepts_rows)
     try:
         return prepared()

@@ -1,9 +1,10 @@
-"""The floor of a tenant: what is left of the deleted threads whose rows are gone.
+"""The floor of a tenant: the remainder of deleted threads whose rows are removed.
 
-It is a row of `threads` that no call can name. Its incarnation and its `seq` are the greatest that
-one of these threads had. A thread that begins may have had one of their names, so its incarnation
-and its numbers begin above: stored records of the old incarnation still end it, and no cursor of
-the old log fits the new one. The row is bound, copied and migrated like any other.
+The floor is a row of `threads` that no call can name. Its incarnation and its `seq` are the
+greatest of all these threads. A new thread may have the name of a removed thread, so its
+incarnation and its numbers start above the floor: stored records of the old incarnation still end
+that incarnation, and no cursor of the old log fits the new log. The row is bound, copied and
+migrated like any other row.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .binding import binder_of
 from .thread_rows import ENTERED, ThreadCacheEntry, log_of
 
 FLOOR_THREAD = TRAIL + "floor"
-"""Name of the row; its prefix was never a user's in any layout of the journal."""
+"""Name of the floor's row; no layout of the journal allowed its prefix to users."""
 
 _FIND = Statement(
     select(*ENTERED).where(
@@ -30,9 +31,9 @@ _FIND = Statement(
 def find_or_floor(
     connection: Connection, tenant: str, thread_id: str
 ) -> tuple[ThreadCacheEntry | None, ThreadCacheEntry | None]:
-    """Return what is known of a thread at first, as `find_log` does, and the tenant's floor.
+    """Return the cache entry of a thread, as `find_log` does, and the tenant's floor.
 
-    Both are read at one moment: so a thread whose row is gone counts in the floor.
+    Both are read at the same moment: so the floor includes a thread whose row is removed.
     """
     parameters = {"of_tenant": tenant, "of_thread": thread_id, "of_floor": FLOOR_THREAD}
     rows = _FIND.run(connection, **parameters).fetchall()

@@ -1,9 +1,9 @@
-"""Checkpoints in memory as their last saves left them: loads read them without the database.
+"""Checkpoints in memory, as their last saves left them: loads read them without the database.
 
-Somebody who has just saved a checkpoint often loads it next. What it takes to answer is kept here
-for a second, or until something is committed that does more than save, such as a flush. Later loads
-read the database, and notice what somebody did to it. In a journal that several servers share, a
-load first compares the `binding` of the thread's row, which each change of the thread replaces.
+An agent that has just saved a checkpoint often loads it next. The content of the answer is kept
+here for a second, or until a commit that does more than save, such as a flush. Later loads read the
+database, and so notice damage in it. In a journal that several servers share, a load first compares
+the `binding` of the thread's row, which each change of the thread replaces.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .pending_writes import StoredWrite
 from .thread_rows import Place, ThreadCacheEntry
 
 HEAD_BYTES = 64 * KIB
-"""Content above which a checkpoint is not kept."""
+"""Largest content of a kept checkpoint."""
 
 _KEPT_S = 1.0
 _ALL_BYTES = 16 * MIB
-_MAX_WRITES = 64  # of a kept checkpoint: they are copied at each commit
+_MAX_WRITES = 64  # most writes of a kept checkpoint; each commit copies them
 _VALUE_BYTES = 200  # estimate for a value, without its data
 _ENTRY_BYTES = 1000  # estimate for a head, without its state and metadata
 
 HeadContent = Value | StoredWrite
-"""A value as it came, or as the packed data of a write."""
+"""A value as the call sent it, or as the packed data of a write."""
 
 
 class Head(NamedTuple):
-    """The latest checkpoint of a namespace, of which nothing is certified.
+    """The latest checkpoint of a namespace, not certified in any part.
 
-    `writes` have no data: like those of the state, their values are found by their digests.
-    `until_s`: when it is too old, by `Heads.now_s`. `binding`: of the thread's row, as the commit
-    left it.
+    `writes` have no data: their values, like the values of the state, are found by their digests.
+    `until_s`: time by `Heads.now_s` at which the head is too old. `binding`: the binding of the
+    thread's row, as the commit left it.
     """
 
     thread: int
@@ -48,11 +48,11 @@ class Head(NamedTuple):
 
 
 class Heads:
-    """The last saved checkpoint of each thread, where it is the latest of its namespace.
+    """The last saved checkpoint of each thread, if it is the latest of its namespace.
 
-    The writer's thread adds and withdraws; any thread reads. A head is withdrawn before a commit
-    that changes its thread begins, and is there again once that commit is durable. So what is read
-    here is what the last commit of this server left, at the moment of the reading.
+    The writer's thread adds and withdraws heads; any thread reads them. A head is withdrawn before
+    a commit that changes its thread starts, and is added again once that commit is durable. So a
+    read returns what the last commit of this server left, at the moment of the read.
 
     Args:
         now_s: A clock that never goes back.
@@ -65,7 +65,7 @@ class Heads:
         self._size = 0
 
     def bring(self, name: ThreadName, digest: bytes, value: HeadContent) -> None:
-        """Keep a value of a thread, which its next head may name."""
+        """Keep a value of a thread for the thread's next head, which may name the value."""
         data = value.data or b""
         if len(data) <= HEAD_BYTES:
             values = self._values.get(name)
@@ -81,31 +81,31 @@ class Heads:
             self._heads.pop(name, None)
 
     def drop(self, tenant: str, head: Head) -> None:
-        """Drop a head that is not the latest any more, and the values of its thread."""
+        """Drop a head that is no longer the latest, and the values of its thread."""
         name = (tenant, head.entry.key.thread_id)
         if self._heads.get(name) is head:
             self._heads.pop(name, None)
             self._values.pop(name, None)
 
     def clear(self) -> None:
-        """Drop all, values included."""
+        """Drop all heads and values."""
         self._heads, self._values, self._size = {}, {}, 0
 
     def has(self, name: ThreadName) -> bool:
-        """Return whether a checkpoint of a thread is here, with or without its values."""
+        """Return whether a checkpoint of a thread is in memory, with or without its values."""
         return name in self._heads
 
     def add(self, log: ThreadCacheEntry, place: Place) -> None:
-        """Keep a checkpoint as it was committed, if it is the latest and all of it is known."""
+        """Keep a committed checkpoint, if it is the latest and all of its content is known."""
         row, checkpoint, pending = log.row, log.known.get(place), log.writes.get(place)
         if checkpoint is None or pending is None or place[1] != log.greatest.get(place[0]):
             return
         if pending.count > _MAX_WRITES or pending.seq < log.shared_seq:
-            return  # another server may have stored writes that are not known here
+            return  # another server may have stored writes that this server does not know
         writes = tuple(pending.all())
         seqs = [checkpoint.seq, *(write.seq for write in writes)]
         if row.deleted or checkpoint.held is not None or min(seqs) <= row.certified_seq:
-            return  # segments may hold some of it, and an answer names them
+            return  # segments may contain parts of the checkpoint, and an answer names segments
         entry = CheckpointEntry(
             key=CheckpointKey(row.thread_id, *place),
             parent_id=checkpoint.parent_id,
@@ -125,7 +125,7 @@ class Heads:
             *(row.number, place, entry, checkpoint.state, writes, self.now_s() + _KEPT_S),
             row.binding,
         )
-        # One that takes the place of another is counted, too: so all is dropped sooner, not later.
+        # A head that replaces another head is counted too, so memory is freed sooner, not later.
         self._grow(_ENTRY_BYTES + len(checkpoint.state) + len(checkpoint.metadata))
 
     def find(self, tenant: str, key: CheckpointKey) -> tuple[Head, dict[bytes, HeadContent]] | None:

@@ -1,4 +1,4 @@
-"""The two keys of a journal: one seals values, one binds rows. Both are stored wrapped."""
+"""The two keys of a journal: one seals values, the other binds rows. Both are stored wrapped."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from ..sql.journal_metadata import (
 from . import binding
 
 OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Gets a key of the journal, wrapped, and returns the key with what to store in its place: the same
-text, or the key wrapped again. Gets the empty text where there is no key yet, and makes one."""
+"""Opens a key of the journal.
+
+Accepts the wrapped key, and returns the key with the text to store in place of the wrapped key: the
+same text, or the key wrapped again. Accepts the empty text if there is no key yet, and creates a
+key.
+"""
 
 IN_THE_CLEAR = "clear"
-"""What a stored row key begins with that is not wrapped."""
+"""Prefix of a stored row key that is not wrapped."""
 
 
 async def in_the_clear(stored: str) -> tuple[bytes, str]:
-    """Open a row key that is not wrapped, as an `OpenKey`: for journals that nobody else can edit.
+    """Open an unwrapped row key, as an `OpenKey`: for journals that only their owner can edit.
 
     Raises:
         RuntimeError: The key is wrapped.
@@ -49,12 +53,13 @@ async def unseal(
     open_key: OpenKey | None,
     approve: Callable[[sealing.Seal], None],
 ) -> None:
-    """Let connections opened from now on seal what they write, if the journal is sealed.
+    """Make later connections seal the values that they write, if the journal is sealed.
 
     `approve` raises if the journal is not sealed as the server expects.
 
     Raises:
-        RuntimeError: It is sealed without `open_key`, or has rows and is not sealed.
+        RuntimeError: The journal is sealed and `open_key` is missing, or it has rows and is not
+            sealed.
     """
     wrapped = facts.get(JOURNAL_KEY, "")
     if open_key is None:
@@ -64,7 +69,7 @@ async def unseal(
     key, new_wrapped = await open_key(wrapped)
     if not wrapped:
         stored = await asyncio.to_thread(begin_sealing, backend, new_wrapped)
-        if stored != new_wrapped:  # another server was first
+        if stored != new_wrapped:  # another server stored its key first
             key, _ = await open_key(stored)
     elif new_wrapped != wrapped:
         await asyncio.to_thread(replace_key, backend, JOURNAL_KEY, new_wrapped)
@@ -79,12 +84,12 @@ async def bind(
     open_row_key: OpenKey,
     approve: Callable[[binding.Binder], None],
 ) -> binding.Binder:
-    """Let connections opened from now on bind the rows that they write; return what does so.
+    """Make later connections bind the rows that they write; return the `Binder`.
 
-    `approve` raises if the key is not the one that the server expects; nothing is stored then.
+    `approve` raises if the key is not the key that the server expects; then nothing is stored.
 
     Raises:
-        RuntimeError: All rows are bound, and the key is gone.
+        RuntimeError: All rows are bound, and the key is missing.
     """
     wrapped = facts.get(ROW_KEY, "")
     is_complete = BOUND in facts
@@ -93,7 +98,7 @@ async def bind(
     approve(binding.Binder(key, is_complete=is_complete, is_secret=is_secret))
     if not wrapped:
         stored = await asyncio.to_thread(add_row_key, backend, new_wrapped)
-        if stored != new_wrapped:  # another server was first
+        if stored != new_wrapped:  # another server stored its key first
             key, _ = await open_row_key(stored)
     elif new_wrapped != wrapped:
         await asyncio.to_thread(replace_key, backend, ROW_KEY, new_wrapped)

@@ -1,7 +1,8 @@
-"""The pending writes of checkpoints as the writer knows them.
+"""The pending writes of checkpoints, as the writer knows them.
 
-The tasks of a fan-out save thousands of writes of one checkpoint, one after the other. So nothing
-that decides a write is read or counted again for each: it is kept, and every write moves it on.
+The tasks of a fan-out save thousands of writes of one checkpoint, one after the other. So the
+writer does not read or count the writes again for each new write: it keeps them in memory, and each
+write updates them.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ if TYPE_CHECKING:
 
 _EMPTY_BYTES = KIB  # estimate of the memory of a checkpoint's writes, without them
 _WRITE_BYTES = 500  # the same of a write, without its names
-_BYTES_PER_WRITE = 128  # of a write in a message, at most, besides its names and content
+_BYTES_PER_WRITE = 128  # most bytes of a write in a message, besides its names and content
 _FEW = 64
 _RECENT = 8
 _MANY_BYTES = 32 * MIB
-"""More than the writes of one checkpoint take, which `max_write_names` limits."""
+"""Bound of a thread's writes in memory: above one checkpoint's most writes (`max_write_names`)."""
 
 _FOLLOWED_CHANGES = 256
-"""Changes of other servers after which all writes are read again."""
+"""Number of changes by other servers above which all writes are read again."""
 
 _REMOVES_NOTHING = {
     *(EventKind.CHECKPOINT_SAVED, EventKind.WRITES_SAVED, EventKind.LABEL_SET),
     *(EventKind.RETENTION_SET, EventKind.SEARCHABLE_SET, EventKind.HANDED_OFF),
 }
-"""Kinds of changes that remove no write, and that give their number to each write they store."""
+"""Kinds of changes that remove no write, and give their number to each write that they store."""
 
 Slot = tuple[str, int]
 """Task and `idx` of a write."""
 
 
 class StoredWrite(NamedTuple):
-    """A pending write, in the order of the columns; without data if it was evicted."""
+    """A pending write, in the order of the columns; without data if the write was evicted."""
 
     task_id: str
     idx: int
@@ -59,7 +60,7 @@ class StoredWrite(NamedTuple):
     data: bytes | None
 
     def mac(self, binder: Binder, thread: int, place: Place) -> bytes:
-        """Return the MAC of its row."""
+        """Return the MAC of the write's row."""
         return binder.write(
             *(thread, *place, self.task_id, self.idx, self.task_path, self.channel, self.type),
             *(self.digest, self.size, self.seq, self.early_us),
@@ -67,14 +68,14 @@ class StoredWrite(NamedTuple):
 
     @property
     def name_bytes(self) -> int:
-        """What it adds to the names of a checkpoint's writes, which are limited."""
+        """Bytes that the write adds to the names of a checkpoint's writes, which are limited."""
         names = (self.task_id, self.task_path, self.channel, self.type)
         return _BYTES_PER_WRITE + sum([len(name.encode()) for name in names])
 
     def check(
         self, binder: Binder, thread_id: str, thread: int, place: Place, stored: bytes | None
     ) -> None:
-        """Compare the MAC of its row with the stored one, where all rows are bound.
+        """Compare the MAC of the write's row with the stored MAC, if all rows are bound.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -92,10 +93,10 @@ class PendingWrites:
     """All stored writes of a checkpoint, without their values.
 
     Attributes:
-        seq: Change of the thread up to which they are known.
+        seq: Number of the thread's last change that the writes include.
         is_early: The checkpoint is not stored yet.
-        name_bytes: Bytes of their names, as they are limited.
-        counted: Bytes of memory, as `RecentWrites` saw them last.
+        name_bytes: Bytes of the writes' names, as the limit counts them.
+        counted: Bytes of memory that `RecentWrites` counted last.
     """
 
     __slots__ = ("_by_slot", "_waiting", "counted", "is_early", "name_bytes", "seq")
@@ -106,11 +107,11 @@ class PendingWrites:
         self.name_bytes = 0
         self.counted = 0
         self._by_slot: dict[Slot, StoredWrite] = {}
-        self._waiting: WaitingTasks | None = None  # until somebody asks for the state
+        self._waiting: WaitingTasks | None = None  # set when the state is needed
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of writes."""
         return len(self._by_slot)
 
     def get(self, slot: Slot) -> StoredWrite | None:
@@ -118,23 +119,23 @@ class PendingWrites:
         return self._by_slot.get(slot)
 
     def all(self) -> Collection[StoredWrite]:
-        """Return all of them."""
+        """Return all writes."""
         return self._by_slot.values()
 
     def put(self, write: StoredWrite) -> None:
-        """Add a write, or replace the one of its slot."""
+        """Add a write, or replace the write of the same slot."""
         slot = (write.task_id, write.idx)
         before = self._by_slot.get(slot)
         self._by_slot[slot] = write
         self.name_bytes += write.name_bytes - (before.name_bytes if before is not None else 0)
         if before is not None and before.channel != write.channel:
-            self._waiting = None  # what the other one said does not count
+            self._waiting = None  # the replaced write no longer counts
         elif self._waiting is not None:
             self._waiting.add(write.task_id, write.channel, write.seq)
 
     @property
     def state(self) -> ThreadState:
-        """What the thread waits for if these are the writes of its latest root checkpoint."""
+        """State of the thread if these are the writes of its latest root checkpoint."""
         if self._waiting is None:
             self._waiting = WaitingTasks()
             for write in self._by_slot.values():
@@ -143,7 +144,7 @@ class PendingWrites:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of memory they take."""
+        """About how many bytes of memory the writes take."""
         return _EMPTY_BYTES + _WRITE_BYTES * len(self._by_slot) + self.name_bytes
 
 
@@ -151,11 +152,11 @@ class RecentWrites:
     """The writes of recent checkpoints of a thread, bounded in memory.
 
     A step whose tasks run subgraphs saves checkpoints of many namespaces between two writes of one
-    checkpoint. So the many writes of a checkpoint, which take long to read, do not make room for
-    the few of others.
+    checkpoint. So a checkpoint with many writes, which take long to read, is not dropped for
+    checkpoints with few writes.
 
     Attributes:
-        size_bytes: About how many bytes of memory they take.
+        size_bytes: About how many bytes of memory the writes take.
     """
 
     __slots__ = ("_few", "_many", "size_bytes")
@@ -167,12 +168,12 @@ class RecentWrites:
         self._many: OrderedDict[Place, PendingWrites] = OrderedDict()
 
     def get(self, place: Place) -> PendingWrites | None:
-        """Return the writes of a checkpoint, if they are here."""
+        """Return the writes of a checkpoint, if they are in memory."""
         few = self._few.get(place)
         return few if few is not None else self._many.get(place)
 
     def keep(self, place: Place, pending: PendingWrites) -> None:
-        """Keep the writes of a checkpoint, which were used last, and count what they take now."""
+        """Keep the writes of a checkpoint as the most recently used, and count their memory."""
         self._drop(place)
         pending.counted = pending.size_bytes
         self.size_bytes += pending.counted
@@ -209,10 +210,10 @@ _CHANGES = Statement(
 def read_writes(
     connection: Connection, log: ThreadCacheEntry, place: Place, known: PendingWrites | None
 ) -> PendingWrites:
-    """Return all stored writes of a checkpoint, which need not exist yet.
+    """Return all stored writes of a checkpoint; the checkpoint need not exist yet.
 
-    `known`: the writes as they were before other servers changed the thread. Where these servers
-    removed none, only the writes of later changes are read.
+    `known`: the writes before other servers changed the thread. If these servers removed no write,
+    only the writes of later changes are read.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -229,7 +230,7 @@ def read_writes(
 
 
 def _follows(connection: Connection, binder: Binder, log: ThreadCacheEntry, after: int) -> bool:
-    """Return whether the changes of other servers after a number have removed no write."""
+    """Return whether the changes of other servers after the number `after` removed no write."""
     count = log.shared_seq - after
     if count > _FOLLOWED_CHANGES:
         return False

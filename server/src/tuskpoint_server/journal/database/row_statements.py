@@ -1,4 +1,4 @@
-"""Statements that write rows of threads, and that read what deciding a change needs."""
+"""Statements that write rows of threads, and that read the rows that decide a change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ PUT_WRITE = Statement(
 )
 
 
-# One that comes back belongs to the change that brings it: that one's segment holds it.
+# An evicted value that comes back belongs to the change that brings it back, whose segment contains
+# it.
 PUT_CONTENT = Statement(
     put_rows(
         contents, ("family", "digest"), names=CONTENT_COLUMNS, where=contents.c.data.is_(None)

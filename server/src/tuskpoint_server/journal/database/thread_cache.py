@@ -1,6 +1,6 @@
-"""The recent threads that the writer decides against.
+"""The thread cache: recent threads that the writer decides against.
 
-They stay in memory between batches, bounded in bytes; a commit that fails forgets all of them.
+They stay in memory between batches, bounded in bytes; a failed commit drops all of them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ CACHED_BYTES = 64 * 1024 * 1024
 
 
 def _is_bound_elsewhere(entry: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
-    """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
+    """Return whether another server has bound the rows of a thread; the entry lacks their MACs."""
     return entry.row.bound_rows is None and now.row.bound_rows is not None
 
 
 class ThreadCache:
     """Recent threads by (tenant, thread), the most recently used last.
 
-    What a commit costs here depends on the threads that it touched, not on how many are kept.
+    A commit costs work for the threads that it changed, not for all threads in the cache.
 
     Attributes:
-        full: Tenants that may begin no more threads, with how many they may have.
-        heads: What loads need not ask the database for.
+        full: Tenants that have as many threads as they may have, with that limit.
+        heads: Checkpoints that loads read without the database.
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
@@ -40,7 +40,7 @@ class ThreadCache:
         self._size = 0
 
     def get(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
-        """Return a thread that is here."""
+        """Return a thread from the cache."""
         key = (tenant, thread_id)
         log = self._logs.get(key)
         if log is not None:
@@ -49,7 +49,7 @@ class ThreadCache:
         return log
 
     def put(self, log: ThreadCacheEntry) -> None:
-        """Keep a thread, which has not been here before."""
+        """Add a thread, in place of its old entry."""
         key = (log.row.tenant, log.row.thread_id)
         self.forget(*key)
         self._logs[key] = log
@@ -62,9 +62,9 @@ class ThreadCache:
                 self.heads.add(log, place)
 
     def refresh(self, name: ThreadName, now: ThreadCacheEntry | None) -> None:
-        """Keep what is known of a thread if its row, as it is now, is the known one.
+        """Keep the entry of a thread if the thread's current row is the row that the entry knows.
 
-        `now`: the thread without what was known of it; `None`: there is none.
+        `now`: a new entry from the current row; `None`: the thread has no row.
         """
         entry = self._logs.get(name)
         if now is None:
@@ -75,27 +75,28 @@ class ThreadCache:
             if entry.row.seq != now.row.seq:
                 now.writes, now.shared_seq = entry.writes, now.row.seq
             self.put(now)
-        else:  # others may have moved its watermarks
+        else:  # other servers may have moved the thread's watermarks
             if entry.row.bound_rows != now.row.bound_rows:
-                entry.writes = RecentWrites()  # early ones expired, which is no change
+                # early writes expired, which does not count as a change
+                entry.writes = RecentWrites()
             entry.row, entry.early = now.row, now.early
             entry.damage, entry.put_back = now.damage, now.put_back
             entry.stored_through = now.stored_through
 
     def forget(self, tenant: str, thread_id: str) -> None:
-        """Drop one thread."""
+        """Drop a thread."""
         log = self._logs.pop((tenant, thread_id), None)
         if log is not None:
             self._size -= log.counted
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all threads."""
         self._logs.clear()
         self._used.clear()
         self._size = 0
 
     def trim(self) -> None:
-        """Drop the least recently used ones beyond the bound."""
+        """Drop the least recently used threads beyond the bound."""
         for key in self._used:
             log = self._logs.get(key)
             if log is not None:

@@ -1,4 +1,4 @@
-"""What the writer knows of a thread: its row, greatest IDs and some recent checkpoints."""
+"""The writer's knowledge of a thread: its row, greatest IDs and some recent checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Place = tuple[str, str]
 
 
 class ThreadRef(NamedTuple):
-    """A thread as rows below it are bound to it."""
+    """The identity of a thread to which the rows below the thread are bound."""
 
     tenant: str
     thread_id: str
@@ -46,9 +46,9 @@ class ThreadRef(NamedTuple):
 
 @dataclass(slots=True)
 class ThreadRow:
-    """A row of `threads`, changed in place and then stored; fields as the columns.
+    """A row of `threads`, changed in memory and then stored; fields as the columns.
 
-    `bound_rows` is the hash of the thread's rows (`binding`); `None`: they are not bound yet.
+    `bound_rows` is the hash of the thread's rows (`binding`); `None`: the rows are not bound yet.
     """
 
     number: int
@@ -86,17 +86,17 @@ class ThreadRow:
 
     @property
     def ref(self) -> ThreadRef:
-        """What rows of the thread are bound to."""
+        """The identity to which rows of the thread are bound."""
         return ThreadRef(self.tenant, self.thread_id, self.number)
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """What changes when anything does that a server may know of the thread."""
+        """Value that changes with every change that a server's cached thread must show."""
         return self.number, self.seq, self.taken
 
     @property
     def bound(self) -> str:
-        """The columns that are bound, as one text."""
+        """The bound columns, as one text."""
         return (
             f"{self.number} {self.family} {self.incarnation} {self.seq} {self.certified_seq} "
             f"{self.settings_seq} {self.begun_seq} {self.compacted_seq} {self.deleted:d} "
@@ -106,13 +106,13 @@ class ThreadRow:
         )
 
     def check(self, binder: Binder) -> None:
-        """Compare the row with its binding, and take the hash of the thread's rows from there.
+        """Compare the row with its binding, and read the hash of the thread's rows from it.
 
-        Until all rows of the journal are bound, a row that does not fit its binding is taken as
-        one without: servers of layout 1 leave such rows.
+        Until all rows of the journal are bound, a row that does not match its binding is treated as
+        a row without binding: servers of layout 1 leave such rows.
 
         Raises:
-            RowDamagedError: The row is not as the server wrote it.
+            RowDamagedError: The row differs from the row that the server wrote.
         """
         try:
             if self.binding is None:
@@ -124,7 +124,7 @@ class ThreadRow:
             self.bound_rows = None
 
     def move(self, binder: Binder, new: bytes | None, old: bytes | None = None) -> None:
-        """Add a row to those of the thread, and take one away, each by its MAC."""
+        """Add a row to the thread's rows, and remove a row, each by its MAC."""
         if self.bound_rows is not None:
             members = (binder.member(new) if new else 0) - (binder.member(old) if old else 0)
             self.bound_rows = add_hashes(self.bound_rows, members)
@@ -140,7 +140,7 @@ class ThreadRow:
         return Refusal(Reason.THREAD_DELETED, thread_id=self.thread_id, incarnation=incarnation)
 
     def begin_next(self, family: int, now_us: int) -> None:
-        """Start the next incarnation; the sequence goes on, and no values are shared."""
+        """Start the next incarnation; the sequence continues, and no values are shared."""
         self.incarnation += 1
         self.family = family
         self.deleted = self.unsearchable = False
@@ -151,23 +151,23 @@ class ThreadRow:
         self.expire_us = None
         self.added_bytes = self.removed_bytes = 0
         self.checkpoint_count = self.removed_count = 0
-        # Changes that were swept since the last incarnation ended cannot be watched any more.
+        # Changes that were compacted since the last incarnation ended can no longer be watched.
         self.begun_seq = max(self.begun_seq, self.compacted_seq)
 
     def begin_above(self, floor: ThreadRow) -> None:
-        """Start the log after those of threads whose rows are gone: the thread may be one."""
+        """Start the log above the floor: a thread whose row is removed may have had this name."""
         self.incarnation = floor.incarnation + 1
         self.seq = self.certified_seq = self.indexed_seq = floor.seq
         self.begun_seq = self.compacted_seq = floor.seq
 
     def begin_after(self, stored_through: int) -> None:
-        """Go on after changes that are certified, of which the row, put back, knows nothing."""
+        """Continue after certified changes that the row, put back to an older state, lacks."""
         self.certified_seq = max(self.certified_seq, stored_through)
         if stored_through > self.seq:
             self.seq = self.compacted_seq = stored_through
 
     def set_updated(self, now_us: int) -> None:
-        """Record the time of a change, and when the thread expires because of it."""
+        """Record the time of a change, and the new expiry of the thread."""
         self.updated_us = now_us
         self.expire_us = now_us + self.retention_s * 1_000_000 if self.retention_s else None
 
@@ -177,7 +177,7 @@ _FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name not i
 THREAD = tuple(threads.c[name] for name in _FIELDS)
 """Columns of `ThreadRow`."""
 
-# What every save changes, and no index has; and what seldom changes.
+# First the columns that every save changes, without an index; then the columns that seldom change.
 _OFTEN = (
     *("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count"),
     "binding",
@@ -188,7 +188,7 @@ _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
 HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 ENTERED = (*THREAD, HAS_EARLY, STORED_THROUGH)
-"""Columns that `log_of` makes a `ThreadCacheEntry` of."""
+"""Columns that `log_of` builds a `ThreadCacheEntry` from."""
 _FIND = Statement(
     select(*ENTERED).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
@@ -219,7 +219,7 @@ _UPDATE_ALL = update_rows(threads, "number", _VARYING)
 
 
 def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
-    """Return the greatest ID of a namespace; empty if it has none."""
+    """Return the greatest ID of a namespace; empty if the namespace has none."""
     row = _GREATEST.run(connection, of_thread=thread, of_ns=checkpoint_ns).fetchone()
     return (row[0] if row else None) or ""
 
@@ -227,7 +227,8 @@ def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
 def first_above(connection: Connection, thread: ThreadRow, watermark: int) -> int | None:
     """Return the time of the first change of a thread above a watermark; `None`: there is none.
 
-    If the log lacks that change, the time of the thread's last one: what it was still waits.
+    If the log lacks that change, return the time of the thread's last change: the content of the
+    missing change still waits.
     """
     if thread.seq <= watermark:
         return None
@@ -238,7 +239,7 @@ def first_above(connection: Connection, thread: ThreadRow, watermark: int) -> in
 def find_thread(
     connection: Connection, tenant: str, thread_id: str, *, newest: bool = True
 ) -> ThreadRow | None:
-    """Return a thread's row, deleted or not, or `None` if it never was.
+    """Return a thread's row, deleted or not, or `None` if the thread never existed.
 
     `newest`: refuse a thread that was put back to an earlier state, too.
 
@@ -252,7 +253,7 @@ def find_thread(
 
 
 def find_log(connection: Connection, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
-    """Return what is known of a thread at first, or `None` if it never was."""
+    """Return the cache entry of a thread from its row, or `None` if the thread never existed."""
     row = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
     return log_of(binder_of(connection), row) if row is not None else None
 
@@ -260,12 +261,12 @@ def find_log(connection: Connection, tenant: str, thread_id: str) -> ThreadCache
 def lock_logs(
     connection: Connection, names: Collection[ThreadName], *, wait: bool
 ) -> Callable[[], tuple[list[ThreadCacheEntry], set[int]]]:
-    """Lock the rows of threads; return what returns those that exist, once it can be read.
+    """Lock the rows of threads; return a function that reads the threads that exist.
 
-    It returns the numbers of those that are locked, too: not all if it did not `wait`. They are
-    locked in the order of their numbers: so two servers seldom wait for each other. They are read
-    after they are locked: the statement that waits for a lock does not see what was committed
-    meanwhile in other tables.
+    The function also returns the numbers of the locked threads: not of all threads if the caller
+    did not `wait`. Threads are locked in the order of their numbers, so two servers seldom wait for
+    each other. Threads are read after they are locked: a statement that waits for a lock does not
+    see rows of other tables that were committed meanwhile.
     """
     tenants, thread_ids = map(list, zip(*names, strict=True))
     parameters = {"of_tenants": tenants, "of_threads": thread_ids}
@@ -286,7 +287,7 @@ def row_of(found: SqlRow) -> ThreadRow:
 
 
 def log_of(binder: Binder, found: SqlRow) -> ThreadCacheEntry:
-    """Return what the columns `ENTERED` say of a thread, compared with its MAC and segments."""
+    """Return a cache entry from the columns `ENTERED`, compared with its MAC and segments."""
     early, stored_through = found[-2:]
     row = row_of(found[:-2])
     row.written = _seldom(row)
@@ -301,7 +302,7 @@ def log_of(binder: Binder, found: SqlRow) -> ThreadCacheEntry:
 
 
 def insert_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: bytes) -> None:
-    """Insert threads that began; `nonce`: see `ThreadRow.bind`."""
+    """Insert new threads; `nonce`: see `ThreadRow.bind`."""
     binder = binder_of(connection)
     for row in rows:
         row.bind(binder, nonce)
@@ -310,7 +311,7 @@ def insert_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: byt
 
 
 def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: bytes) -> None:
-    """Write changed threads; columns that an index has only where they changed."""
+    """Write changed threads; indexed columns are only written for rows where they changed."""
     binder = binder_of(connection)
     often: list[tuple[object, ...]] = []
     seldom: list[tuple[object, ...]] = []
@@ -328,7 +329,7 @@ def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: byt
 
 @dataclass(slots=True)
 class CachedCheckpoint:
-    """A stored checkpoint as far as saves ask for it."""
+    """A stored checkpoint, with the columns that saves need."""
 
     seq: int
     parent_id: str
@@ -344,12 +345,12 @@ class CachedCheckpoint:
     rolled_back_from: str = ""
     adopted_from: str = ""
     delta_base: bytes | None = None
-    mac: bytes | None = None  # of its row as it is stored
+    mac: bytes | None = None  # MAC of the stored row
     held: bytes | None = None  # see `values.segment_refs`
     decoded: dict[str, ChannelRef] | None = None
 
     def bind(self, binder: Binder, tenant: str, thread: int, place: Place) -> bytes:
-        """Return the MAC of its row as it is now."""
+        """Return the MAC of the checkpoint's row in its current state."""
         return binder.checkpoint(
             *(tenant, thread, *place, self.seq, self.parent_id, self.state, self.metadata),
             *(self.run_id, self.root_id, self.delta_channels, self.delta_base, self.label),
@@ -358,14 +359,14 @@ class CachedCheckpoint:
         )
 
     def is_bound(self, binder: Binder, of: ThreadRef, place: Place) -> bool:
-        """Return whether its row is as the server wrote it, where all rows are bound."""
+        """Return whether the row is as the server wrote it, if all rows are bound."""
         if not binder.is_complete:
             return True
         mac = self.bind(binder, of.tenant, of.number, place)
         return self.mac is not None and equal(self.mac, mac)
 
     def check(self, binder: Binder, of: ThreadRef, place: Place) -> None:
-        """Compare the MAC of its row with the stored one, where all rows are bound.
+        """Compare the MAC of the checkpoint's row with the stored MAC, if all rows are bound.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -375,12 +376,12 @@ class CachedCheckpoint:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of memory it takes, its writes left out."""
+        """About how many bytes of memory the checkpoint takes, without its writes."""
         return _KNOWN_BYTES + 2 * len(self.state) + len(self.metadata)
 
     @property
     def channels(self) -> dict[str, ChannelRef]:
-        """Its channels by name."""
+        """Channels of the checkpoint, by name."""
         if self.decoded is None:
             self.decoded = {
                 channel.name: channel_ref(
@@ -396,7 +397,7 @@ KNOWN = tuple(
     for attribute in fields(CachedCheckpoint)
     if attribute.name in checkpoints.c
 )
-"""Columns of `CachedCheckpoint`, all of a row's that are bound but for its place."""
+"""Columns of `CachedCheckpoint`: all bound columns of a row, except its place."""
 
 
 @dataclass(slots=True, eq=False)
@@ -405,26 +406,27 @@ class ThreadCacheEntry:
 
     row: ThreadRow
     new: bool  # the row is not stored yet
-    early: bool  # writes may wait for their checkpoint
-    damage: Refusal | None = None  # the row is not as the server wrote it last
-    put_back: bool = False  # that is because an older state of the thread is in its place
-    stored_through: int = 0  # the last change that a recorded segment holds
-    fresh: bool = False  # no checkpoints but those of the batch that it began in
-    keyframes: set[bytes] = field(default_factory=set)  # values that are stored, and no patches
-    greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
-    # namespaces of whose greatest checkpoint all values are here
+    early: bool  # whether writes may wait for their checkpoint
+    damage: Refusal | None = None  # set if the row is not as the server wrote it last
+    # whether the damage is an older state of the thread in place of the last one
+    put_back: bool = False
+    stored_through: int = 0  # the last change in a recorded segment
+    fresh: bool = False  # whether the thread has only checkpoints of the batch that created it
+    keyframes: set[bytes] = field(default_factory=set)  # stored values that are not patches
+    greatest: dict[str, str] = field(default_factory=dict)  # greatest ID by namespace
+    # namespaces whose greatest checkpoint has all its values in the journal
     whole: set[str] = field(default_factory=set)
     known: OrderedDict[Place, CachedCheckpoint] = field(
         default_factory=OrderedDict
     )  # recent checkpoints
-    # of recent checkpoints, stored ones and such as have only writes so far
+    # of recent checkpoints, stored or so far only with writes
     writes: RecentWrites = field(default_factory=RecentWrites)
-    shared_seq: int = 0  # up to this change, other servers may have made some
-    size: int = _LOG_BYTES  # about how many bytes of memory it takes, without `writes`
-    counted: int = 0  # the size as the thread cache last saw it
+    shared_seq: int = 0  # last change up to which other servers may have made changes
+    size: int = _LOG_BYTES  # about how many bytes of memory the entry takes, without `writes`
+    counted: int = 0  # the size that the thread cache counted last
 
     def compare(self, binder: Binder, stored_through: int | None) -> None:
-        """Note damage if a segment is recorded of a later state than that of the row."""
+        """Note damage if a recorded segment is of a later state than the row."""
         self.stored_through = stored_through or 0
         if binder.is_complete and put_back.is_older(self.row.certified_seq, stored_through):
             self.put_back = True
@@ -432,7 +434,7 @@ class ThreadCacheEntry:
             self.damage = journal_damaged(self.row.thread_id, problem=why)
 
     def add(self, place: Place, known: CachedCheckpoint) -> None:
-        """Remember a checkpoint as the most recent one, and forget those long ago."""
+        """Remember a checkpoint as the most recent one, and forget the oldest beyond the bound."""
         before = self.known.pop(place, None)
         self.size += known.size_bytes - (before.size_bytes if before is not None else 0)
         self.known[place] = known
@@ -440,12 +442,12 @@ class ThreadCacheEntry:
             self.size -= self.known.popitem(last=False)[1].size_bytes
 
     def set_head(self, head_id: str, pending: PendingWrites | None) -> None:
-        """Set the latest root checkpoint, whose writes say what the thread waits for."""
+        """Set the latest root checkpoint, and the thread's state from its writes."""
         self.row.head_id = head_id
         self.row.state = pending.state if pending is not None else ThreadState.IDLE
 
     def forget_checkpoints(self) -> None:
-        """Read checkpoints again when they are asked for."""
+        """Forget the checkpoints, so that they are read again on demand."""
         self.known.clear()
         self.greatest.clear()
         self.whole.clear()

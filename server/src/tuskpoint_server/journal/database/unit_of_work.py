@@ -1,4 +1,7 @@
-"""A batch of changes, decided against the thread cache; each row is written once per batch."""
+"""The unit of work: a batch of changes, decided against the thread cache.
+
+Each row is written once per batch.
+"""
 
 from __future__ import annotations
 
@@ -53,20 +56,20 @@ _CONTENT, _WRITE = (*CONTENT_COLUMNS, "tenant"), (*WRITE_COLUMNS, "tenant")
 
 
 class UnitOfWork:
-    """An open write transaction, with what its changes have done so far.
+    """An open write transaction, with the effects of its changes so far.
 
-    Reads through `connection` see what `write_out` has written. In a shared database a thread
-    is locked until the end of the transaction once it is looked at: so nobody else changes it,
-    and what is known of it holds if its row says so.
+    Reads through `connection` see the rows that `write_out` has written. In a shared database, the
+    first access to a thread locks the thread until the end of the transaction: so no other server
+    changes the thread, and its cache entry is valid if its row is unchanged.
 
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
-        changed: Threads with changes, whose watchers are woken, and the checkpoint changed last.
+        changed: Threads with changes, whose watchers are woken, with the checkpoint changed last.
         is_shared: Other servers may use the journal at the same time.
         added: Tenant to the number of its changes and the bytes of their new content.
-        last: The last change: number of its thread, and its own; `None`: nothing changed.
-        logs: What is known of threads, to be forgotten where rows are changed beside the batch.
-        binder: Makes the MACs of rows.
+        last: The last change: the number of its thread and its own number; `None`: nothing changed.
+        logs: Entries of threads, to be dropped where rows are changed outside the batch.
+        binder: Creates the MACs of rows.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class UnitOfWork:
         self.is_shared = shared
         self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
-        # As of the last look for a missing thread.
+        # as of the last search for a missing thread
         self._floors: dict[str, ThreadCacheEntry | None] = {}
         self.now_us = now_us
         self.changed: dict[ThreadName, Place] = {}
@@ -93,7 +96,7 @@ class UnitOfWork:
         self.discard()
 
     def discard(self) -> None:
-        """Forget what is not written out: its change was undone."""
+        """Forget all rows that are not written out: their change was undone."""
         self._new_threads: dict[int, ThreadRow] = {}
         self._threads: dict[int, ThreadRow] = {}
         self._checkpoints: dict[tuple[int, str, str], tuple[object, ...]] = {}
@@ -102,16 +105,16 @@ class UnitOfWork:
         self._changes: list[tuple[object, ...]] = []
 
     def undone(self) -> None:
-        """Forget what is not written out, and the locks that went with the change."""
+        """Forget all rows that are not written out, and the locks of the undone change."""
         self.discard()
         self.logs.clear()
         self._locked.clear()
         self._floors.clear()
 
     def lock(self, names: Iterable[ThreadName]) -> None:
-        """Let nobody else change threads until the transaction ends, whether they exist or not.
+        """Lock threads, existing or not, until the transaction ends.
 
-        A change that reads or changes rows of several threads locks all of them at once: in one
+        A change that reads or changes rows of several threads locks all of them at once, in a fixed
         order, so that two servers seldom wait for each other.
         """
         self.locking(names)()
@@ -119,9 +122,10 @@ class UnitOfWork:
     def locking(
         self, names: Iterable[ThreadName], *, wait: bool = True
     ) -> Callable[[], Set[ThreadName]]:
-        """Send what locks threads; the returned function reads the answers.
+        """Send the statement that locks threads; the returned function reads the answers.
 
-        It returns those that another transaction has locked, if this one does not `wait` for it.
+        The function returns the threads that another transaction has locked, if this transaction
+        does not `wait` for the locks.
         """
         names_to_lock = set(names) - self._locked if self.is_shared else set()
         if not names_to_lock:
@@ -140,7 +144,7 @@ class UnitOfWork:
         return received
 
     def find(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
-        """Return a thread, deleted or not, or `None` if it never was.
+        """Return a thread, deleted or not, or `None` if the thread never existed.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -151,7 +155,7 @@ class UnitOfWork:
         return log
 
     def find_any(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
-        """Return a thread as `find` does, even if its row is damaged: to delete it."""
+        """Return a thread as `find` does, even if its row is damaged: for a deletion."""
         if self.is_shared:
             self.lock([(tenant, thread_id)])
         log = self.logs.get(tenant, thread_id)
@@ -162,10 +166,10 @@ class UnitOfWork:
         return log
 
     def begin(self, tenant: str, thread_id: str, family: int | None = None) -> ThreadCacheEntry:
-        """Return a thread that begins, which must not exist; it is kept once it changes.
+        """Return a new thread, which must not exist; the thread is kept once it changes.
 
-        `family`: whose values it shares; `None` founds one. Refused where the tenant has as many
-        threads as it may.
+        `family`: the family whose values the thread shares; `None` founds a family. Refused if the
+        tenant has as many threads as it may have.
         """
         if tenant in self.logs.full and not is_reserved(thread_id):
             raise quota_exceeded(tenant, "threads", self.logs.full[tenant], "delete threads first")
@@ -182,9 +186,9 @@ class UnitOfWork:
         return ThreadCacheEntry(row, new=True, early=False, fresh=True)
 
     def _floor(self, tenant: str, thread_id: str) -> ThreadRow | None:
-        """Return what stands for a tenant's threads whose rows are gone; `None`: there are none.
+        """Return the floor of a tenant's removed threads; `None`: no thread was removed.
 
-        A thread that begins was looked for before, which has read the floor.
+        The search for the thread, before its start, has read the floor.
         """
         if tenant not in self._floors:
             _, self._floors[tenant] = find_or_floor(self.connection, tenant, thread_id)
@@ -194,7 +198,7 @@ class UnitOfWork:
         return floor.row if floor is not None else None
 
     def new_family(self) -> int:
-        """Return the number of a family that nobody belongs to."""
+        """Return the number of a new family without members."""
         return self._numbers.next(self.connection)
 
     def store(self, log: ThreadCacheEntry) -> None:
@@ -216,10 +220,10 @@ class UnitOfWork:
         deleted: int = 0,
         indexed: bool = False,
     ) -> int:
-        """Take the thread's next number for a change that has to be stored, and return it.
+        """Return the thread's next number, for a change that has to be stored.
 
-        `size_bytes`: of new content; `deleted`: how many checkpoints are; `indexed`: search has
-        to know of it.
+        `size_bytes`: bytes of new content; `deleted`: number of deleted checkpoints; `indexed`:
+        whether search has to index the change.
         """
         row = log.row
         row.seq += 1
@@ -233,7 +237,8 @@ class UnitOfWork:
                 row.unindexed_since_us = self.now_us
             else:
                 row.indexed_seq = row.seq
-        # What follows a deletion belongs to the next incarnation: writes that overtook it.
+        # Changes after a deletion belong to the next incarnation: writes that arrived before its
+        # save.
         incarnation = row.incarnation + bool(row.deleted)
         change = (row.number, row.seq, incarnation, int(kind), *place, deleted, self.now_us)
         self._changes.append((*change, self.binder.change(*change)))
@@ -245,7 +250,7 @@ class UnitOfWork:
         return row.seq
 
     def greatest(self, log: ThreadCacheEntry, checkpoint_ns: str) -> str:
-        """Return the greatest ID of a namespace; empty if it has none."""
+        """Return the greatest ID of a namespace; empty if the namespace has none."""
         maximum = log.greatest.get(checkpoint_ns)
         if maximum is None:
             maximum = ""
@@ -275,9 +280,9 @@ class UnitOfWork:
         return checkpoint
 
     def raised_from(self, log: ThreadCacheEntry, checkpoint_ns: str, checkpoint_id: str) -> str:
-        """Return the ID that a save with a generated ID got instead; empty if it got none.
+        """Return the ID that a save with a generated ID got instead; empty if the save kept its ID.
 
-        Both end with the same random bits.
+        Both IDs end with the same random bits.
         """
         self._write_out_checkpoints()
         parameters = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "after": checkpoint_id}
@@ -288,8 +293,9 @@ class UnitOfWork:
     def is_of_ended(self, log: ThreadCacheEntry, place: Place, *, raised: bool) -> bool:
         """Return whether a checkpoint ID belongs to an ended incarnation of a thread.
 
-        The thread's changes say so. Where old ones were dropped, an ID belongs to it unless it was
-        generated after the thread was deleted. `raised`: it may have got another ID instead.
+        The thread's changes show the incarnation. Where old changes were dropped, an ID belongs to
+        the ended incarnation unless the ID was generated after the thread was deleted. `raised`:
+        the save may have got another ID instead.
         """
         row = log.row
         if place[1] > row.deleted_through:
@@ -310,16 +316,16 @@ class UnitOfWork:
         return self.binder, log.row.tenant, log.row.number, place
 
     def _check(self, log: ThreadCacheEntry, place: Place, stored: bytes | None, mac: bytes) -> None:
-        """Compare the MAC of a row that was read with the one that it should have."""
+        """Compare the stored MAC of a row with the MAC that the row should have."""
         if stored is None or not equal(stored, mac):
             raise journal_damaged(log.row.thread_id, *place)
 
     def pending(
         self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint | None
     ) -> PendingWrites:
-        """Return the stored writes of a checkpoint, which need not exist yet.
+        """Return the stored writes of a checkpoint; the checkpoint need not exist yet.
 
-        Who stores others puts them there, and keeps them in `log.writes` again.
+        A caller that stores further writes adds them there, and keeps them in `log.writes` again.
         """
         pending = log.writes.get(place)
         if pending is None and known is None and not log.early:
@@ -334,9 +340,10 @@ class UnitOfWork:
     def sibling_base(
         self, log: ThreadCacheEntry, checkpoint_ns: str, parent_id: str
     ) -> bytes | None:
-        """Return what delta channels are rebuilt from at a parent that is not stored.
+        """Return the base that delta channels are rebuilt from at a parent that is not stored.
 
-        A checkpoint that stayed when the parent went, or that was copied without it, has it.
+        A checkpoint that stayed when the parent was removed, or that was copied without its parent,
+        has the base.
         """
         self._write_out_checkpoints()
         parameters = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
@@ -345,11 +352,11 @@ class UnitOfWork:
         return sibling.delta_base if sibling is not None else None
 
     def brings(self, log: ThreadCacheEntry, digest: bytes) -> bool:
-        """Return whether the batch has yet to write a value of the thread's family."""
+        """Return whether the batch still has to write a value of the thread's family."""
         return (log.row.family, digest) in self._contents
 
     def value(self, log: ThreadCacheEntry, digest: bytes) -> tuple[int, int] | None:
-        """Return size and encoding of a value of the thread's family whose data is here."""
+        """Return size and encoding of a value of the thread's family that is stored with data."""
         parameters = {"of_family": log.row.family, "of_digest": digest}
         stored_row = READ_VALUE.run(self.connection, **parameters).fetchone()
         if stored_row is None:
@@ -359,7 +366,7 @@ class UnitOfWork:
         return size, encoding
 
     def is_keyframe(self, log: ThreadCacheEntry, digest: bytes) -> bool:
-        """Return whether a value of the thread's family is here, with its data, and no patch."""
+        """Return whether a value of the thread's family is stored with data, and not as a patch."""
         if digest not in log.keyframes:
             value = self.value(log, digest)
             if value is None or value[1] == Encoding.PATCH:
@@ -376,11 +383,12 @@ class UnitOfWork:
         before: CachedCheckpoint | None = None,
         held: bytes | None = None,
     ) -> None:
-        """Insert a checkpoint, or replace the row that was there `before`."""
+        """Insert a checkpoint, or replace the row `before`."""
         if before is not None:
             known.forked_from, known.rolled_back_from = before.forked_from, before.rolled_back_from
             known.adopted_from, known.created_us = before.adopted_from, before.created_us
-            # What removed ancestors left is of no use to what follows others.
+            # delta_base belongs to the parent that it was computed for; a new parent gets a new
+            # one.
             if before.parent_id == known.parent_id:
                 known.delta_base = before.delta_base
         known.held = held if before is None else before.held
@@ -394,12 +402,12 @@ class UnitOfWork:
         )
         if place[1] >= self.greatest(log, place[0]):
             log.greatest[place[0]] = place[1]
-            log.whole.discard(place[0])  # a copy may name values that were evicted
+            log.whole.discard(place[0])  # a copy may name evicted values
 
     def _bind(
         self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint, before: bytes | None
     ) -> None:
-        """Give a row of a checkpoint its MAC; `before`: the MAC of the row in its place so far."""
+        """Give a row of a checkpoint its MAC; `before`: the MAC of the row that it replaces."""
         known.mac = known.bind(*self._binding_of(log, place))
         log.row.move(self.binder, known.mac, before)
 
@@ -413,9 +421,9 @@ class UnitOfWork:
         patch_bytes: int = 0,
         segment: bytes | None = None,
     ) -> None:
-        """Insert a value that a change brings, or bring an evicted one back.
+        """Insert the value of a change, or bring an evicted value back.
 
-        `value` begins with digest, type, size, encoding and data.
+        `value` starts with digest, type, size, encoding and data.
         """
         family, thread = log.row.family, log.row.number
         digest, kind, size, encoding, data, *_ = value
@@ -431,7 +439,7 @@ class UnitOfWork:
         early_us: int | None = None,
         before: StoredWrite | None = None,
     ) -> None:
-        """Insert a write, or replace the row that was there `before`, as a change's."""
+        """Insert a write of a change, or replace the row `before`."""
         number, binder = log.row.number, self.binder
         mac = write._replace(seq=seq, early_us=early_us).mac(binder, number, place)
         old = before.mac(binder, number, place) if before is not None else None
@@ -442,7 +450,7 @@ class UnitOfWork:
     def amend_checkpoint(
         self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint
     ) -> None:
-        """Store a checkpoint with another number, label or `delta_base` than it had."""
+        """Store a checkpoint with another number, label or `delta_base`."""
         self._write_out_checkpoints()
         self._bind(log, place, known, known.mac)
         new = {f"new_{name}": getattr(known, name) for name in AMENDED}
@@ -451,9 +459,9 @@ class UnitOfWork:
     def renumber_writes(
         self, log: ThreadCacheEntry, place: Place, written: Iterable[StoredWrite], seq: int
     ) -> list[StoredWrite]:
-        """Make stored writes of a checkpoint part of another change; return them as they are then.
+        """Move stored writes of a checkpoint to another change; return the moved writes.
 
-        Writes that came before their checkpoint belong to its save from then on.
+        Writes that came before their checkpoint belong to the checkpoint's save from then on.
         """
         self._write_out_writes()
         number, binder = log.row.number, self.binder
@@ -468,7 +476,7 @@ class UnitOfWork:
         return renumbered
 
     def write_out(self) -> None:
-        """Write what the changes so far have done; nothing is left to be written after."""
+        """Write the rows of all changes so far; nothing is left to write afterwards."""
         nonce = new_nonce()
         insert_threads(self.connection, list(self._new_threads.values()), nonce)
         PUT_CONTENT.run_rows(self.connection, _CONTENT, list(self._contents.values()))

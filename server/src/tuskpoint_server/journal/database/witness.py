@@ -1,12 +1,12 @@
-"""A witness beside the journal: the last change that this server acknowledged.
+"""A witness beside the journal: a note of the last change that this server acknowledged.
 
 A journal that was rolled back as a whole is consistent in itself: no MAC in it is wrong. So each
-commit is followed by a note in a file of the data directory: which thread changed last, and its
+commit is followed by a note in a file of the data directory: the thread that changed last, and its
 number. A start compares the note with the journal. The note is written after the commit and not
-fsynced: so it is never ahead of the journal, and after a power failure it may be behind.
+fsynced: so the note is never ahead of the journal, and after a power failure it may be behind.
 
-Who can restore the data directory with the journal restores the witness too. Against that helps a
-copy of what clients know, or `--catalog-pointer` on another disk.
+An attacker who can restore the data directory together with the journal restores the witness too.
+The defence is a copy of the state that clients know, or `--catalog-pointer` on another disk.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _OTHER = "other"
 
 
 class Witness:
-    """The file of one server; `note` is called by the writer alone.
+    """The witness file of one server; only the writer calls `note`.
 
     Args:
-        path: The file; made if it is not there.
+        path: The file; created if missing.
     """
 
     def __init__(self, path: Path) -> None:
         self._key = b""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._noted: tuple[int, int] | None = None
-        self._is_of_another = False  # the note is of rows that another key binds
+        self._is_of_another = False  # whether the note is about rows that another key binds
 
     def check_key(
         self, binder: Binder, accepted: Collection[str], has_threads: Callable[[], bool]
     ) -> None:
-        """Compare the key that binds the rows with that of the journal which was used last.
+        """Compare the key that binds the rows with the key of the journal that was used last.
 
         Args:
-            binder: What has the key.
-            accepted: What may be given up, as errors name it.
-            has_threads: Whether the journal has any; an empty one hides nothing.
+            binder: The `Binder` of the journal's key.
+            accepted: Losses that the operator accepts, as errors name them.
+            has_threads: Returns whether the journal has threads; an empty journal hides nothing.
 
         Raises:
-            RuntimeError: It is another key, and who can write to the database may have chosen it.
+            RuntimeError: The key is another one, and a writer of the database may have chosen it.
         """
         self._key = binder.name
         data = os.pread(self._file, _NOTE.size, 0)
@@ -75,10 +75,10 @@ class Witness:
             self._is_of_another = True
 
     def check_seal(self, seal: Seal, accepted: Collection[str]) -> None:
-        """Compare how a journal seals with how it did when this server used it last.
+        """Compare the sealing format of a journal with its format when this server used it last.
 
         Raises:
-            RuntimeError: Values that are bound to no place would be accepted again.
+            RuntimeError: The server would accept values again that are bound to no place.
         """
         noted = os.pread(self._file, _SEALED.size, _NOTE.size)
         if seal.is_complete:
@@ -91,17 +91,17 @@ class Witness:
             )
 
     def note_seal(self, seal: Seal) -> None:
-        """Note that everything is bound to its place."""
+        """Note that all sealed values are bound to their places."""
         os.pwrite(self._file, _SEALED.pack(seal.name), _NOTE.size)
 
     def check(self, connection: Connection, accepted: Collection[str]) -> None:
         """Compare the note with the journal.
 
         Raises:
-            RuntimeError: The journal lacks what was acknowledged.
+            RuntimeError: The journal lacks an acknowledged change.
         """
         if self._noted is None:
-            if self._is_of_another:  # it was accepted, and so it is at the next start
+            if self._is_of_another:  # the loss was accepted; the next start accepts it too
                 self.note(0, 0)
             return
         number, seq = self._noted

@@ -1,7 +1,7 @@
 """The one writer: a thread that owns the write transaction.
 
-It takes all changes that wait, decides them one after another against the batch's overlay,
-writes each row once and commits; then it answers. The fsync is shared by all of them.
+The thread collects all waiting changes, decides one after another against the batch's unit of work,
+writes each row once and commits; then it answers. All changes of a batch share one fsync.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_CHANGES = 256
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-# A server that hangs in a transaction is cut off by PostgreSQL before that.
+# PostgreSQL ends the session of a server that hangs in a transaction before that time.
 _LONGEST_DEFERRAL_S = 12.0
-_ATTEMPTS = 5  # of a batch in a shared database, before it is run change by change
+_ATTEMPTS = 5  # attempts of a batch in a shared database, before its changes run one by one
 
 
 @dataclass(eq=False, slots=True)
 class QueuedChange:
-    """One change in the queue, and its outcome: a value, or the error that refused it."""
+    """A change in the queue, and its outcome: a value, or the error of the refusal."""
 
     work: Callable[[UnitOfWork], object]
     answer: asyncio.Future[Any]
@@ -50,33 +50,33 @@ class QueuedChange:
     alone: bool
     keeps_heads: bool = True
     thread: ThreadName | None = None
-    deferred_s: float = 0.0  # when it was deferred first, by a monotonic clock
+    deferred_s: float = 0.0  # time of the first deferral, by a monotonic clock
     value: Any = None
     error: BaseException | None = None
 
 
 class CommittedChanges(NamedTuple):
-    """What a commit did."""
+    """The effects of a commit."""
 
-    threads: Set[tuple[str, str]] = frozenset()  # tenant and name of those that changed
+    threads: Set[tuple[str, str]] = frozenset()  # tenant and name of the changed threads
     # tenant to the number of its changes and the bytes of their new content
     added: Mapping[str, tuple[int, int]] = {}
 
 
 class _BatchError(Exception):
-    """A statement of the batch failed, though the storage works: a change alone is to blame."""
+    """A statement of the batch failed, though the storage works: one change caused the failure."""
 
 
 class _ThreadLockedError(Exception):
-    """Another server has locked a thread for long."""
+    """Another server has held the lock of a thread for too long."""
 
 
 class _ConflictError(Exception):
-    """Another server's transaction was in the way, or the connection was lost before the commit."""
+    """A transaction of another server conflicted, or the connection broke before the commit."""
 
 
 def _answer(change: QueuedChange) -> None:
-    """Resolve the future of a change, unless its caller went away."""
+    """Resolve the future of a change, unless its caller is gone."""
     if change.answer.done():
         return
     if change.error is None:
@@ -87,12 +87,12 @@ def _answer(change: QueuedChange) -> None:
 
 
 def journal_unavailable(problem: str) -> Refusal:
-    """Return the refusal that says what is wrong with the journal."""
+    """Return the refusal that names the journal's problem."""
     return Refusal(Reason.JOURNAL_UNAVAILABLE, problem=problem)
 
 
 def raise_unavailable(backend: Backend, error: Exception) -> None:
-    """Raise the refusal that says what is wrong if the error is the database's; else return."""
+    """Raise a refusal if the database caused the error; otherwise return."""
     if isinstance(error, OutcomeUnknownError):
         raise Refusal(Reason.OUTCOME_UNKNOWN, problem=error) from error
     problem = backend.storage_problem(error)
@@ -105,8 +105,8 @@ class Writer:
 
     Args:
         committed: Called in the event loop after each commit, before its changes are answered.
-        alone: Keep other servers from the journal meanwhile.
-        witness: Notes what is acknowledged.
+        alone: Keep other servers from the journal while the writer runs.
+        witness: Notes the last acknowledged change.
     """
 
     def __init__(
@@ -146,20 +146,21 @@ class Writer:
     ) -> asyncio.Future[T]:
         """Enqueue a change; the future is resolved once it is fsynced.
 
-        Its error is `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing is stored then. With
-        `OUTCOME_UNKNOWN` it is stored or not.
-        Cancelling the future withdraws a change that the writer has not begun with. After that
-        the change goes on, and only its outcome is dropped.
+        The future's error is `JOURNAL_UNAVAILABLE`, or the error that `work` raised: then nothing
+        is stored. With `OUTCOME_UNKNOWN` the change is stored or not. Cancelling the future
+        withdraws a change that the writer has not started. After that the change continues, and
+        only its outcome is dropped.
 
         Args:
-            work: Runs in the writer's thread; must not begin, commit or roll back. It raises
-                before it changes anything in the batch, unless it is `alone`.
-            size_bytes: About how many bytes it writes; bounds what one batch takes.
-            thread: Thread that it changes: a shared database locks those of a batch at once.
-            alone: It reads or writes rows beside the batch's own methods, so what the batch did
-                before is written out first, and it has a savepoint of its own.
-            keeps_heads: It changes nothing that an answer to a load says, but for what is saved
-                through the batch's own methods.
+            work: Runs in the writer's thread; must not begin, commit or roll back. An error of
+                `work` must come before its first change in the batch, unless the change is `alone`.
+            size_bytes: About how many bytes the change writes; bounds the size of a batch.
+            thread: Thread that the change changes: a shared database locks the threads of a batch
+                at once.
+            alone: Whether the change reads or writes rows outside the batch's own methods. The
+                batch is then written out first, and the change has its own savepoint.
+            keeps_heads: Whether the change leaves all answers to loads as they are, except for
+                saves through the batch's own methods.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
         change = QueuedChange(work, answer, size_bytes, alone, keeps_heads, thread)
@@ -174,7 +175,7 @@ class Writer:
         self._queue.put(change)
 
     async def close(self) -> None:
-        """Commit what is queued, then release the connection."""
+        """Commit the queued changes, then release the connection."""
         if not self._closing:
             self._closing = True
             self._queue.put(None)
@@ -188,17 +189,17 @@ class Writer:
             if batch:
                 committed = self._commit(batch)
                 decided = [change for change in batch if change not in self._deferred]
-                with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                with suppress(RuntimeError):  # the loop is closed: no caller waits there
                     self._loop.call_soon_threadsafe(self._resolve, decided, committed)
-                # What no caller has to wait for.
+                # No caller has to wait for this.
                 self._logs.trim()
                 self._tidy()
         self._disconnect()
 
     def _take(self) -> tuple[list[QueuedChange], bool]:
-        """Wait for a change; return it with all others that wait, and whether it is the end.
+        """Wait for a change; return all waiting changes, and whether the queue has ended.
 
-        Those that the last batch deferred come first. Changes that were withdrawn are left out.
+        Changes that the last batch deferred come first. Withdrawn changes are left out.
         """
         batch, self._deferred = self._deferred, []
         size = sum(change.size_bytes for change in batch)
@@ -238,7 +239,8 @@ class Writer:
             self._disconnect()
             problem = self._backend.storage_problem(error)
             outcome = journal_unavailable(problem or type(error).__name__)
-            if isinstance(error, OutcomeUnknownError):  # what is unavailable stored nothing
+            # JOURNAL_UNAVAILABLE would promise that nothing was stored
+            if isinstance(error, OutcomeUnknownError):
                 outcome = Refusal(Reason.OUTCOME_UNKNOWN, problem=error)
             outcome.__cause__ = error
             for change in changes:
@@ -248,14 +250,14 @@ class Writer:
     def _run(
         self, changes: Sequence[QueuedChange], *, one_by_one: bool, waits: bool
     ) -> CommittedChanges:
-        """Run changes in a transaction, but for those that are deferred.
+        """Run changes in a transaction, except deferred changes.
 
-        `waits`: for threads that another server has locked, a little.
+        `waits`: wait a short time for threads that another server has locked.
 
         Raises:
-            _BatchError: One of them is to blame for its failure.
-            _ThreadLockedError: It waited, and not long enough.
-            _ConflictError: It may succeed if it is run again.
+            _BatchError: One of the changes caused the failure.
+            _ThreadLockedError: A thread stayed locked for the whole wait.
+            _ConflictError: Another attempt may succeed.
         """
         connection = self._connect()
         failpoint("journal.before_begin")
@@ -273,14 +275,15 @@ class Writer:
                 change.value = change.error = None
                 if change.alone or one_by_one:
                     batch.write_out()
-                    self._backend.receive(connection)  # what fails is not to blame on this one
+                    # an earlier statement's failure must not count as this change's failure
+                    self._backend.receive(connection)
                     alone = True
                 self._decide(batch, change, alone=alone, one_by_one=one_by_one)
                 alone = one_by_one
             batch.write_out()
             failpoint("journal.before_commit")
             keeps_heads = all(change.keeps_heads for change in changes)
-            if shared:  # a load of another server's change must find that the binding is another
+            if shared:  # loads must see that another server's change replaced the binding
                 keeps_heads = keeps_heads and batch.binder.is_complete
             self._withdraw_heads(batch, keeps=keeps_heads)
             self._backend.commit(connection, changed=batch.changed.keys(), at_us=batch.now_us)
@@ -312,7 +315,7 @@ class Writer:
         return CommittedChanges(batch.changed.keys(), batch.added)
 
     def _withdraw_heads(self, batch: UnitOfWork, *, keeps: bool) -> None:
-        """Let loads read from the database what the commit that begins may change."""
+        """Make loads read from the database the threads that the coming commit may change."""
         if keeps:
             self._logs.heads.withdraw(batch.changed)
         else:
@@ -323,8 +326,8 @@ class Writer:
     ) -> list[QueuedChange]:
         """Lock the threads of changes, and defer those of threads that another server has locked.
 
-        Where it `waits`, it waits for threads that were deferred before, and if all are locked.
-        Returns the changes that were deferred for too long, which are refused.
+        With `waits`, the call waits for threads that were deferred before, and if all threads are
+        locked. Returns the changes that were deferred for too long; they are refused.
         """
         due_threads = (
             {change.thread for change in changes if change.thread and change.deferred_s}
@@ -360,7 +363,7 @@ class Writer:
     def _decide(
         self, batch: UnitOfWork, change: QueuedChange, *, alone: bool, one_by_one: bool
     ) -> None:
-        """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
+        """Run a change; if alone, inside a savepoint, so that its error undoes this change only."""
         if not alone:
             try:
                 change.value = change.work(batch)
@@ -374,7 +377,8 @@ class Writer:
             batch.write_out()
             self._backend.receive(batch.connection)
         except Exception as error:
-            if not self._backend.in_transaction(batch.connection):  # some errors end it
+            # some errors end the transaction
+            if not self._backend.in_transaction(batch.connection):
                 raise
             if not one_by_one and self._backend.is_conflict(error):
                 raise
@@ -387,7 +391,7 @@ class Writer:
         driver.execute("RELEASE change")
 
     def _resolve(self, changes: Sequence[QueuedChange], committed: CommittedChanges) -> None:
-        """In the event loop: say what was committed, then answer the callers."""
+        """Report the commit, then answer the callers; runs in the event loop."""
         if committed.threads:
             self._committed(committed)
         for change in changes:
@@ -411,13 +415,13 @@ class Writer:
         return self._connection
 
     def _disconnect(self) -> None:
-        """Drop the connection, what it has not committed, and what is known of the rows."""
+        """Drop the connection, its uncommitted changes, and the cached rows."""
         connection, self._connection = self._connection, None
         self._numbers = Numbers(self._backend)
         self._logs.clear()
         if connection is not None:
-            # A connection that is closed while an error's frames hold one of its cursors lives
-            # on, and so would the lock of its transaction.
+            # If frames of an error still hold a cursor, a closed connection lives on, and so does
+            # the lock of its transaction.
             with suppress(Exception):
                 driver_of(connection).rollback()
             connection.invalidate()
