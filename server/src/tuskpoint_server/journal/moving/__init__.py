@@ -1,4 +1,4 @@
-"""Whole journals: copied between databases, backed up, restored.
+"""Operations on whole journals: copies between databases, backups, restores.
 
-It must not change the journal that it reads, or leave a part of a journal that looks whole.
+It must not change the journal that it reads, or leave part of a journal that looks whole.
 """

@@ -1,4 +1,4 @@
-"""Comparing all values and writes of a journal with their digests."""
+"""Compares all values and writes of a journal with their digests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _WRITE = tuple(writes.columns.keys())
 
 
 def damaged_values(connection: Connection) -> list[str]:
-    """Return a line about each value that differs from its digest; of a sealed journal none.
+    """Return a line for each value that differs from its digest; none for a sealed journal.
 
-    Its key opens the values of a sealed journal, and finds what was changed.
+    A sealed journal's values need its key; opening them detects changes.
     """
     return [] if JOURNAL_KEY in read_finished(connection) else list(_damage_lines(connection))
 

@@ -1,4 +1,4 @@
-"""Copying a journal into another database: goes on where it stopped, and is compared at the end."""
+"""Copies a journal into another database: resumes where it stopped, and compares at the end."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .checking import damaged_values
 from .rows import Rows, all_rows, copy_numbers
 
 Progress = Callable[[str, int], None]
-"""Gets the name of a table and how many of its rows this attempt has copied so far."""
+"""Accepts the name of a table and the number of its rows that this attempt has copied so far."""
 
 
 class UnequalError(Exception):
-    """The copy is not equal to its source; the text names the table."""
+    """The copy differs from its source; the text names the table."""
 
 
 class CopiedTable(NamedTuple):
-    """A table that is equal in both databases: its name, its number of rows, their SHA-256."""
+    """A table that is equal in both databases: its name, number of rows, and their SHA-256."""
 
     name: str
     rows: int
@@ -46,9 +46,9 @@ class JournalCopy(NamedTuple):
     """A finished copy."""
 
     tables: Sequence[CopiedTable]
-    packs: int  # on their way in the source; the copy's next flush builds them again
+    packs: int  # in-flight packs of the source; the copy's next flush builds them again
     anew: bool  # the source had changed since an earlier attempt, whose rows were dropped
-    damaged: Sequence[str]  # a line about each value that differs from its digest
+    damaged: Sequence[str]  # a line for each value that differs from its digest
 
 
 def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
@@ -57,7 +57,7 @@ def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
     The copy is the same journal in its next generation. No server opens it before it is complete.
 
     Raises:
-        RuntimeError: The source is no complete journal, or the target is not empty.
+        RuntimeError: The source is not a complete journal, or the target is not empty.
         UnequalError: A table differs; the copy stays unfinished.
         Exception: A database failed or is in use; its `storage_problem` describes the error.
     """
@@ -65,7 +65,7 @@ def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
         with _name_database("the source"):
             source.check(reading)
             keep_servers_away(source, reading)
-        with source.transaction(reading):  # all that is read is of one moment
+        with source.transaction(reading):  # all reads see the same moment
             with _name_database("the source"):
                 facts = read_finished(reading)
             with _name_database("the target"):
@@ -77,7 +77,7 @@ def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
             try:
                 tables = run.fill()
             except Exception as error:
-                # Rows of an earlier attempt are not those of the source any more, or collide.
+                # Rows of an earlier attempt differ from the source's rows, or collide with them.
                 anew = resumed and not any(
                     backend.storage_problem(error) for backend in (source, target)
                 )
@@ -96,17 +96,17 @@ def copy(source: Backend, target: Backend, progress: Progress) -> JournalCopy:
 
 
 def keep_servers_away(backend: Backend, connection: Connection) -> None:
-    """Let no server use a journal while this connection is open, and see that none does.
+    """Keep servers from a journal while this connection is open, and check that none uses it.
 
     Raises:
-        Exception: A server does; the backend's `storage_problem` describes the error.
+        Exception: A server uses the journal; the backend's `storage_problem` describes the error.
     """
     backend.own(connection)
     backend.use(connection, alone=True)
 
 
 class _Run(NamedTuple):
-    """One attempt: the databases that it copies between."""
+    """One attempt of a copy, with the two databases."""
 
     reading: Connection
     target: Backend
@@ -114,7 +114,7 @@ class _Run(NamedTuple):
     progress: Progress
 
     def fill(self) -> list[CopiedTable]:
-        """Copy the rows that the target lacks, and compare all.
+        """Copy the rows that the target lacks, and compare all rows.
 
         Raises:
             UnequalError: A table differs.
@@ -144,7 +144,7 @@ class _Run(NamedTuple):
 
 @contextmanager
 def _name_database(place: str) -> Iterator[None]:
-    """Let an error say which of the two databases cannot be used."""
+    """Name in errors the database that cannot be used, source or target."""
     try:
         yield
     except RuntimeError as error:
@@ -152,7 +152,7 @@ def _name_database(place: str) -> Iterator[None]:
 
 
 def _begin(target: Backend, connection: Connection, source_facts: dict[str, str]) -> bool:
-    """Make the tables unless they are there; return whether an earlier attempt did."""
+    """Create the tables unless they exist; return whether an earlier attempt created them."""
     with target.transaction(connection, writes=True):
         facts = read_facts(connection)
         if facts is None:
@@ -173,8 +173,8 @@ def _make(target: Backend, connection: Connection, facts: dict[str, str]) -> Non
 
 
 def _copy_facts(connection: Connection, facts: dict[str, str]) -> None:
-    """Copy what else the source says of itself: where its blobs are, whose vectors it has."""
-    # A copy begins with the time that it finds, and is not scrubbed.
+    """Copy the other facts of the source, such as the place of its blobs and its embedder."""
+    # A copy starts with the time of its own clock, and is not scrubbed.
     excluded = (*OWN, CLOCK, SCRUB)
     connection.execute(delete(journal_info).where(journal_info.c.name.not_in(excluded)))
     rows = [{"name": name, "value": value} for name, value in facts.items() if name not in excluded]

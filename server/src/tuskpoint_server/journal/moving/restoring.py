@@ -1,8 +1,8 @@
-"""Backing up a journal in SQLite while a server uses it, and making a journal of a backup.
+"""Backs up a SQLite journal while a server uses it, and creates a journal from a backup.
 
-A backup is one file without a log. What was restored is a journal of its own, in the next
-generation: the journal that it was taken of may have gone on, and stored and certified under the
-numbers that the restored one gives again.
+A backup is one file without a log. A restored journal is a journal of its own, in the next
+generation: the original journal may have continued, and stored and certified content under the
+numbers that the restored journal gives again.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from ..sql.statements import driver_of, of_users
 from .checking import damaged_values
 from .copying import keep_servers_away
 
-_LOGS = ("-wal", "-shm")  # beside a database file that is open
+_LOGS = ("-wal", "-shm")  # files beside an open database file
 
 
 class DamagedError(Exception):
-    """A backup is damaged; the text says how SQLite found out."""
+    """The backup is damaged; the text has SQLite's finding."""
 
 
 class Summary(NamedTuple):
-    """What a journal holds."""
+    """The content of a journal."""
 
-    threads: int  # that live
-    checkpoints: int  # those of snapshots too
+    threads: int  # live threads
+    checkpoints: int  # with the checkpoints of snapshots
     generation: int
     catalogs: Mapping[str, str]  # tenant to the blob ID of its newest catalog
     damaged: Sequence[str] = ()  # a line about each value that differs from its digest
 
 
 def back_up(journal: Path, file: Path) -> Summary:
-    """Write what a journal holds at one moment to a new file; durable on return.
+    """Write a snapshot of a journal to a new file; durable on return.
 
-    A server may use the journal: its saves do not wait. All values of the file are compared with
-    their digests, unless they are sealed.
+    A server may use the journal meanwhile: its saves do not wait. All values of the file are
+    compared with their digests, unless they are sealed.
 
     Raises:
-        RuntimeError: It is no complete journal.
-        OSError: The file is there already, or cannot be written.
-        sqlite3.Error: The journal cannot be read, or the file not be written.
+        RuntimeError: The journal is not complete.
+        OSError: The file exists already, or cannot be written.
+        sqlite3.Error: The journal cannot be read, or the file cannot be written.
     """
     if file.exists():
         raise FileExistsError(None, "it is there already")
@@ -80,10 +80,10 @@ def back_up(journal: Path, file: Path) -> Summary:
 
 
 def restore(file: Path, journal: Path) -> Summary:
-    """Make the journal of an empty data directory, which the caller holds, from a backup.
+    """Create the journal of an empty data directory, which the caller has locked, from a backup.
 
     Raises:
-        RuntimeError: There is a journal already, or the file is no backup of one.
+        RuntimeError: The directory has a journal already, or the file is not a backup.
         DamagedError: The file is damaged.
         OSError: A file cannot be read or written.
     """
@@ -119,16 +119,18 @@ def _remove(part: Path) -> None:
 
 
 def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Summary:
-    """Make a journal that was restored one of its own: another identity, the next generation.
+    """Give a restored journal a new ID and the next generation.
 
-    The generation is also above `above`, that of a catalog which the journal does not know. If the
-    journal is `trusted`, the next start binds the rows as they are, with a key of its own.
+    The generation is also above `above`, the generation of a catalog that the journal does not
+    know. If the journal is `trusted`, the next start binds the rows as they are, with a new key.
+    In-flight packs are dropped: the spool may not have them, and the original journal may have
+    certified them. The next flush builds them again.
 
     Packs on their way are dropped: the spool may not have them, and the journal that was backed
     up may have certified them. The next flush builds them again.
 
     Raises:
-        RuntimeError: It is no complete journal.
+        RuntimeError: The journal is not complete.
         Exception: The database failed or is in use; its `storage_problem` describes the error.
     """
     with backend.engine.connect() as connection:
@@ -137,7 +139,7 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
         with backend.transaction(connection, writes=True):
             facts = read_finished(connection, current=False)
             renew(connection, above)
-            if trusted and layout_of(facts) > FIRST:  # the next start makes a key
+            if trusted and layout_of(facts) > FIRST:  # the next start creates a key
                 unbind(connection)
             connection.execute(delete(packs))
         with backend.transaction(connection):
@@ -146,7 +148,7 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
 
 @contextmanager
 def _open_unused(file: Path) -> Iterator[Connection]:
-    """Open a database file that nobody uses, and leave it as it is."""
+    """Open a database file that no other process uses, and leave the file as it is."""
     place = f"{file.resolve().as_uri()}?immutable=1"
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(place, uri=True), poolclass=NullPool

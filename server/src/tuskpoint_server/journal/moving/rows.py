@@ -1,8 +1,8 @@
-"""The rows of a journal, table by table in the order of the keys, in runs that fit into memory.
+"""The rows of a journal: table by table, in the order of the keys, in runs that fit into memory.
 
-Both kinds of database order keys in the same way, by bytes, and return the same values. So rows
-that were copied in this order begin the table, and the hash of a table does not depend on its
-database.
+Both kinds of database order keys in the same way, by bytes, and return the same values. So the rows
+of an unfinished copy are the first rows of the table, and the hash of a table does not depend on
+its database.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Rows(ABC):
     """All rows of one kind.
 
     Attributes:
-        name: Name of their table.
+        name: Name of the table.
     """
 
     name: str
 
     @abstractmethod
     def read(self, connection: Connection, after: Key | None) -> Sequence[Row]:
-        """Return the next rows above a key, or the first ones; at the end none."""
+        """Return the next rows above a key, or the first rows; empty at the end."""
 
     @abstractmethod
     def last(self, connection: Connection) -> Key | None:
@@ -90,7 +90,7 @@ class Rows(ABC):
             after = self.key(rows[-1])
 
     def digest(self, connection: Connection) -> tuple[int, bytes]:
-        """Return the number of rows and the SHA-256 of all of them."""
+        """Return the number of rows and the SHA-256 of all rows."""
         count, digest = 0, hashlib.sha256()
         for rows in self.runs(connection):
             count += len(rows)
@@ -123,7 +123,7 @@ class TableRows(Rows):
         self._insert = Statement(insert_rows(table))
 
     def read(self, connection: Connection, after: Key | None) -> Sequence[Row]:
-        """Return the next rows: as many as `RUN_BYTES` allow, and at least one."""
+        """Return the next rows: at most `RUN_BYTES`, but at least one row."""
         sizes, rows = self._first if after is None else self._next
         above = {f"above_{n}": value for n, value in enumerate(after or ())}
         total, count = 0, 0
@@ -148,7 +148,7 @@ class TableRows(Rows):
         self._insert.run_rows(connection, self._names, rows)
 
     def _row(self, row: SqlRow) -> Row:
-        """Return a row with the truth values that SQLite returns as 0 and 1."""
+        """Return a row with real truth values, which SQLite returns as 0 and 1."""
         if not self._truths:
             return tuple(row)
         changed = list(row)
@@ -173,7 +173,7 @@ class TextRows(Rows):
         return None if number is None else (number,)
 
     def key(self, row: Row) -> Key:
-        """Return the number."""
+        """Return the number of a document."""
         return (row[0],)
 
     def write(self, connection: Connection, rows: Sequence[Row]) -> None:
@@ -182,10 +182,10 @@ class TextRows(Rows):
 
 
 def all_rows() -> list[Rows]:
-    """Return the rows of which a journal consists.
+    """Return the rows that make up a journal.
 
-    Packs on their way are left out: their bytes are in the spool of one data directory, and a
-    flush builds what they hold from the other rows. What the journal says of itself is left out.
+    In-flight packs are left out: their bytes are in the spool of one data directory, and a flush
+    builds their content again from the other rows. The journal's facts are left out.
     """
     left_out = (journal_info, packs)
     tables = [table for table in metadata.sorted_tables if table not in left_out]
@@ -193,7 +193,7 @@ def all_rows() -> list[Rows]:
 
 
 def copy_numbers(source: Connection, target: Connection) -> None:
-    """Let the target give numbers from now on that the source has not given."""
+    """Make the target give only numbers that the source has not given."""
     if target.dialect.name == "postgresql":
         last = max(1, *source.execute(_LAST_OF_THREADS).one())
         _NOTE_OF_THREADS.run(target, last=last).close()
@@ -212,7 +212,7 @@ def copy_numbers(source: Connection, target: Connection) -> None:
 
 
 def _size(table: Table) -> ColumnElement[int]:
-    """Return about how many bytes a row takes in memory."""
+    """Return about how many bytes of memory a row takes."""
     size: ColumnElement[int] = literal_column("200")
     for column in table.columns:
         if isinstance(column.type, LargeBinary | SealedColumn | Text):
@@ -221,7 +221,7 @@ def _size(table: Table) -> ColumnElement[int]:
 
 
 def _spell_row(row: Row) -> bytes:
-    """Return a row as bytes that no other row has."""
+    """Encode a row as bytes that no other row has."""
     parts: list[bytes] = []
     for value in row:
         if isinstance(value, str):
@@ -230,5 +230,5 @@ def _spell_row(row: Row) -> bytes:
         elif isinstance(value, bytes):
             parts.append(b"b%d:%b" % (len(value), value))
         else:
-            parts.append(f"{value};".encode())  # a whole number, a truth value or None
+            parts.append(f"{value};".encode())  # an integer, a truth value or None
     return b"".join(parts) + b"\n"

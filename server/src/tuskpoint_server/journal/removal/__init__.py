@@ -1,5 +1,5 @@
-"""Removing checkpoints and threads, and values and rows that nothing needs any more.
+"""Removes checkpoints and threads, and values and rows that no checkpoint needs.
 
 It must not remove anything that a remaining checkpoint needs, and it keeps a note of every removal
-until the archive has certified it.
+until the archive has certified the removal.
 """

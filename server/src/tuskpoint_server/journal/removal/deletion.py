@@ -1,9 +1,9 @@
-"""Deleting checkpoints and threads: what each change removes, and notes for the archive.
+"""Deletes checkpoints and threads, and notes each removal for the archive.
 
-Rows are really removed, and noted in `removed` until the archive has certified that they are gone;
-`delta_bases` keeps what remaining checkpoints need. The row of a deleted thread stays as a
-tombstone that refuses late changes (`forgetting`); the values of its family go once none of its
-threads lives (`garbage_collection`).
+Rows are really removed, and noted in `removed` until the archive has certified the removal;
+`delta_bases` keeps content that remaining checkpoints need. The row of a deleted thread stays as a
+tombstone that refuses late changes (`forgetting`). The values of its family are removed once all
+threads of the family are deleted (`garbage_collection`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DROP_THREAD = (
     ),
     _DROP_WRITES,
     Statement(delete_from(gaps).where(of_thread(gaps), gaps.c.segment.is_(None))),
-    # The end of the incarnation records that its checkpoints are gone.
+    # The end of the incarnation records that its checkpoints are removed.
     Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
 )
 _DROP_BOUND = tuple(
@@ -70,7 +70,7 @@ _READ_WRITES = Statement(
         of_checkpoint(writes)
     )
 )
-# A vector does not fit a checkpoint that is saved under the same ID again.
+# The vector of a removed checkpoint does not fit a later checkpoint with the same ID.
 _DROP_VECTORS = Statement(delete_from(vectors).where(of_checkpoint(vectors)))
 _DROP_HOLES = Statement(
     delete_from(gaps).where(
@@ -84,22 +84,23 @@ _RECORD = Statement(insert_rows(removed))
 
 
 def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[Place]) -> None:
-    """Note for the archive which checkpoints a change removed; `("", "")`: the incarnation."""
+    """Note for the archive the checkpoints that a change removed; `("", "")`: the incarnation."""
     columns = {"thread": log.row.number, "seq": seq, "incarnation": log.row.incarnation}
     rows = [{**columns, "checkpoint_ns": place[0], "checkpoint_id": place[1]} for place in places]
     _RECORD.run_many(batch.connection, rows)
 
 
 def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
-    """Delete a thread and end its incarnation, in one change; nothing if there is none.
+    """Delete a thread and end its incarnation, in one change; do nothing without a thread.
 
-    If it was deleted before, the writes that wait for its next incarnation go.
+    If the thread was deleted before, the writes that wait for its next incarnation are removed.
     """
     log = batch.find_any(tenant, thread_id)
     if log is None:
         return 0
     count = 0
-    if log.damage is not None:  # what is left of it can be deleted, and is bound from then on
+    # the remainder of a damaged thread can be deleted, and its row is bound from then on
+    if log.damage is not None:
         log.row.begin_after(log.stored_through)
         log.row.bound_rows, log.damage = EMPTY_SUM, None
     if log.row.deleted:
@@ -108,7 +109,7 @@ def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
         batch.store(log)
     else:
         count = end_incarnation(batch, log)
-    batch.write_out()  # who looks for the thread next reads its row
+    batch.write_out()  # the next search for the thread reads its row
     batch.logs.forget(tenant, thread_id)
     return count
 
@@ -116,7 +117,7 @@ def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
 def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     """Remove all rows of a live thread; return the number of its checkpoints.
 
-    Its own row is marked as deleted.
+    The thread's own row is marked as deleted.
     """
     row = log.row
     parameters = {"of_thread": row.number}
@@ -124,7 +125,8 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     for statement in _DROP_THREAD:
         statement.run(batch.connection, **parameters)
     row.bound_rows = EMPTY_SUM
-    row.retention_s = 0  # else every look for threads past their retention would find it again
+    # otherwise each search for threads past their retention would return it again
+    row.retention_s = 0
     seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
     record(batch, log, seq, [("", "")])
     row.deleted = True
@@ -132,7 +134,7 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     row.deleted_through = max(row.deleted_through, through)
     row.head_id = row.agent_id = ""
     row.state = ThreadState.IDLE
-    row.dirty_bytes = 0  # nothing is left to be stored
+    row.dirty_bytes = 0  # nothing is left to store
     row.removed_count += row.checkpoint_count
     row.removed_bytes = row.added_bytes
     row.checkpoint_count = 0
@@ -145,8 +147,8 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
 def remove_checkpoints(
     batch: UnitOfWork, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
 ) -> int:
-    """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
-    batch.logs.forget(tenant, thread_id)  # so that nothing is known of it that changes here
+    """Remove the chosen checkpoints of a thread, in one change; do nothing without a thread."""
+    batch.logs.forget(tenant, thread_id)  # cached state would become wrong
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
         return 0
@@ -157,7 +159,8 @@ def remove_checkpoints(
     store_bases(batch, log, needed_bases(batch.connection, log.row.ref, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
-    # The bytes that they brought are estimated as an average: else every state would be read.
+    # The bytes of removed checkpoints are estimated as an average: an exact sum would need every
+    # state.
     row, count = log.row, len(doomed)
     stored_bytes = row.added_bytes - row.removed_bytes
     row.removed_bytes += stored_bytes * count // max(row.checkpoint_count, count)
@@ -172,12 +175,14 @@ def remove_checkpoints(
 
 
 def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) -> None:
-    """Remove the rows of checkpoints in one change; everything is written out before."""
-    # Search uses the difference to the parent: children of removed ones are indexed again.
+    """Remove the rows of checkpoints in one change, after the batch was written out."""
+    # Search indexes the difference to the parent: children of removed checkpoints are indexed
+    # again.
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
     keys = [parameters_of(log.row.number, *place) for place in places]
     own: list[bytes] = []
-    if not has_its_rows(batch.connection, log.row):  # a damaged checkpoint would not be removed
+    # otherwise a damaged checkpoint could not be removed
+    if not has_its_rows(batch.connection, log.row):
         own = [mac for place in places for mac in _own_macs(batch, log, place)]
     checkpoint_macs, write_macs = (
         [mac for answer in answers for (mac,) in answer.fetchall()]
@@ -193,7 +198,7 @@ def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) ->
 
 
 def _own_macs(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> Iterator[bytes]:
-    """Yield the MACs that the columns of a checkpoint's writes give."""
+    """Yield the MACs of a checkpoint's writes, computed from their columns."""
     key = parameters_of(log.row.number, *place)
     for columns in _READ_WRITES.run(batch.connection, **key).fetchall():
         yield StoredWrite(*columns).mac(batch.binder, log.row.number, place)
@@ -205,15 +210,15 @@ def forget_rows(
     stored: Iterable[bytes | None],
     own: Collection[bytes] = (),
 ) -> None:
-    """Take rows of checkpoints or writes that were removed out of the hash of their thread.
+    """Subtract removed rows of checkpoints or writes from the hash of their thread.
 
     Args:
-        batch: The batch that removed them.
-        log: Their thread.
-        stored: Their MACs, as they were stored.
-        own: The MACs that their columns give, of rows that somebody may have changed behind the
-            server's back. If the rows that are left show that the hash has these, the damage is
-            gone with its rows.
+        batch: The batch that removed the rows.
+        log: The thread of the rows.
+        stored: The stored MACs of the rows.
+        own: MACs computed from the columns of rows that may have been changed behind the server's
+            back. If the remaining rows show that the hash contains these MACs, the damage is
+            removed with its rows.
     """
     row, before = log.row, log.row.bound_rows
     for mac in stored:

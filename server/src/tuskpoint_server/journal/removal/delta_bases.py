@@ -1,9 +1,10 @@
-"""Keeping what delta channels of remaining checkpoints need from removed ones.
+"""Keeps content of removed checkpoints that delta channels of remaining checkpoints need.
 
-The first remaining checkpoint below removed ones gets a `delta_base`: for each channel the value
-that rebuilding begins with, if a removed checkpoint stored it, and the later writes. If another
-remaining checkpoint is above the removed ones, the path continues there. So a base never holds
-anything that is stored elsewhere, and repeated removals move writes but never multiply them.
+The first remaining checkpoint below removed checkpoints gets a `delta_base`: for each channel the
+value that a rebuild starts with, if a removed checkpoint stored it, and the later writes. If
+another remaining checkpoint is above the removed ones, the path continues there. So a base never
+contains content that is stored elsewhere, and repeated removals move writes but never multiply
+them.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from ..sql.statements import LISTED, Statement, insert_rows, of_thread, same_che
 from ..values import segment_refs
 from ..values.delta_history import DeltaPath, follow, path_parent
 
-_KEPT_BYTES = 8 * MIB  # of values that are read at once
-NO_NAMES = b"[]"  # stored form of no delta channels
+_KEPT_BYTES = 8 * MIB  # bytes of values that are read at once
+NO_NAMES = b"[]"  # stored form of an empty list of delta channels
 
 
 class Node(NamedTuple):
-    """A checkpoint as far as removal asks for it; fields as the columns.
+    """A checkpoint with the columns that removal needs; fields as the columns.
 
-    `parent_id` is where its path goes on: its parent, or the ancestor that its `delta_base`
-    names, if those between were removed.
+    `parent_id` is the next checkpoint of its path: its parent, or the ancestor that its
+    `delta_base` names, if the checkpoints between were removed.
     """
 
     checkpoint_ns: str
@@ -54,12 +55,12 @@ class Node(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Its namespace and ID."""
+        """Namespace and ID of the checkpoint."""
         return (self.checkpoint_ns, self.checkpoint_id)
 
     @property
     def parent(self) -> Place:
-        """Where its path goes on, which may not be stored."""
+        """Next checkpoint of the path, which may be missing."""
         return (self.checkpoint_ns, self.parent_id)
 
 
@@ -68,7 +69,7 @@ Nodes = dict[Place, Node]
 
 
 class NewBase(NamedTuple):
-    """A checkpoint that stays, and the whole `delta_base` that it gets.
+    """A remaining checkpoint, and the whole `delta_base` that it gets.
 
     `taken` are the numbers of the rows in `writes` whose values the base names.
     """
@@ -78,7 +79,7 @@ class NewBase(NamedTuple):
     taken: tuple[int, ...]
 
 
-_NODES_AT_ONCE = 100  # whose states are held in memory
+_NODES_AT_ONCE = 100  # checkpoints whose states are in memory at once
 _NODES = Statement(
     select(
         *(checkpoints.c.number, checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id), *KNOWN
@@ -95,7 +96,7 @@ def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
     """Return all checkpoints of a thread.
 
     Raises:
-        Refusal: `JOURNAL_DAMAGED`: the row of one was changed.
+        Refusal: `JOURNAL_DAMAGED`: the row of a checkpoint was changed.
     """
     nodes: Nodes = {}
     binder = binder_of(connection)
@@ -119,7 +120,7 @@ def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
 
 
 def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
-    """Return the values and writes that channels are rebuilt from, by name; empty ones left out."""
+    """Return the values and writes to rebuild channels from, by name, without empty channels."""
     return tuple(
         DeltaChannel(name, path.seed, tuple(write.write for write in path.writes), path.goes_on_at)
         for name, path in sorted(paths.items())
@@ -130,11 +131,11 @@ def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
 def needed_bases(
     connection: Connection, of: ThreadRef, nodes: Nodes, doomed: AbstractSet[Place]
 ) -> list[NewBase]:
-    """Return which checkpoints get a base once others are removed.
+    """Return the checkpoints that get a base when other checkpoints are removed.
 
-    Each delta channel is followed from each remaining checkpoint up to where it is stored. The
-    checkpoint at which that path enters the removed ones gets the values and writes beyond. `nodes`
-    are all checkpoints of the thread; none is removed yet.
+    Each delta channel is followed from each remaining checkpoint up to the checkpoint that stores
+    it. The checkpoint at which that path enters removed checkpoints gets the values and writes
+    above it. `nodes` are all checkpoints of the thread; none is removed yet.
     """
     below = _nodes_below(nodes, doomed)
     if all(node.delta_channels == NO_NAMES for node in below):
@@ -156,7 +157,7 @@ def needed_bases(
     while queue:
         node, names = queue.pop()
         if node.place not in stored:
-            continue  # nothing is removed above it
+            continue  # no removed checkpoint is above it
         based_names = {channel.name for channel in node.delta_base if not channel.ancestor_id}
         names = names - walked[node.place] - stored[node.place] - based_names
         walked[node.place] |= names
@@ -177,7 +178,7 @@ def needed_bases(
     for place in sorted(paths):
         node, node_paths = nodes[place], paths[place]
         if channels := rebuilt_from(node_paths):
-            # No remaining checkpoint asks for a channel that continues above and was not followed.
+            # No remaining checkpoint needs a channel that continues above and was not followed.
             ended_channels = (
                 channel
                 for channel in node.delta_base
@@ -190,7 +191,7 @@ def needed_bases(
 
 
 def _nodes_below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
-    """Return the checkpoints that stay and have an ancestor that is removed."""
+    """Return the remaining checkpoints that have a removed ancestor."""
     children: dict[Place, list[Place]] = defaultdict(list)
     for node in nodes.values():
         children[node.parent].append(node.place)
@@ -207,7 +208,7 @@ _KEPT = tuple(column.name for column in contents.columns if column.name != "numb
 
 
 def _keep_value() -> ClauseElement:
-    """Insert the value of a write among those of the family, or bring an evicted one back."""
+    """Insert the value of a write into the values of the family, or bring an evicted value back."""
     statement = insert_rows(contents, _KEPT)
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
@@ -223,7 +224,7 @@ _VALUES = Statement(
         writes.c.number.in_(LISTED)
     )
 )
-_STANDING = Statement(
+_SOURCES = Statement(
     select(
         *(writes.c.number, writes.c.digest, writes.c.seq, func.length(writes.c.data)),
         checkpoints.c.held,
@@ -239,12 +240,13 @@ _HOLDS = Statement(
 
 
 def store_bases(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBase]) -> None:
-    """Store bases: each checkpoint that gets one has changed and is stored again.
+    """Store bases: each checkpoint with a new base is changed and stored again.
 
-    It counts as saved again, an event that watchers know. It comes before the removal in the log:
-    wherever the log is cut, nothing is missing.
+    The checkpoint counts as saved again, an event that watchers know. That change comes before the
+    removal in the log: a log that is cut at any place lacks nothing.
     """
-    sources: dict[int, tuple[int, bytes | None]] = {}  # the change, and the segment that holds it
+    # by number of a write: the change, and the segment that contains the write's value
+    sources: dict[int, tuple[int, bytes | None]] = {}
     stored_writes = _stored_writes(
         batch.connection, log, {row for new_base in bases for row in new_base.taken}
     )
@@ -276,7 +278,7 @@ def store_bases(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBas
 def _keep_values(
     connection: Connection, log: ThreadCacheEntry, sources: Mapping[int, tuple[int, bytes | None]]
 ) -> None:
-    """Keep the values of writes, by their numbers, among those of the family."""
+    """Copy the values of writes, given by number, into the values of the family."""
     stored = {number: columns for number, *columns in _VALUES.run_listed(connection, sources)}
     rows: dict[bytes, dict[str, object]] = {}
     for number, (seq, segment) in sources.items():
@@ -294,10 +296,10 @@ def _keep_values(
 def _stored_writes(
     connection: Connection, log: ThreadCacheEntry, numbers: AbstractSet[int]
 ) -> dict[int, tuple[int, bytes | None]]:
-    """Return the stored bytes of writes, and of evicted ones the segment that holds them."""
+    """Return the stored bytes of writes, and for evicted writes the segment with their value."""
     stored_writes: dict[int, tuple[int, bytes | None]] = {}
     tenant, thread = log.row.tenant, log.row.number
-    for number, digest, seq, size, held in _STANDING.run_listed(connection, sorted(numbers)):
+    for number, digest, seq, size, held in _SOURCES.run_listed(connection, sorted(numbers)):
         holder = None
         if size is None:
             places = segment_refs.of_writes(connection, tenant, thread, held, [seq])
@@ -309,7 +311,7 @@ def _stored_writes(
 def _holder(
     connection: Connection, tenant: str, segments: Sequence[bytes], digest: bytes
 ) -> bytes | None:
-    """Return which of some segments holds a value; the first if none is known to."""
+    """Return the segment that contains a value; the first one if no segment is known to."""
     if len(segments) > 1:
         prefix = digest[:PREFIX_BYTES]
         for sha256, joined in _HOLDS.run_listed(connection, segments, of_tenant=tenant):

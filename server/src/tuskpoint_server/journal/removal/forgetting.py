@@ -1,11 +1,11 @@
-"""Removing the rows of deleted threads.
+"""Removes the rows of threads that were deleted long ago.
 
-The row of a deleted thread refuses late changes, so it stays for as long as one may come. It also
-stays while something else needs the thread: the archive has not certified its end, its log was not
-swept, or another thread shares its values or reads them from its segments.
+The row of a deleted thread refuses late changes, so the row stays as long as late changes may come.
+The row also stays while other content needs the thread: the archive has not certified its end, its
+log was not compacted, or another thread shares its values or reads them from its segments.
 
-What is left is the floor of the tenant (`database.floor`). Rows of `members` stay: they say which
-blobs have bytes of the thread, until a collection or a renewal has dropped these.
+The floor of the tenant (`database.floor`) stays. Rows of `members` stay: they name the blobs that
+have bytes of the thread, until a collection or a renewal has dropped these bytes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ..sql.statements import SqlRow, Statement
 KEPT_DAYS = 90
 """Days for which the row of a deleted thread refuses late changes.
 
-It is no setting: it bounds how late a retry, a queue or a program that was suspended may send a
-change, which no operator knows better, and a row has some 300 bytes. It is far more than the
-longest `--late-save-grace` (a day) and than the time for which changes are kept (a week).
+The number is not a setting: it bounds how late a retry, a queue or a suspended program may send a
+change, which no operator knows better, and a row has about 300 bytes. The number is far above the
+longest `--late-save-grace` (a day) and the time for which changes are kept (a week).
 """
 
 FORGOTTEN_AT_ONCE = 500  # rows that one write transaction removes
@@ -59,7 +59,7 @@ _FORGETTABLE = and_(
     threads.c.dirty_since_us.is_(None),
     threads.c.certified_seq == threads.c.seq,
     threads.c.compacted_seq == threads.c.seq,
-    # The greatest number stays: the next one is above it, and a witness compares with it.
+    # The greatest number stays: the next number is above it, and the witness compares with it.
     threads.c.number < select(func.max(_greatest.c.number)).scalar_subquery(),
     ~exists().where(_kin.c.family == threads.c.family, _kin.c.deleted.is_(False)),
     ~exists().where(contents.c.family == threads.c.family),
@@ -83,7 +83,7 @@ _DROP = Statement(delete(threads).where(threads.c.number == bindparam("of_number
 
 
 async def forget_threads(database: Database, now_us: int) -> int:
-    """Remove the rows of threads that were deleted long ago; return how many."""
+    """Remove the rows of threads that were deleted long ago; return the number of removed rows."""
     before_us = now_us - KEPT_DAYS * _DAY_US
     count, after = 0, 0
     while True:
@@ -96,7 +96,7 @@ async def forget_threads(database: Database, now_us: int) -> int:
 
 
 def _forget(batch: UnitOfWork, rows: Sequence[SqlRow], before_us: int) -> int:
-    """Remove those of the rows that nothing has come to need, and raise the floors."""
+    """Remove the rows that are still unneeded, and raise the floors."""
     batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
     batch.write_out()
     count = 0
@@ -104,7 +104,7 @@ def _forget(batch: UnitOfWork, rows: Sequence[SqlRow], before_us: int) -> int:
         parameters = {"of_number": number, "before_us": before_us}
         log = batch.find_any(tenant, thread_id)
         if log is None or log.damage is not None:
-            continue  # what is damaged stays as it is, for who looks into it
+            continue  # damaged rows stay as they are, for an investigation
         if _STILL.run(batch.connection, **parameters).fetchone() is None:
             continue
         _raise_floor(batch, tenant, log.row.incarnation, log.row.seq)

@@ -1,14 +1,14 @@
-"""Passes over the values of a family: finding unneeded values while commits go on.
+"""Garbage collection of a family: finds and removes unneeded values while commits continue.
 
-There is no table of references. Once enough of a family was removed, a pass reads all of its
-checkpoints, marks the values that they name and the keyframes of these, and removes the rest in
-short transactions. Pending writes hold their values themselves. Eviction is a pass too: it drops
+There is no table of references. Once enough of a family was removed, a collection reads all of its
+checkpoints, marks the values that they name and the keyframes of these values, and removes the rest
+in short transactions. Pending writes have their own values. Eviction is a collection too: it drops
 the data of values that are not needed soon.
 
-A pass decides from pages that it read one after another. Meanwhile commits go on, of this server
-and of others. So each transaction that takes values first locks the threads of the family, reads
-the checkpoints that changed since in their logs, and spares the values that these name. A
-keyframe stays as long as any patch on it.
+A collection decides from pages that it read one after another. Meanwhile this server and other
+servers commit. So each transaction that removes or evicts values first locks the threads of the
+family, reads the checkpoints that changed since in their logs, and spares the values that these
+checkpoints name. A keyframe stays as long as any patch on it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from ..sql.schema import changes, checkpoints, contents, threads
 from ..sql.statements import LISTED, SqlRow, Statement, of_thread
 from ..values.contents import referred_digests
 
-SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
-READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
-TAKEN_AT_ONCE = 500  # values or writes that one write transaction takes
-TAKEN_BYTES = 16 * 1024 * 1024  # of them, after which it ends
-DUE_SHARE = 4  # a pass is due once one in this many checkpoints or bytes of a family was removed
+SCANNED_AT_ONCE = 2000  # values that one read transaction reads
+READ_AT_ONCE = 500  # checkpoints that one read transaction reads
+TAKEN_AT_ONCE = 500  # values or writes that one write transaction removes or evicts
+TAKEN_BYTES = 16 * 1024 * 1024  # bytes of such values or writes, after which the transaction ends
+# a collection is due once one in this many checkpoints or bytes of a family was removed
+DUE_SHARE = 4
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def sparing_damaged() -> Iterator[None]:
     except Refusal as refusal:
         if refusal.reason is not Reason.JOURNAL_DAMAGED:
             raise
-        # As text: its traceback has a cursor that must not outlive the connection in a log's queue.
+        # As text: the traceback has a cursor that must not outlive the connection in a log's queue.
         _log.error("values that may not be needed stay in the journal: %s", str(refusal))
 
 
@@ -69,12 +70,12 @@ FAMILY = (
     .where(threads.c.family == bindparam("of_family"))
     .order_by(threads.c.number)
 )
-"""Threads of a family, deleted ones too, and how far their logs go and were swept."""
+"""Threads of a family, deleted ones too, with the last number and `compacted_seq` of their logs."""
 _LOCK_FAMILY = Statement(FAMILY.with_for_update())
 
 
 class SizedWrite(NamedTuple):
-    """A pending write that may be taken; `size` is that of its stored bytes."""
+    """A pending write that may be evicted; `size` counts its stored bytes."""
 
     number: int
     seq: int
@@ -82,7 +83,7 @@ class SizedWrite(NamedTuple):
 
 
 class ValueRow(NamedTuple):
-    """A value as a pass sees it; `size` is that of its stored bytes, 0 if it was evicted."""
+    """A value, as a collection reads it; `size` counts its stored bytes, 0 if it was evicted."""
 
     number: int
     digest: bytes
@@ -142,7 +143,7 @@ _COUNTS = Statement(
         threads.c.tenant, threads.c.thread_id, threads.c.removed_count, threads.c.removed_bytes
     ).where(threads.c.family == _FAMILY, _REMOVED)
 )
-# From family to family by the index: each may have many values.
+# Family by family with the index: each family may have many values.
 _families = select(func.min(contents.c.family).label("family")).cte("families", recursive=True)
 _families = _families.union_all(
     select(
@@ -151,7 +152,7 @@ _families = _families.union_all(
         .scalar_subquery()
     ).where(_families.c.family.is_not(None))
 )
-# A family without a live thread: the next incarnation began before its values were removed.
+# A family without a live thread: the next incarnation started before its values were removed.
 _ABANDONED = select(_families.c.family).where(
     _families.c.family.is_not(None),
     ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
@@ -197,7 +198,7 @@ _COUNT_TAKEN = Statement(
 
 
 class _FamilyLogs(NamedTuple):
-    """How far the logs of a family go, by thread, and the values that changes there name."""
+    """The last number of each log of a family, and the values that later changes name."""
 
     seqs: Mapping[int, int]
     named: Set[bytes]
@@ -208,8 +209,8 @@ class FamilyCollection:
     """A garbage collection of one family.
 
     Attributes:
-        seqs: The threads of the family, by number, and how far their logs are known.
-        spared: Digests of values that changes up to there name.
+        seqs: The threads of the family, by number, with the last known number of their logs.
+        spared: Digests of values that changes up to these numbers name.
     """
 
     family: int
@@ -217,7 +218,7 @@ class FamilyCollection:
     spared: set[bytes] = field(default_factory=set)
 
     async def catch_up(self, database: Database) -> None:
-        """Spare the values that changes so far name, so that the next `take` reads few."""
+        """Spare the values that changes so far name, so that the next `take` reads few changes."""
 
         def read(connection: Connection) -> _FamilyLogs:
             return self._read(connection, threads_of(connection, self.family))
@@ -230,9 +231,9 @@ class FamilyCollection:
         values: Sequence[ValueRow],
         drop: Callable[[Connection, Sequence[ValueRow]], FreedValues],
     ) -> FreedValues:
-        """Let `drop` remove or evict those of the values that nothing needs by now.
+        """Let `drop` remove or evict the given values, except values that are needed by now.
 
-        All of it is one transaction, in which no other changes the family.
+        All of this is one transaction, in which no other transaction changes the family.
         """
 
         def work(batch: UnitOfWork) -> tuple[_FamilyLogs, FreedValues]:
@@ -254,15 +255,15 @@ class FamilyCollection:
                 )
             if total.values:
                 _COUNT_TAKEN.run(connection, of_family=self.family)
-                batch.logs.clear()  # known keyframes may be among them
+                batch.logs.clear()  # cached keyframes may be among the dropped values
             return seen, total
 
         seen, total = await database.transact(work)
-        self._learn(seen)  # only now: what the transaction saw of its own batch is committed
+        self._learn(seen)  # after the commit: the transaction also saw changes of its own batch
         return total
 
     def _read(self, connection: Connection, rows: Iterable[tuple[int, int, int]]) -> _FamilyLogs:
-        """Read the checkpoints that changed, wholly of threads whose changes are not all there."""
+        """Read changed checkpoints, and all checkpoints of a thread whose log lacks changes."""
         seqs: dict[int, int] = {}
         digests: set[bytes] = set()
         for number, seq, compacted_seq in rows:
@@ -285,7 +286,7 @@ class FamilyCollection:
 
 
 async def begin(database: Database, family: int) -> FamilyCollection:
-    """Begin a pass: what commits refer to from now on is spared."""
+    """Start a collection: values that later commits refer to are spared."""
     rows = await database.query(partial(threads_of, family=family))
     return FamilyCollection(family, {number: seq for number, seq, _ in rows})
 
@@ -298,7 +299,7 @@ def threads_of(connection: Connection, family: int) -> list[tuple[int, int, int]
 def scan(
     connection: Connection, family: int, after: bytes = b""
 ) -> tuple[list[ValueRow], bytes | None]:
-    """Return the next values of a family by digest, and where to go on; `None` at the end."""
+    """Return the next values of a family by digest, and the next position; `None` at the end."""
     rows = _VALUES.run(connection, of_family=family, after=after, at_most=SCANNED_AT_ONCE)
     page = [ValueRow(*row) for row in rows.fetchall()]
     return page, page[-1].digest if len(page) == SCANNED_AT_ONCE else None
@@ -331,9 +332,9 @@ async def unneeded_values(database: Database, family: int, needed: Set[bytes]) -
 
 
 def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[list[_ITEM]]:
-    """Return values, or writes, in runs that one write transaction takes, in their order.
+    """Return values, or writes, in runs that fit one write transaction, in their order.
 
-    Those after `wanted_bytes` are left out.
+    Items after the first `wanted_bytes` are left out.
     """
     runs: list[list[_ITEM]] = []
     size = total = 0
@@ -350,14 +351,14 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
 
 
 def due_families(connection: Connection) -> list[int]:
-    """Return families of which enough was removed since their last pass, or no thread lives."""
+    """Return families with enough removals since their last collection, or without live threads."""
     return [row[0] for row in _DUE.run(connection).fetchall()]
 
 
 async def remove_due(database: Database) -> FreedValues:
     """Remove the unneeded values of the families that are due.
 
-    Families with a damaged checkpoint stay as they are, for who looks into it.
+    Families with a damaged checkpoint stay as they are, for an investigation.
     """
     removed = FreedValues()
     for family in await database.query(due_families):
@@ -399,7 +400,7 @@ async def _needed_digests(database: Database, numbers: Iterable[int]) -> set[byt
 def _named_digests(
     connection: Connection, thread: int, after: Place
 ) -> tuple[set[bytes], Place | None]:
-    """Return the digests that the next checkpoints of a thread name, and where to go on."""
+    """Return the digests that the next checkpoints of a thread name, and the next position."""
     digests: set[bytes] = set()
     count, place = 0, after
     parameters = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
@@ -412,7 +413,7 @@ def _named_digests(
 
 
 def ref_of(connection: Connection, thread: int) -> ThreadRef:
-    """Return what the rows of a thread are bound to."""
+    """Return the identity to which the rows of a thread are bound."""
     [row] = _REF.run(connection, of_number=thread).fetchall()
     return ThreadRef(*row)
 
@@ -421,7 +422,7 @@ def checked_digests(connection: Connection, of: ThreadRef, row: SqlRow) -> set[b
     """Return the digests that a checkpoint names.
 
     Raises:
-        Refusal: `JOURNAL_DAMAGED`: it may name others than it did.
+        Refusal: `JOURNAL_DAMAGED`: the row was changed, so it may name other digests than before.
     """
     checkpoint_ns, checkpoint_id, *columns = row
     checkpoint = CachedCheckpoint(*columns)
@@ -437,12 +438,12 @@ def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Fre
 
 
 def _count_off(batch: UnitOfWork, family: int, counts: Sequence[SqlRow]) -> None:
-    """Subtract the removals that a pass has seen from the counts since the last pass."""
+    """Subtract removals that a collection has seen from the counts since the last collection."""
     for tenant, thread_id, removed_count, removed_bytes in counts:
         log = batch.find(tenant, thread_id)
         if log is None or log.row.family != family:
             continue
-        # Another pass over the family may have counted off the same.
+        # Another collection of the family may have subtracted the same removals.
         seen_bytes = min(removed_bytes, log.row.removed_bytes)
         log.row.removed_count -= min(removed_count, log.row.removed_count)
         log.row.removed_bytes -= seen_bytes
@@ -451,12 +452,12 @@ def _count_off(batch: UnitOfWork, family: int, counts: Sequence[SqlRow]) -> None
 
 
 def _lock_family(batch: UnitOfWork, family: int) -> Sequence[tuple[int, int, int]]:
-    """Keep other writers from changing the threads of a family; return `FAMILY` of them.
+    """Keep other writers from changing the threads of a family; return the rows of `FAMILY`.
 
-    What the batch did before has to be written out.
+    The batch must be written out before.
     """
     previous: Sequence[tuple[int, int, int]] | None = None
-    # A thread may have joined it while the others were waited for.
+    # A thread may have joined the family during the wait for the locks.
     while previous != (rows := _LOCK_FAMILY.run(batch.connection, of_family=family).fetchall()):
         previous = rows
     return rows
