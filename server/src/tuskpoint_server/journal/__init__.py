@@ -1,4 +1,4 @@
-"""The log of threads: one schema, one writer, many readers.
+"""The journal, the log of threads: one schema, one writer, many readers.
 
 The journal makes changes durable before they are acknowledged, and answers reads. Features, archive
 and search keep their rows in it and decide their changes in its writer.

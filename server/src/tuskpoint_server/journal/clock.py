@@ -1,13 +1,13 @@
-"""The journal's time, which a clock that jumps does not move.
+"""The journal's time, which does not follow jumps of the clock.
 
 The wall clock (of the database, where several servers share it) is compared with the time that was
-last recorded in the journal. A step that is larger than allowed is not followed: the time goes on
-as the machine counts it, and nothing that has a time is deleted until an operator accepts the
-clock, or it is right again.
+last recorded in the journal. A step that is larger than allowed is not followed. Then the journal's
+time continues by the machine's monotonic clock, and nothing that has a time is deleted until an
+operator accepts the clock, or the clock is right again.
 
-How long a server was stopped is known as long as the machine was not started again: its uptime is
-recorded too, which setting a clock does not change. After a start of the machine nothing says how
-long it was off, so that also counts as a step.
+The time for which a server was stopped is known as long as the machine was not restarted: the
+machine's uptime is recorded too, and setting a clock does not change the uptime. After a restart of
+the machine, nothing shows for how long the machine was off, so that time also counts as a step.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _DATABASE_US = Statement(
 
 
 class Uptime(NamedTuple):
-    """How long something has run: a machine since its start, or this process."""
+    """The time since a start: of a machine, or of this process."""
 
     of: str
     us: int
 
 
 class RecordedTime(NamedTuple):
-    """A time as the journal has it, and the uptime of the server that recorded it."""
+    """A time recorded in the journal, and the uptime of the server that recorded the time."""
 
     time_us: int
     uptime: Uptime
@@ -58,25 +58,25 @@ class RecordedTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """A step of the clock that is too large."""
+    """A step of the clock that is larger than allowed."""
 
-    expected_us: int  # the recorded time, and what has passed since as far as that is known
-    clock_us: int  # what the clock says
-    is_measured: bool  # it is known how much time has passed
+    expected_us: int  # the recorded time plus the time since, if known
+    clock_us: int  # time of the clock
+    is_measured: bool  # whether the time since the record is known
 
     @property
     def step_us(self) -> int:
-        """How far the clock is ahead, or behind if negative."""
+        """Microseconds by which the clock is ahead; negative if the clock is behind."""
         return self.clock_us - self.expected_us
 
 
 def running_us() -> int:
-    """Return microseconds of a clock that runs on while the machine is suspended."""
+    """Return the microseconds of a clock that continues while the machine is suspended."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
 def read_uptime() -> Uptime:
-    """Return the uptime of the machine, or where there is no `/proc` that of this process."""
+    """Return the uptime of the machine; without `/proc`, the uptime of this process."""
     try:
         boot_id, uptime = _BOOT_ID.read_text().strip(), _UPTIME.read_text().split()[0]
         return Uptime(boot_id, int(float(uptime) * 1e6))
@@ -87,7 +87,7 @@ def read_uptime() -> Uptime:
 def compare(
     clock_us: int, recorded: RecordedTime, uptime: Uptime, max_step_us: int
 ) -> ClockJump | None:
-    """Return the step from the recorded time to what the clock says, if it is too large."""
+    """Return the step from the recorded time to the clock's time, if the step is too large."""
     passed_us = uptime.us - recorded.uptime.us
     is_measured = uptime.of == recorded.uptime.of and passed_us >= 0
     expected_us = recorded.time_us + (passed_us if is_measured else 0)
@@ -99,14 +99,14 @@ class JournalClock:
     """The time of a journal. Calling it returns microseconds since the Unix epoch.
 
     Args:
-        max_step_s: Largest step of the clock that is followed, in seconds.
+        max_step_s: Largest step of the clock that the journal's time follows, in seconds.
         wall_us: The clock of this machine.
         running_us: A clock that only goes forward.
-        uptime: Reads how long the machine has run.
+        uptime: Reads the uptime of the machine.
 
     Attributes:
-        jump: The step that is not followed; `None` if the clock is right. Nothing is deleted
-            while there is one.
+        jump: The step that the journal's time does not follow; `None` if the clock is right.
+            Nothing is deleted while there is a jump.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class JournalClock:
         self._wall_us = wall_us
         self._running_us = running_us
         self._uptime = uptime
-        self._ahead_us = wall_us() - running_us()  # of the clock that only goes forward
+        self._ahead_us = wall_us() - running_us()  # lead over the clock that only goes forward
         self.jump: ClockJump | None = None
 
     def __call__(self) -> int:
-        """Return the time."""
+        """Return the journal's time."""
         return self._ahead_us + self._running_us()
 
     async def check(self, journal: Database) -> ClockJump | None:
         """Compare the clock with the journal's last time; return the step if it is too large.
 
-        If it is not, the time follows the clock, and the journal records it.
+        If the step is small enough, the time follows the clock, and the journal records the time.
 
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
@@ -141,10 +141,10 @@ class JournalClock:
         return self.jump
 
     async def begin(self, journal: Database) -> ClockJump | None:
-        """Do the same at a start, also for a journal that cannot be written now.
+        """Do the same as `check` at a start; the journal may be unable to record the time.
 
         Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`; the journal cannot be read.
+            Refusal: `JOURNAL_UNAVAILABLE`: the journal cannot be read.
         """
         compared = await self._compare(journal)
         if self.jump is None:
@@ -155,7 +155,7 @@ class JournalClock:
         return self.jump
 
     async def _compare(self, journal: Database) -> RecordedTime:
-        """Compare the clock with the journal's last time; return what the clock says."""
+        """Compare the clock with the journal's last time; return the clock's time."""
         now, recorded = await journal.query(lambda connection: self._read(journal, connection))
         before = self.jump
         self.jump = recorded and compare(now.time_us, recorded, now.uptime, self._max_step_us)
@@ -164,8 +164,8 @@ class JournalClock:
         elif self.jump.is_measured:
             self._follow(self.jump.expected_us)
         else:
-            # A time that is too late lets things live longer than they should; one that is too
-            # early would delete them too early.
+            # If the time is too late, content lives longer than it should; if it is too early,
+            # content is deleted too early.
             self._follow(max(self.jump.expected_us, now.time_us))
         if self.jump is not None and before is None:
             _log.error(
@@ -198,7 +198,7 @@ class JournalClock:
     def _read(
         self, journal: Database, connection: Connection
     ) -> tuple[RecordedTime, RecordedTime | None]:
-        """Return what the clock says, and what the journal recorded last."""
+        """Return the clock's time, and the time that the journal recorded last."""
         if journal.is_shared:
             [(now_us,)] = _DATABASE_US.run(connection).fetchall()
         else:
@@ -223,7 +223,7 @@ def _record(connection: Connection, recorded: RecordedTime) -> None:
 
 
 def _text(now_us: int) -> str:
-    """Return a time for people, however far away it is."""
+    """Return a time for people; the time may be far in the past or future."""
     seconds = now_us // 1_000_000
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

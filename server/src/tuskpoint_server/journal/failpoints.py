@@ -1,7 +1,7 @@
-"""Places where a crash test may kill the process.
+"""Failpoints, where a crash test may kill the process.
 
-`TUSKPOINT_FAILPOINT=name` (or `name:n`) kills the process with SIGKILL when it reaches
-the named place for the first (or the n-th) time. Without it every place is a no-op.
+`TUSKPOINT_FAILPOINT=name` (or `name:n`) kills the process with SIGKILL when it reaches the named
+failpoint for the first (or the n-th) time. Without it every failpoint is a no-op.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def _visit(name: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Kill this process here if the environment names this place; `name` is "room.place"."""
+    """Kill this process if the environment names this failpoint; `name` is "package.place"."""
     _visit(name)

@@ -1,18 +1,20 @@
-"""The lease of the leader: one server at a time has it, and with it the duties that one alone does.
+"""The leader's lease: one server at a time has the lease, and with it the leader's duties.
 
-The leader flushes, renews blobs, evicts, indexes, delivers to MemWal, sweeps, and deletes threads
-past their retention. Every server of a shared journal asks for the lease as long as another one
-has it. Who has it renews it at a third of its time, and releases it on a clean stop, so that the
-next server takes over at once; after a death the next one waits until it has run out.
+The leader flushes, renews blobs, evicts, indexes, delivers to MemWal, collects garbage, and deletes
+threads past their retention. Every server of a shared journal asks for the lease as long as another
+server has it. The leader renews the lease at a third of its time, and releases it on a clean stop,
+so that the next server takes over at once. After the leader's death the next server waits until the
+lease has expired.
 
-Two clocks count. The database's says when the lease has run out for the other servers. The holder
-counts from before it asked, by a clock of its own that runs on while the process is stopped, so it
-stops before another one begins. A holder that was stopped in the middle of something may wake after
-that, and so every gain raises the `fence`: changes that only the leader may make (`transact`)
-compare it with the row under the row's lock, and change nothing once another server has the lease.
+Two clocks count. By the database's clock the lease expires for the other servers. The leader counts
+from before its request, by its own clock, which continues while the process is stopped, so the
+leader stops before another server starts. A leader that was stopped in the middle of work may wake
+after that, and so every gain raises the `fence`: changes that only the leader may make (`transact`)
+compare the fence with the row under the row's lock, and change nothing once another server has the
+lease.
 
-Where the journal belongs to one server the lease is held from the start and for ever: there is no
-row, and nothing is renewed.
+If the journal belongs to one server, that server has the lease from the start and for ever: there
+is no row, and nothing is renewed.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ from .sql.statements import Statement
 
 T = TypeVar("T")
 Duty = Callable[[], AbstractAsyncContextManager[object]]
-"""A duty of the leader: entering begins it, and leaving ends it."""
+"""A duty of the leader: entering the context starts the duty, and leaving ends it."""
 
 _log = logging.getLogger(__name__)
 
 _LEADER = "keeper"
 _OF_JOURNAL = (Reason.JOURNAL_UNAVAILABLE, Reason.OUTCOME_UNKNOWN)
-_RENEWALS = 3  # in the time of the lease
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0  # pauses after duties that could not begin
+_RENEWALS = 3  # renewals in the time of the lease
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0  # pauses after duties that could not start
 
 _NAMED = leases.c.name == _LEADER
 _MINE = and_(_NAMED, leases.c.owner == bindparam("of_owner"))
@@ -91,21 +93,21 @@ _CHECK = Statement(select(leases.c.fence).where(_HELD).with_for_update(read=True
 
 
 SIGNERS = "--signing-key"
-"""Setting whose value is public keys, which are compared in another way than other values."""
+"""Setting whose value is public keys, which are compared by their own rule."""
 
 OWN_KEY = "generated"
-"""First word of that value if the key is one that the data directory got at its first start."""
+"""First word of that value if the data directory got the key at its first start."""
 
 
 class LeaseLostError(Exception):
-    """Another server may be the leader by now: nothing of the change is stored."""
+    """Another server may be the leader: nothing of the change is stored."""
 
     def __init__(self) -> None:
         super().__init__("this server is no longer the leader")
 
 
 class SettingsDifferError(Exception):
-    """The leader has other settings, and one of them has to be the same on every server."""
+    """The leader has other settings, and one of them must be the same on every server."""
 
     def __init__(self, name: str, here: str, there: str) -> None:
         super().__init__(
@@ -115,22 +117,23 @@ class SettingsDifferError(Exception):
 
 
 def _running_s() -> float:
-    """Return the seconds of a clock that runs on while the process or the machine is stopped."""
+    """Return the seconds of a clock that continues while the process or the machine is stopped."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Lease:
-    """The leader's lease as one server sees it. Used in the event loop, but for `check`.
+    """The leader's lease as one server sees it. Used in the event loop, except `check`.
 
     Args:
         database: The journal.
-        length_s: For how long the lease is held without a renewal, in seconds.
-        clock: Seconds of a clock that only goes forward.
-        settings: Settings of this server that every server of the journal needs, by name.
+        length_s: Seconds for which the lease is valid without a renewal.
+        clock: Returns the seconds of a clock that only goes forward.
+        settings: Settings of this server, by name, that must be the same on every server of the
+            journal.
 
     Attributes:
-        fence: Raised whenever a server gains the lease; 0 where no other server can.
-        lost: Set while this server is not the leader; after a time that ran out, a little late.
+        fence: Raised whenever a server gains the lease; 0 if no other server can.
+        lost: Set while this server is not the leader; set a little late after an expiry.
     """
 
     def __init__(
@@ -156,11 +159,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this server is the leader now."""
+        """Whether this server is the leader."""
         return self._clock() < self._until_s
 
     async def acquire(self) -> bool:
-        """Take the lease if it is free, and renew it from then on; return whether it is held.
+        """Take the lease if it is free, and start to renew it; return whether this server has it.
 
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
@@ -181,10 +184,10 @@ class Lease:
         return None if row is None else int(row[0])
 
     async def agree(self) -> None:
-        """Compare the settings with those of the leader, if it is another server.
+        """Compare the settings with the leader's settings, if another server is the leader.
 
         Raises:
-            SettingsDifferError: One of them differs.
+            SettingsDifferError: A setting differs.
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
         if not self._database.is_shared:
@@ -199,9 +202,10 @@ class Lease:
                     raise SettingsDifferError(name, ours, theirs)
 
     def _compare_signers(self, ours: str, theirs: str) -> None:
-        """Compare public keys that sign, the current one first; an older server has none here.
+        """Compare the public keys of signers, the current key first; older servers report no keys.
 
-        While a key is replaced on one server after another, one of two knows the other's first key.
+        While a key is replaced on one server after another, one of two servers knows the other's
+        first key.
         """
         here, there = (
             [word for word in text.split() if word != OWN_KEY] for text in (ours, theirs)
@@ -231,7 +235,7 @@ class Lease:
             self.lose()
 
     async def _renewed(self) -> bool:
-        """Try to renew the lease; return whether there was an answer."""
+        """Try to renew the lease; return whether the database answered."""
         asked_s = self._clock()
         try:
             async with asyncio.timeout(max(0.0, self._until_s - asked_s)):
@@ -242,7 +246,7 @@ class Lease:
         if not renewed:
             _log.warning("another server took the lease of the leader")
             self.lose()
-        elif self.held:  # later it is void: duties may have ended
+        elif self.held:  # after the expiry the answer is void: duties may have ended
             self._until_s = asked_s + self._length_s
         return True
 
@@ -250,7 +254,7 @@ class Lease:
         return bool(_RENEW.run(connection, length_us=self._length_us, **self._held_by).rowcount)
 
     async def release(self) -> None:
-        """Give the lease up, so that another server can take it at once."""
+        """Release the lease, so that another server can take it at once."""
         if not self._database.is_shared or not self.held:
             return
         self.lose()
@@ -264,7 +268,7 @@ class Lease:
         _RELEASE.run(connection, **self._held_by)
 
     def lose(self) -> None:
-        """Hold the lease no more, whatever the journal says."""
+        """Stop to be the leader, whatever the journal says."""
         self._until_s = -math.inf
         self.lost.set()
 
@@ -279,10 +283,10 @@ class Lease:
             raise LeaseLostError
 
     def check(self, batch: UnitOfWork) -> None:
-        """See to it that this server is the leader until the batch is committed.
+        """Ensure that this server is the leader until the batch is committed.
 
         Raises:
-            LeaseLostError: It is not.
+            LeaseLostError: This server is not the leader.
         """
         if not self._database.is_shared:
             return
@@ -294,7 +298,7 @@ class Lease:
         """Make a change that only the leader may make, as `Database.transact`.
 
         Raises:
-            LeaseLostError: Another server may be the leader by now.
+            LeaseLostError: Another server may be the leader.
         """
 
         def checked(batch: UnitOfWork) -> T:
@@ -313,11 +317,11 @@ class Lease:
 
 
 class Leader:
-    """Does the duties while this server holds the lease.
+    """Runs the duties while this server has the lease.
 
     Args:
         lease: The lease.
-        duties: They begin in this order, and end in the other one.
+        duties: The duties; they start in this order, and end in reverse order.
     """
 
     def __init__(self, lease: Lease, duties: Sequence[Duty]) -> None:
@@ -327,13 +331,13 @@ class Leader:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin with the duties if the lease is free, else as soon as it is.
+        """Start the duties if the lease is free, otherwise once it is free.
 
-        Without a journal that can be written they begin later, so that reads are served.
+        While the journal cannot be written, the duties wait, and reads are served.
 
         Raises:
-            SettingsDifferError: Another server has the lease, and other settings.
-            Exception: The lease is free, and a duty cannot begin.
+            SettingsDifferError: Another server has the lease, and its settings differ.
+            Exception: The lease is free, and a duty cannot start.
         """
         begun = True
         if await self._lease.acquire():
@@ -383,5 +387,5 @@ class Leader:
                 _log.warning("the duties of the leader cannot begin: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect, perhaps of this server alone
                 _log.exception("the duties of the leader cannot begin")
-            await self._lease.release()  # another server may do better
+            await self._lease.release()  # another server may succeed
             await asyncio.sleep(backoff.failed())

@@ -1,11 +1,11 @@
-"""Binding the rows of a journal that are not bound yet: of layout 1, or restored from a backup.
+"""Binds the rows of a journal that are not bound yet: of layout 1, or restored from a backup.
 
 Threads are bound one after another, each in one transaction with its rows, so a server that is
-killed meanwhile continues with the threads that are left. Values are compared with their digests
-first. Servers of layout 1 may use a shared journal before: they write rows without MACs, and change
-rows whose MACs then no longer fit. So nothing is bound while one of them is connected. After that
-PostgreSQL refuses what they write, and all threads of a shared journal are bound, from the first to
-the last, whatever they have.
+killed meanwhile continues with the threads that are left. Before that, values are compared with
+their digests. Servers of layout 1 may use a shared journal before: they write rows without MACs,
+and change rows whose MACs then no longer match. So nothing is bound while a server of layout 1 is
+connected. After that PostgreSQL refuses writes of such servers, and all threads of a shared journal
+are bound, from the first to the last, whether they have MACs or not.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from .sql.statements import Statement, of_thread, update_rows
 from .values import contents
 from .values.lost_rows import lost_rows
 
-ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
-THREADS_AT_ONCE = 200  # of one transaction
+ROWS_AT_ONCE = 2000  # rows of one page, and about as many of one transaction
+THREADS_AT_ONCE = 200  # threads of one transaction
 _REPORT_S = 5.0
-_AGAIN_S = 0.02  # until threads that another server changed are tried again
+_AGAIN_S = 0.02  # pause before another attempt at threads that another server changed
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ _COUNT = Statement(
 )
 _VALUE = (values.c.family, values.c.digest)
 _AFTER = tuple_(bindparam("after_family"), bindparam("after_digest", type_=values.c.digest.type))
-# By family: the values of threads that grew at the same time alternate in the order of numbers.
+# In the order of families: values of threads that grew at the same time alternate by number.
 _VALUES = Statement(
     select(*_VALUE)
     .where(tuple_(*_VALUE) > _AFTER, values.c.data.is_not(None))
@@ -102,7 +102,7 @@ _COUNT_VALUES = Statement(select(func.count()).where(values.c.data.is_not(None))
 
 @dataclass(frozen=True, slots=True)
 class RebindingProgress:
-    """What was done: how many threads were bound, and how many values have another digest."""
+    """The result: numbers of bound threads, and of values that do not match their digests."""
 
     threads: int = 0
     damaged: int = 0
@@ -110,14 +110,14 @@ class RebindingProgress:
 
 
 async def bind_rows(database: Database) -> RebindingProgress:
-    """Bind all rows that are not, unless servers of layout 1 are connected and write such rows.
+    """Bind all unbound rows, unless servers of layout 1 are connected and write such rows.
 
     Raises:
         Refusal: `JOURNAL_UNAVAILABLE`.
     """
     if database.binder.is_complete:
         return RebindingProgress()
-    if BOUND in await database.query(read_finished):  # another server was first
+    if BOUND in await database.query(read_finished):  # another server has bound them
         database.binder.is_complete = True
         return RebindingProgress()
     if not await database.write_past_batches(partial(_end_older, database)):
@@ -139,7 +139,7 @@ async def bind_rows(database: Database) -> RebindingProgress:
 
 
 def _end_older(database: Database, connection: Connection) -> bool:
-    """Let nothing be written without a MAC any more; return whether that can be."""
+    """Refuse all writes without a MAC; return `False` if older servers still run."""
     if database.has_older_servers(connection, 2):
         return False
     database.refuse_unbound(connection)
@@ -147,7 +147,7 @@ def _end_older(database: Database, connection: Connection) -> bool:
 
 
 async def _compare(database: Database) -> int:
-    """Compare the values with their digests; return how many differ."""
+    """Compare all values with their digests; return the number of values that differ."""
     [(count,)] = await database.rows(_COUNT_VALUES)
     compared = damaged = 0
     after = (0, b"")
@@ -206,9 +206,9 @@ async def _bind_threads(database: Database, count: int) -> int:
 
 
 def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Bind threads; return those that another server is changing.
+    """Bind threads; return the threads that another server is changing.
 
-    This one waits for none: it holds others, which that server may be waiting for.
+    The transaction waits for no thread: it holds locks that the other server may wait for.
     """
     busy = batch.locking(names, wait=False)()
     for tenant, thread_id in names:
@@ -223,16 +223,16 @@ def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tupl
         row.compacted_seq = _bind_changes(batch, row)
         _accept_lost(batch, log)
         log.forget_checkpoints()
-        if row.head_id:  # threads of items have none
+        if row.head_id:  # threads of store items have no latest checkpoint
             _choose_latest(batch, log)
         batch.store(log)
     return sorted(busy)
 
 
 def _accept_lost(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
-    """Log that checkpoints are what their rows are now, where changes that wait say otherwise.
+    """Log lost checkpoints in their current state, where changes that wait say otherwise.
 
-    Else no flush would store the thread: it would certify what is not there.
+    Without that no flush would store the thread, because it would certify missing checkpoints.
     """
     row = log.row
     if row.deleted:
@@ -253,7 +253,7 @@ def _accept_lost(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
 
 
 def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
-    """Let the latest checkpoint of a thread be the latest that is stored."""
+    """Set the latest checkpoint of a thread to the latest stored checkpoint."""
     row, latest = log.row, greatest_id(batch.connection, log.row.number, "")
     if latest == row.head_id:
         return
@@ -297,7 +297,7 @@ def _bind_thread(batch: UnitOfWork, tenant: str, number: int) -> tuple[int, int]
 
 
 def _bind_changes(batch: UnitOfWork, thread: ThreadRow) -> int:
-    """Give the changes of a log their MACs; return the last one after which the log has no gap."""
+    """Give the changes of a log their MACs; return the number after which the log has no gap."""
     after, whole, number = 0, thread.compacted_seq, thread.number
     last = whole
     while rows := _page(batch.connection, _CHANGES, number, after):

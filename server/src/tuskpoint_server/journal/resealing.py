@@ -1,12 +1,13 @@
-"""Sealing the values of a journal again that are bound to no place: those of layouts 1 and 2.
+"""Binds sealed values to their places: values that servers of layouts 1 and 2 sealed.
 
-Rows are sealed again in place, some in each transaction, so a server that is killed meanwhile
+Rows are sealed again in place, several in each transaction, so a server that is killed meanwhile
 continues with the rows that are left. Servers of layout 2 may use a shared journal meanwhile, and
-cannot open what is bound to its place: so all servers seal in the former format until none of
-those is connected. Then all seal by place, PostgreSQL refuses what is not sealed so, and once
-nothing in the former format is left, all other bytes count as damage.
+cannot open values that are bound to their places: so all servers seal in the former format until no
+server of layout 2 is connected. Then all servers seal by place, PostgreSQL refuses other formats,
+and once no value in the former format is left, all other bytes count as damage.
 
-What does not open stays as it is, behind the prefix of the new format: it never opens again.
+A value that does not open stays as it is, behind the prefix of the new format: it never opens
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .sql.schema import SEALED
 from .sql.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
 from .sql.statements import SqlRow, Statement
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # of one transaction, but for one row
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # bounds of one transaction, which has at least one row
 _LAYOUT = 3
 _REPORT_S = 5.0
 
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ResealingProgress:
-    """What was done: how many rows were sealed again, and how many did not open."""
+    """The result: numbers of rows that were sealed again, and of rows that did not open."""
 
     rows: int = 0
     damaged: int = 0
@@ -55,7 +56,8 @@ class _Rows:
         former = and_(
             column.is_not(None),
             func.substr(column, 1, len(PREFIX)) != literal(PREFIX),
-            place.tenant.is_not(None),  # else no thread needs it, and a sweep will remove it
+            # a value without a tenant: no thread needs it, and garbage collection will remove it
+            place.tenant.is_not(None),
         )
         after = tuple_(*key) > tuple_(
             *(bindparam(f"after_{part.name}", type_=part.type) for part in key)
@@ -85,11 +87,11 @@ class _Rows:
         self._places = ("tenant", *place.names)
 
     def count(self, connection: Connection) -> int:
-        """Return how many there are."""
+        """Return the number of rows in the former format."""
         return int(self._count.run(connection).fetchall()[0][0])
 
     def next(self, connection: Connection, after: SqlRow) -> SqlRow:
-        """Return the key of the last row to take next, at the end none."""
+        """Return the key of the last row of the next run; empty at the end."""
         size, last = 0, tuple[object, ...]()
         parameters = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
         sizes = self._sizes[bool(after)].run(connection, **parameters, max_rows=ROWS_AT_ONCE)
@@ -101,7 +103,7 @@ class _Rows:
         return last
 
     def seal(self, connection: Connection, after: SqlRow, through: SqlRow) -> tuple[int, int]:
-        """Seal rows again; return how many, and how many of these did not open."""
+        """Seal a run of rows again; return their number, and the number that did not open."""
         parameters = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
         parameters |= zip((f"through_{name}" for name in self._names), through, strict=True)
         width = 1 + len(self._names)
@@ -127,7 +129,7 @@ async def reseal(database: Database) -> ResealingProgress:
     if seal is None or seal.is_complete:
         return ResealingProgress()
     state = await database.write_past_batches(partial(_begin, database))
-    if state == BY_PLACE:  # another server has done it all
+    if state == BY_PLACE:  # another server has sealed all rows
         return _complete(database, ResealingProgress())
     if state == BY_VALUE:  # older servers are connected
         return ResealingProgress(is_complete=False)
@@ -137,14 +139,14 @@ async def reseal(database: Database) -> ResealingProgress:
         refuse = partial(database.refuse_unplaced, table=rows.table, column=rows.column)
         await database.write_past_batches(refuse)
     failpoint("journal.before_resealed")
-    last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
+    last = await _pass(database)  # late rows of a server of layout 2 that was cut off
     await database.write_past_batches(partial(_set, database, BY_PLACE))
     total = ResealingProgress(first.rows + last.rows, first.damaged + last.damaged)
     return _complete(database, total)
 
 
 def _complete(database: Database, total: ResealingProgress) -> ResealingProgress:
-    """Let all that is not bound to its place count as damaged from now on, in this server."""
+    """Count all values that are not bound to their places as damaged, in this server."""
     if database.seal is not None:
         database.seal.state = BY_PLACE
         database.note_seal()
@@ -152,7 +154,7 @@ def _complete(database: Database, total: ResealingProgress) -> ResealingProgress
 
 
 def _begin(database: Database, connection: Connection) -> str:
-    """Let all servers seal by place, unless some cannot open what is sealed so."""
+    """Make all servers seal by place, unless a connected server cannot open such values."""
     state = read_finished(connection).get(SEALING, BY_PLACE)
     if state == BY_VALUE and not database.has_older_servers(connection, _LAYOUT):
         _set(database, MOVING, connection)
@@ -166,7 +168,7 @@ def _set(database: Database, state: str, connection: Connection) -> None:
 
 
 async def _pass(database: Database) -> ResealingProgress:
-    """Seal all rows again that are in the former format."""
+    """Seal again all rows in the former format."""
     count = await database.query(lambda connection: sum(rows.count(connection) for rows in _ROWS))
     if count:
         _log.warning("sealing %d values again; a start continues this if it is interrupted", count)

@@ -1,13 +1,13 @@
-"""Migrations: what brings the tables of a journal from one layout to the next, in order.
+"""Migrations, each of which brings the tables of a journal from one layout to the next.
 
 A layout has a number. A server migrates an older journal when it starts, one number after another,
-each in one transaction that also records the number reached; so a server that is killed meanwhile
-continues where it stopped. Each migration only adds what servers of the layout before can ignore:
-with several servers, those go on while the first new one migrates. What old servers would break
-is switched on once the last of them has stopped.
+each in one transaction that also records the reached number; so a server that is killed meanwhile
+continues where it stopped. Each migration only adds tables and columns that servers of the previous
+layout can ignore: with several servers, older servers continue while the first new server migrates.
+A change that would break old servers is switched on once the last old server has stopped.
 
-This package must not read or write rows: data that a migration has to move is moved by the part of
-the journal that owns the data, after the tables are there.
+This package must not read or write rows: the part of the journal that owns the data moves the data,
+after the tables exist.
 """
 
 from .m0002_bound_rows import BOUND_ROWS
@@ -17,7 +17,7 @@ from .migration import FIRST, Migration
 __all__ = ["FIRST", "LATEST", "MIGRATIONS", "Migration", "after"]
 
 MIGRATIONS: tuple[Migration, ...] = (BOUND_ROWS, SEALED_PLACES)
-"""All migrations, in the order in which they are applied."""
+"""All migrations, in the order of their application."""
 
 LATEST = MIGRATIONS[-1].number
 """Layout of the tables that this server works with."""

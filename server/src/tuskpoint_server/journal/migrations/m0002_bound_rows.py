@@ -1,7 +1,7 @@
-"""Layout 2: rows have a MAC over their place and content, and threads over their rows.
+"""Layout 2: rows have a MAC over their place and content, and threads a MAC over their rows.
 
-The columns are empty in rows from before, and in rows that servers of layout 1 still write;
-`journal.binding` fills them.
+The columns are empty in older rows, and in rows that servers of layout 1 still write;
+`journal.rebinding` fills them.
 """
 
 from .migration import Migration

@@ -1,8 +1,8 @@
 """Layout 3: the values of a sealed journal are bound to their places.
 
-The tables stay as they are. Values that are there, and values that servers of layout 2 still
-write, are in the former format; `journal.resealing` seals them again. A journal that is not sealed
-has nothing to do.
+The tables stay as they are. Existing values, and values that servers of layout 2 still write, are
+in the former format; `journal.resealing` seals them again. A journal that is not sealed needs no
+work.
 """
 
 from .migration import Migration

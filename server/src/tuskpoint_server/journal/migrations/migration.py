@@ -1,4 +1,4 @@
-"""What a migration is."""
+"""The type of a migration."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 FIRST = 1
-"""The oldest layout that is read. Journals from before have to be recovered from their blobs."""
+"""The oldest supported layout. Older journals have to be recovered from their blobs."""
 
 
 class Migration(NamedTuple):
     """A step from the layout before `number` to `number`."""
 
     number: int
-    title: str  # what it does, for the person who starts the server
-    statements: Mapping[str, Sequence[str]]  # by the name of the kind of database
+    title: str  # effect of the migration, for the person who starts the server
+    statements: Mapping[str, Sequence[str]]  # statements by the name of the kind of database
