@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,12 +22,27 @@ BLOCK_SECONDS = 240
 PAGE_SECONDS = 900
 """A page starts up to ten programs; a loaded machine takes half a minute for each."""
 ADDRESS = re.compile(r"127\.0\.0\.1:(739\d)")
+SYSTEM_PATH = re.compile(r"(?<![\w.~}$/-])/(?:backup|etc|mnt|opt|run|srv|var)/(?=\w)")
+"""Where a page writes what a test must not write there."""
 _DONE = "\x1e"
-_STARTED_SERVER = re.compile(r"(?m)^(.*tuskpoint-server (?:.*--(?:listen|port) (\S+))?.*&)(?= |$)")
+_STARTED_SERVER = re.compile(
+    r"(?m)^(.*tuskpoint-server (?:.*--(?:listen|port) (\S+))?.*(?<!&)&)(?= |$)"
+)
 _PREPARATION = """\
 trap 'echo "$BASH_COMMAND ($?)" >> .failed' ERR
 await_server() { until (: < "/dev/tcp/127.0.0.1/$1") 2> /dev/null; do sleep 0.1; done; }
 """
+
+
+@cache
+def ports_of(page: str) -> dict[str, int]:
+    """Return the ports that take the place of those of a page, as they are asked for."""
+    return defaultdict(unused_port)
+
+
+def with_own_ports(page: str, text: str) -> str:
+    """Return a text of a page with the ports that it has here."""
+    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports_of(page)[found[1]]}", text)
 
 
 class Reader:
@@ -37,13 +53,17 @@ class Reader:
 
     Attributes:
         folder: Where the reader works.
+        block_seconds: How long a block may take.
     """
+
+    block_seconds: float = BLOCK_SECONDS
 
     def __init__(self, page: str, folder: Path) -> None:
         self.folder = folder
-        self._ports: dict[str, int] = defaultdict(unused_port)
+        self._ports = ports_of(page)
         self._programs = folder / ".programs"
         self._programs.mkdir(parents=True)
+        self._printed = ""
         self._page, self._blocks = page, markdown.blocks((ROOT / page).read_text("utf-8"))
         path = (self._programs, Path(sys.executable).parent, os.environ["PATH"])
         self._shell = subprocess.Popen(
@@ -96,38 +116,50 @@ class Reader:
         headings = headings or tuple(dict.fromkeys(block.heading for block in self._blocks))
         known = {block.heading for block in self._blocks}
         assert set(headings) <= known, f"{self._page} has no code below {set(headings) - known}"
-        printed, everything = "", ""
+        everything = ""
         for block in self._blocks:
-            if block.heading not in headings:
-                continue
-            text = self._with_own_addresses(block.text)
-            if block.file:
-                (self.folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / block.file).write_text(text)
-            elif block.language == "sh":
-                printed = self._run(text)
-                everything += printed
-            elif block.language == "text":
-                assert prints(text, printed), f"{self._page} shows\n{text}\nbut this was\n{printed}"
-            elif block.language:
-                raise AssertionError(f"{self._page}: a block in {block.language} has no file name")
+            if block.heading in headings:
+                everything += self._take(block)
         return everything
+
+    def _take(self, block: markdown.Block) -> str:
+        """Do with a block what a reader does; return what was printed."""
+        text = self._localized(block.text)
+        if block.file:
+            file = self.folder / self._localized(block.file)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        elif block.language == "sh":
+            self._printed = self._run(text)
+            return self._printed
+        elif block.language == "text":
+            shown = f"{self._page} shows\n{text}\nbut this was\n{self._printed}"
+            assert prints(text, self._printed), shown
+        elif block.language:
+            return self._take_other(block, text)
+        return ""
+
+    def _take_other(self, block: markdown.Block, text: str) -> str:
+        """Do with a block in another language what a reader does; return what was printed."""
+        raise AssertionError(f"{self._page}: a block in {block.language} has no file name")
 
     def address(self, port: str) -> str:
         """Return the address that takes the place of 127.0.0.1 with this port of the page."""
         return f"127.0.0.1:{self._ports[port]}"
 
-    def _with_own_addresses(self, text: str) -> str:
+    def _localized(self, text: str) -> str:
+        """Return a text with ports that are free here, and paths of the system in the folder."""
+        text = SYSTEM_PATH.sub(lambda found: f"{self.folder}/system{found[0]}", text)
         ports = f"--port {self._ports['7390']} --http-port {self._ports['7391']}"
         text = text.replace("tuskpoint-server dev", f"tuskpoint-server dev {ports}")
-        return ADDRESS.sub(lambda found: self.address(found[1]), text)
+        return with_own_ports(self._page, text)
 
     def _run(self, commands: str) -> str:
         block = self.folder / ".block.sh"
         # A block that fails at its end fails once. A person sees that a server listens.
-        block.write_text(f"{_STARTED_SERVER.sub(self._then_await, commands)}:\n")
+        block.write_text(f"{_STARTED_SERVER.sub(self._then_await, commands)}\n:\n")
         self._send(f". ./{block.name} < /dev/null\nprintf '{_DONE}\\n'\n")
-        watchdog = threading.Timer(BLOCK_SECONDS, os.killpg, (self._shell.pid, signal.SIGKILL))
+        watchdog = threading.Timer(self.block_seconds, os.killpg, (self._shell.pid, signal.SIGKILL))
         watchdog.start()
         lines: list[str] = []
         assert self._shell.stdout is not None

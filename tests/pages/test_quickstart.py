@@ -11,21 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.pages.compiled import NODE_RUNS_TYPESCRIPT, TYPESCRIPT
 from tests.pages.reader import PAGE_SECONDS, Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
 
 PAGE = "docs/quickstart.md"
 SERVER = "Start the server"
-TYPESCRIPT = ROOT / "clients/typescript"
-NODE_RUNS_TYPESCRIPT = f"""\
-#!/bin/sh
-# Stands for tsx, which is not installed here.
-set -e
-[ "$1" = tsx ]
-"{TYPESCRIPT}/node_modules/.bin/tsc" --module nodenext --target es2022 --strict --skipLibCheck "$2"
-exec node "${{2%.mts}}.mjs"
-"""
 
 
 @pytest.mark.slow

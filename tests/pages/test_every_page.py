@@ -1,0 +1,146 @@
+"""Every code block of every page runs, or is checked as what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.pages.compiled import Compiled, skip_without_go, skip_without_node, typescript
+from tests.pages.compiled import go as build
+from tests.pages.every_page import (
+    OWN_TESTS,
+    blocks,
+    has_own_test,
+    pages,
+    program_name,
+    programs,
+    undefined_names,
+    unreadable,
+)
+from tests.pages.reader import PAGE_SECONDS, with_own_ports
+from tests.pages.whole_page import WholePage, forking
+from tools.stubs import ROOT
+
+PAGES = pages()
+NOT_YET = {
+    "CONTRIBUTING.md",
+    "README.md",
+    "clients/go/README.md",
+    "clients/python/README.md",
+    "clients/typescript/README.md",
+    "docs/agents/agent-framework.md",
+    "docs/agents/agent-server.md",
+    "docs/agents/claude-agent-sdk.md",
+    "docs/agents/crewai.md",
+    "docs/agents/import.md",
+    "docs/agents/langgraph-js.md",
+    "docs/agents/langgraph.md",
+    "docs/agents/openai-agents.md",
+    "docs/agents/pydantic-ai.md",
+    "docs/agents/store.md",
+    "docs/benchmarks.md",
+    "docs/blobs/only-s3.md",
+    "docs/clients/applications.md",
+    "docs/clients/http.md",
+    "docs/clients/other-languages.md",
+    "docs/clients/python-client.md",
+    "docs/project/measuring.md",
+    "docs/project/simulation-and-fuzzing.md",
+    "docs/project/suites.md",
+    "docs/servers/many-servers.md",
+    "docs/servers/postgresql.md",
+    "docs/servers/recovery.md",
+    "docs/servers/retention.md",
+    "docs/servers/troubleshooting.md",
+    "docs/testing.md",
+    "docs/threads/handoff-bundle.md",
+    "docs/threads/handoff.md",
+    "docs/threads/search.md",
+    "docs/tutorials/hand-off-between-teams.md",
+    "emulators/README.md",
+    "examples/document_agent/README.md",
+    "server/README.md",
+    "tests/interop/scenarios/README.md",
+}
+"""Pages with blocks that do not run yet."""
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with forking(tmp_path_factory.mktemp("forks")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def ts(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return typescript(localized("ts"), tmp_path_factory.mktemp("typescript"))
+
+
+@pytest.fixture(scope="module")
+def go(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return build(localized("go"), tmp_path_factory.mktemp("go"))
+
+
+@pytest.fixture(scope="module")
+def undefined(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The undefined names of all programs in Python."""
+    texts = {f"{name}.py": text for name, (_, text) in programs("python").items()}
+    assert len(texts) > 10
+    return undefined_names(texts, tmp_path_factory.mktemp("python"))
+
+
+def wrong(page: str, undefined: list[str]) -> list[str]:
+    """Return what is wrong with a page before anything runs."""
+    return [
+        *unreadable(ROOT / page),
+        *(line for line in undefined if line.startswith(program_name(page, ""))),
+    ]
+
+
+def localized(language: str) -> dict[str, str]:
+    """Return the programs in a language with the ports that their pages have here."""
+    return {name: with_own_ports(page, text) for name, (page, text) in programs(language).items()}
+
+
+def listed(names: list[str]) -> list[object]:
+    """Return parameters of a test, of which some may fail."""
+    late = pytest.mark.xfail(reason="does not run yet", strict=False)
+    return [pytest.param(name, marks=late) if name in NOT_YET else name for name in names]
+
+
+@pytest.mark.timeout(PAGE_SECONDS)
+@pytest.mark.parametrize("page", listed([page for page in PAGES if not has_own_test(page)]))
+def test_the_page_runs(
+    page: str,
+    tmp_path: Path,
+    forks: Path,
+    undefined: list[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    assert wrong(page, undefined) == []
+    languages = {block.language for block in blocks(ROOT / page)}
+    if {"js", "ts"} & languages:
+        skip_without_node()
+    if "go" in languages:
+        skip_without_go()
+    compiled = {name: request.getfixturevalue(name) for name in {"go", "ts"} & languages}
+    for made in compiled.values():
+        assert [line for line in made.errors if program_name(page, "") in line] == []
+    with WholePage(page, tmp_path, forks, compiled) as reader:
+        printed = reader.follow()
+        assert reader.failed == [], printed
+
+
+@pytest.mark.parametrize("page", listed([page for page in PAGES if has_own_test(page)]))
+def test_a_page_with_a_test_of_its_own_can_be_read(page: str, undefined: list[str]) -> None:
+    assert wrong(page, undefined) == []
+
+
+def test_the_tests_of_single_pages_name_their_pages() -> None:
+    for pattern, test in OWN_TESTS.items():
+        name = Path(pattern).stem.strip("*") or Path(pattern).parent.name
+        assert name in (ROOT / test).read_text("utf-8")
+        assert any(fnmatch(page, pattern) for page in PAGES), pattern

@@ -1,0 +1,94 @@
+"""What a command line of pip installs from this repository.
+
+python -m tools.packages.installs install REQUIREMENT...    fail if this could not be installed
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "tuskpoint": "clients/python",
+    "tuskpoint-emulators": "emulators",
+    "tuskpoint-server": "server",
+}
+OTHERS = {"langgraph", "langchain-openai"}
+"""Packages of others that pages install beside ours."""
+_WITH_VALUE = {"--requirement", "-r", "--only-binary", "--target", "--python"}
+_REQUIREMENT = re.compile(r"(?P<name>[^\[\]]+?)(?:\[(?P<extras>[\w,-]+)\])?")
+
+Install = tuple[str, tuple[str, ...]]
+"""A distribution of this repository, and the extras that are installed with it."""
+
+
+class InstallError(Exception):
+    """pip could not install this."""
+
+
+def installed(arguments: Sequence[str]) -> list[Install]:
+    """Return what a command line of pip installs from this repository.
+
+    Args:
+        arguments: What follows `pip`.
+
+    Raises:
+        InstallError: It names what is not there.
+    """
+    if not arguments or arguments[0] != "install":
+        raise InstallError(f"no `pip install`: {' '.join(arguments)}")
+    return list(_requirements(list(arguments[1:])))
+
+
+def _requirements(words: list[str]) -> Iterator[Install]:
+    while words:
+        word = words.pop(0)
+        if word.startswith("-"):
+            if word in _WITH_VALUE and words:
+                value = words.pop(0)
+                if word in ("--requirement", "-r") and not (ROOT / value).is_file():
+                    raise InstallError(f"there is no file {value}")
+            continue
+        parts = _REQUIREMENT.fullmatch(word)
+        if parts is None:
+            raise InstallError(f"{word!r} is no requirement")
+        extras = tuple(sorted(filter(None, (parts["extras"] or "").split(","))))
+        if name := _distribution(parts["name"]):
+            if unknown := [extra for extra in extras if extra not in _extras(name)]:
+                raise InstallError(f"{name} has no extra {', '.join(unknown)}")
+            yield name, extras
+        elif parts["name"] not in OTHERS:
+            raise InstallError(f"{word!r} is not of this repository")
+
+
+def _distribution(name: str) -> str:
+    """Return the distribution that a name or a path means; empty if it means none."""
+    if name in FOLDERS:
+        return name
+    for distribution, folder in FOLDERS.items():
+        if re.search(rf"(^|/){re.escape(folder)}/?$", name.removeprefix("./")):
+            return distribution
+    return ""
+
+
+def _extras(name: str) -> Sequence[str]:
+    described = tomllib.loads((ROOT / FOLDERS[name] / "pyproject.toml").read_text("utf-8"))
+    return list(described["project"].get("optional-dependencies", {}))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return 0 if pip could install what the arguments name, else say why not and return 1."""
+    try:
+        installed(arguments)
+    except InstallError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
