@@ -1,4 +1,4 @@
-"""The archive: everything that is journaled becomes certified, and can be read back."""
+"""The archive: certifies everything that is journaled, and reads certified bytes back."""
 
 from __future__ import annotations
 
@@ -52,33 +52,33 @@ _GAPS_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """How the archive of a tenant fares. Times are microseconds since the epoch."""
+    """Status of the archive of a tenant. Times are in microseconds since the Unix epoch."""
 
-    backlog_checkpoints: int  # their last change is not certified
-    backlog_bytes: int  # of values and writes that wait
+    backlog_checkpoints: int  # checkpoints whose last change is not certified
+    backlog_bytes: int  # bytes of values and writes that wait for certification
     oldest_uncertified_us: int | None  # time of the oldest change that is not certified
-    last_error: str  # for people; empty since the last success
+    last_error: str  # text for people; empty since the last success
     last_error_us: int | None
     last_flush_us: int | None  # time of the last certification
-    catalog: BlobLocation | None  # the newest
-    catalog_seq: int  # its number in its generation
-    spool_bytes: int  # packed and not yet certified
-    cache_bytes: int  # in the local cache
+    catalog: BlobLocation | None  # newest certified catalog
+    catalog_seq: int  # number of the catalog in its generation
+    spool_bytes: int  # bytes of packs that are not certified yet
+    cache_bytes: int  # bytes in the local cache
     certified_checkpoints: int
     earliest_expire_us: int | None  # earliest time at which a blob may expire
-    evicted_bytes: int = 0  # of values and writes that are in the blob store only
-    stored_blobs: int = 0  # that have not expired
-    billed_bytes: int = 0  # for these blobs, over all puts
-    cost: int = 0  # of those puts in the store's smallest coin
-    gaps: int = 0  # how much below a watermark cannot be read from the blob store
+    evicted_bytes: int = 0  # bytes of values and writes that only the blob store has
+    stored_blobs: int = 0  # stored blobs that have not expired
+    billed_bytes: int = 0  # bytes billed for these blobs, over all puts
+    cost: int = 0  # cost of those puts in the store's smallest coin
+    gaps: int = 0  # number of gaps, of segments and of checkpoints
     first_gaps: Sequence[Gap] = ()
     failing_renewals: int = 0  # blobs that are due and could not be stored again
-    scrubbed_us: int | None = None  # when the last complete pass of the scrub ended
-    damaged_threads: Sequence[str] = ()  # in which the scrub found something
+    scrubbed_us: int | None = None  # end of the last complete pass of the scrub
+    damaged_threads: Sequence[str] = ()  # threads in which the scrub found damage
 
 
 class StoreChangedError(Exception):
-    """The journal's blobs are in another kind of store than the one in use."""
+    """The journal's blobs are in another kind of store than the configured one."""
 
     def __init__(self, home: str, backend: str) -> None:
         super().__init__(f"its blobs are in the {home} store, and the settings name {backend}")
@@ -87,10 +87,10 @@ class StoreChangedError(Exception):
 class Archive:
     """Certifies journaled changes in the blob store; one per server. Reads may use a cache.
 
-    Of the servers that share a journal one flushes, the leader (`journal.lease`); callers wait for
-    certification on each of them.
+    Of the servers that share a journal, only the leader (`journal.lease`) flushes; callers can wait
+    for certification on every server.
 
-    Packs on their way are in the spool, on a disk that survives a restart.
+    In-flight packs are in the spool, on a disk that survives a restart.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class Archive:
     async def start(self) -> None:
         """Let callers wait for certification; `keeping` certifies, here or on another server.
 
-        Removes the files of packs that another server has finished since.
+        Removes the spool files of packs that another server has finished since the last stop.
 
         Raises:
             StoreChangedError: The journal's blobs are in another kind of store.
-            Refusal: `JOURNAL_UNAVAILABLE`; `KEY_MISSING` or `KEY_WRONG` if the keys of what is
-                stored cannot be unwrapped here.
+            Refusal: `JOURNAL_UNAVAILABLE`; `KEY_MISSING` or `KEY_WRONG` if the keys of stored blobs
+                cannot be unwrapped here.
         """
         backend = self._parts.blobs.backend
         home = await self._database.transact(
@@ -196,9 +196,9 @@ class Archive:
         self._watch.start()
 
     async def _check_keys(self) -> None:
-        """Refuse if the newest catalog of a tenant is sealed, and does not open here.
+        """Refuse if the newest catalog of a tenant is sealed and cannot be opened here.
 
-        Once sealed, always sealed: runs have the keys of all that they lead to.
+        A sealed tenant stays sealed: runs contain the keys of everything that they lead to.
         """
         for tenant in await self._database.query(status.catalog_tenants):
             catalog = await self.catalog(tenant)
@@ -216,7 +216,7 @@ class Archive:
                 _log.warning("%s; until it answers nothing is certified", refusal)
 
     async def stop(self) -> None:
-        """Let nobody wait any more."""
+        """Refuse all waiting and future callers: the server stops."""
         await self._watch.stop()
         await self._remote_flush.stop()
         for flusher in self._flushers.values():
@@ -224,24 +224,27 @@ class Archive:
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
-        """Resume the packs of an earlier run, flush and renew inside the context.
+        """Resume the packs of an earlier process, flush and renew inside the context.
 
-        That is a duty of the leader. A pack on its way is finished, or resumes at the next start;
-        one that is on the way of another server is built again.
+        Only the leader does this. An in-flight pack is finished, or resumes at the next start; an
+        in-flight pack of another server is built again.
 
         Raises:
             Refusal: The journal cannot be used.
         """
         packs = await self._unfinished()
-        # A crash may have come before a pointer file was written, or another server was the leader.
+        # The process may have crashed before it wrote a pointer file, or another server was the
+        # leader.
         for tenant in await self._database.query(status.catalog_tenants):
             catalog = await self.catalog(tenant)
             if catalog is not None:
-                await self._flusher(tenant).flush.point(catalog.location)  # or else a flush does
+                # if this fails, the next flush writes the pointer
+                await self._flusher(tenant).flush.point(catalog.location)
                 if self._parts.keys is not None and not self._parts.keys.is_current(catalog.root):
                     self._flusher(tenant).flush.renew_root()
                 if catalog.location.blob_id in self._parts.settings.given_up:
-                    # Before anything is certified: the next catalog is not the one given up.
+                    # Note the loss before anything is certified: the next catalog is not the one
+                    # given up.
                     await self._parts.lease.transact(partial(losses.note, tenant=tenant))
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
@@ -263,7 +266,7 @@ class Archive:
             await asyncio.gather(*(flusher.end() for flusher in self._flushers.values()))
 
     async def _seen(self, tenant: str, catalog: BlobLocation) -> None:
-        """Flush if that waited for the store; elsewhere keep the pointer file up to date."""
+        """Retry a flush that waited for the store; without the lease, update the pointer file."""
         flusher = self._flusher(tenant)
         if self._parts.lease.held:
             flusher.retry_lost()
@@ -273,9 +276,10 @@ class Archive:
             _log.warning("tenant %s: %s", tenant, problem)
 
     def _lost(self, tenant: str, error: StoreLostError) -> None:
-        """Where blobs expire, store again what the journal has; elsewhere they may come back.
+        """Handle a lost newest catalog: where blobs expire, store again what the journal has.
 
-        Those who wait for certification by another server are told; a flush here tells its own.
+        Where blobs do not expire, the lost blobs may come back. On a server that is not the leader,
+        waiting callers are refused; on the leader, its flush refuses them.
         """
         if self._parts.blobs.epoch_s is None and not self._parts.lease.held:
             failed = Refusal(Reason.CERTIFICATION_FAILED, problem=error.message)
@@ -284,7 +288,7 @@ class Archive:
             self.lifetime.lost(tenant)
 
     async def _unfinished(self) -> list[plan.StoredPack]:
-        """Return the packs on their way; the files of all others are removed."""
+        """Return the in-flight packs; remove all other spool files."""
         packs = await self._database.query(plan.unfinished_packs)
         await asyncio.to_thread(self.spool.keep_only, {pack.spool for pack in packs})
         return packs
@@ -296,9 +300,9 @@ class Archive:
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change of a checkpoint is certified; return the catalog.
 
-        With an empty checkpoint ID: until all changes of its thread up to that one are.
-        Starts a flush at once; concurrent callers share it. Goes on through failures of
-        the blob store: the caller's deadline ends the wait.
+        With an empty checkpoint ID, wait until all changes of the thread up to `seq` are certified.
+        A flush starts at once; concurrent callers share the flush. Failures of the blob store are
+        retried until the caller's deadline ends the wait.
 
         Raises:
             Refusal: `CHECKPOINT_MISSING`, `CERTIFICATION_FAILED`, `DRAINING`,
@@ -309,30 +313,30 @@ class Archive:
     async def certify_all(
         self, tenant: str, concerns: Callable[[str], bool] = lambda thread_id: True
     ) -> FlushOutcome:
-        """Wait until everything journaled before the call is certified, deletions too.
+        """Wait until everything journaled before the call is certified, including deletions.
 
-        Only the changes of threads whose names `concerns` are waited for.
+        The wait covers only threads for whose name `concerns` returns true.
 
         Raises:
-            Refusal: The blob store's, if a flush fails; it will be tried again.
-                `CERTIFICATION_FAILED` if something of it cannot be stored.
+            Refusal: The blob store's refusal, if a flush fails; the flush is retried later.
+                `CERTIFICATION_FAILED` if a checkpoint cannot be stored.
         """
         return await self._flusher(tenant).flush_all(concerns)
 
     async def read(self, entry: CheckpointEntry) -> Checkpoint:
-        """Return a checkpoint from its segments, past the cache, as `Segments.checkpoint`."""
+        """Return a checkpoint from its segments, without the cache, as `Segments.checkpoint`."""
         with self._mismatches():
             return await self._origin_segments.checkpoint(entry)
 
     async def read_values(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return evicted values from the segments that hold them; others are left out."""
+        """Return evicted values from the segments that contain them; leave out missing values."""
         with self._mismatches():
             return await self._segments.values_at(locations, digests)
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
-        """Begin to compare a thread's stored bytes with the recorded ones; `None`: no thread."""
+        """Start to compare a thread's stored bytes with the recorded bytes; `None`: no thread."""
         thread_and_places = await self._database.query(
             partial(recorded.of_thread_now, tenant=tenant, thread_id=thread_id)
         )
@@ -344,7 +348,7 @@ class Archive:
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, NewestCatalog] | None:
         """Return the manifest of a thread, live or deleted, and the newest certified catalog.
 
-        `None` if nothing of the thread is stored.
+        Returns `None` if nothing of the thread is stored.
         """
         places = recorded_places(self._database, tenant)
 
@@ -356,7 +360,7 @@ class Archive:
             try:
                 records = await records_of(newest.catalog.runs, thread_id, fetch)
             except Refusal as refusal:
-                # Once another catalog was certified, nothing keeps the runs that it dropped.
+                # Once another catalog is certified, runs that it dropped may be removed.
                 if refusal.reason not in GONE or newest.location.sha256 == failed:
                     raise
                 failed = newest.location.sha256
@@ -367,10 +371,10 @@ class Archive:
         return None
 
     async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
-        """Store a manifest as a blob of its own, which recovery accepts in the place of a catalog.
+        """Store a manifest as a standalone blob, which recovery accepts in place of a catalog.
 
-        It lasts as long as the store keeps blobs; nothing renews it. Returns its location, or that
-        of the list of its parts.
+        The blob lasts as long as the store keeps blobs; nothing renews it. Returns the location of
+        the manifest, or of the list of its parts.
         """
         members = [record.location for record in found.records if isinstance(record, MemberRecord)]
         locations = {
@@ -387,14 +391,14 @@ class Archive:
         return (await self.standalone.store(tenant, data, Kind.MANIFEST)).location
 
     async def rewrite(self, found: PackRewriter, tenant: str, sizes: Mapping[str, int]) -> int:
-        """Rewrite the packs of a tenant, as `PackRewriter.rewrite`, while `keeping`."""
+        """Rewrite the packs of a tenant, as `PackRewriter.rewrite`; call inside `keeping`."""
         return await found.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
 
     async def clear_cache(self) -> None:
         """Empty the local cache, if there is one.
 
         Raises:
-            Refusal: `BLOB_UNAVAILABLE`: it cannot be emptied.
+            Refusal: `BLOB_UNAVAILABLE`: the cache cannot be emptied.
         """
         if not isinstance(self._blobs, CachedStore):
             return
@@ -419,7 +423,7 @@ class Archive:
         return await self._database.query(lambda connection: status.catalog(connection, tenant))
 
     async def status(self, tenant: str) -> ArchiveStatus:
-        """Return how the archive of a tenant fares."""
+        """Return the status of the archive of a tenant."""
 
         def read(connection: Connection) -> ArchiveStatus:
             waiting = status.backlog(connection, tenant)
@@ -452,7 +456,7 @@ class Archive:
             )
 
         trouble, failing = self._trouble(tenant)
-        if not self._parts.lease.held:  # only the leader knows
+        if not self._parts.lease.held:  # only the leader knows its errors
             row = await self._database.query(partial(flush_requests.of_tenant, tenant=tenant))
             trouble = self._watch.trouble(tenant)
             if trouble is None and row.trouble_us is not None:
@@ -462,7 +466,7 @@ class Archive:
         return await self._database.query(read)
 
     def _trouble(self, tenant: str) -> tuple[FlushTrouble | None, int]:
-        """Return the last error of a tenant here, and how many of its renewals fail."""
+        """Return the last error of a tenant on this server, and its number of failing renewals."""
         flusher = self._flushers.get(tenant)
         troubles = (
             self.lifetime.trouble(tenant),
@@ -474,7 +478,7 @@ class Archive:
 
     @contextmanager
     def _mismatches(self) -> Iterator[None]:
-        """Count a refusal of bytes with another hash."""
+        """Count a refusal of bytes whose hash differs from the recorded hash."""
         try:
             yield
         except Refusal as refusal:
@@ -483,7 +487,7 @@ class Archive:
             raise
 
     def _added(self, tenant: str, changes: int, added_bytes: int) -> None:
-        """Note that changes were journaled, with this many bytes of new content."""
+        """Note that changes were journaled, with `added_bytes` of new content."""
         self._flusher(tenant).added(changes, added_bytes)
 
     def _flusher(self, tenant: str) -> TenantFlusher:

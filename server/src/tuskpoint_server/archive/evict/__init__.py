@@ -1,4 +1,4 @@
-"""Eviction: values that are certified leave the journal, which reads them from segments again.
+"""Eviction: removes certified values from the journal, which then reads them from segments.
 
-It must not evict a value that no certified segment holds.
+The package must not evict a value that no certified segment contains.
 """

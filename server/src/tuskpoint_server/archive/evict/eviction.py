@@ -1,8 +1,9 @@
-"""Giving values up that stored segments hold, so that the journal keeps within its bound.
+"""Eviction of values that stored segments contain, so that the journal stays within its bound.
 
-Eviction is a pass over one family (`journal.removal.garbage_collection`). Everything stays that
-the latest checkpoint of a namespace names, a change above the watermark, a young one, or a gap,
-with its keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
+Eviction visits one family at a time (`journal.removal.garbage_collection`). A value stays, with its
+keyframe, if it is named by the latest checkpoint of a namespace, by a change above the watermark,
+by a young change, or by a gap. Only data is removed: the rows stay, with the hash of the segment
+that contains the value.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ from ..rows.gaps import lost_hashes
 
 _log = logging.getLogger(__name__)
 
-FULL_LOOK = 20  # looks after which families that had nothing to evict are looked at again
+FULL_LOOK = 20  # checks after which families that had nothing to evict are visited again
 _ALL = 2**62
 
-# How far the logs of a family have come, how far they are certified, and the last change.
+# Sum of the last changes of a family's logs, sum of the watermarks, and time of the last change.
 _Progress = tuple[int, int, int]
 
 
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # between two looks at the bound
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # between two checks of the bound
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionSettings:
     """Settings of eviction."""
 
-    # bytes that the journal may use before values are evicted; 0: all are that may be
+    # bytes that the journal may use before values are evicted; 0: evict everything evictable
     journal_bytes: int = 1024 * MIB
-    grace_s: float = 60.0  # age below which a change keeps its values
+    grace_s: float = 60.0  # age below which the values of a change stay
 
     @property
     def pause_s(self) -> float:
-        """Seconds between two looks at the bound: half of the grace, and at most 30."""
+        """Seconds between two checks of the bound: half of the grace, and at most 30."""
         return min(max(self.grace_s / 2, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
@@ -82,7 +83,7 @@ _WATERMARKS = Statement(
     sa.select(
         threads.c.tenant,
         threads.c.certified_seq,
-        # Changes that were swept are older than those that are there.
+        # Changes that were swept are older than the changes that remain.
         sa.func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
     ).where(threads.c.number == sa.bindparam("of_thread"))
 )
@@ -94,7 +95,7 @@ _KEPT = sa.union(
     sa.select(*_PLACE).where(
         of_thread(checkpoints),
         checkpoints.c.seq > _THROUGH,
-        # Asked once, and not for each checkpoint: whether there are any at all.
+        # Asked once per thread, not per checkpoint: does the thread have such checkpoints at all?
         sa.exists().where(threads.c.number == sa.bindparam("of_thread"), threads.c.seq > _THROUGH),
     ),
     sa.select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
@@ -159,7 +160,7 @@ _EVICT_VALUE = Statement(
 _EVICT_WRITE = Statement(
     sa.update(writes)
     .where(
-        # The number alone may be that of another thread's write by now.
+        # By now, the number alone may belong to another thread's write.
         of_thread(writes),
         writes.c.number == sa.bindparam("of_number"),
         writes.c.seq == sa.bindparam("of_seq"),
@@ -176,10 +177,10 @@ _FAMILIES = Statement(
 
 
 class Evictor:
-    """Keeps the journal within its bound, of all tenants together.
+    """Keeps the journal within its bound, over all tenants together.
 
-    Evicts values of the families that were not changed for longest. A family without any more
-    values to evict is skipped until its logs go on.
+    Families whose last change is oldest are evicted first. A family without evictable values is
+    skipped until its logs change.
     """
 
     def __init__(self, database: Database, settings: EvictionSettings) -> None:
@@ -188,10 +189,10 @@ class Evictor:
         self._spent: dict[int, _Progress] = {}
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled; the journal ends a transaction under way."""
+        """Check at intervals, until cancelled; the journal finishes a running transaction."""
         for look in itertools.count(1):
             if look % FULL_LOOK == 0:
-                self._spent.clear()  # values that were read back may go again
+                self._spent.clear()  # values that were read back may be evicted again
             try:
                 total = await self.evict()
             except Refusal as refusal:
@@ -204,7 +205,7 @@ class Evictor:
             await asyncio.sleep(self._settings.pause_s)
 
     async def evict(self) -> FreedValues:
-        """Evict until the journal is within its bound or no family has anything to give."""
+        """Evict until the journal is within its bound or no family has evictable values."""
         total, excess = FreedValues(), await self._excess()
         if excess <= 0:
             return total
@@ -239,7 +240,7 @@ class Evictor:
 async def evict_family(
     database: Database, family: int, before_us: int, wanted_bytes: int
 ) -> FreedValues:
-    """Evict values and writes that are not needed nor changed since `before_us`, oldest first."""
+    """Evict, oldest first, values and writes neither needed nor changed since `before_us`."""
     total, removal = FreedValues(), await begin(database, family)
     tenant, needed = "", set[bytes]()
     for thread in removal.seqs:
@@ -255,7 +256,7 @@ async def evict_family(
     for value in free:
         if value.size:
             by_thread[value.thread].append(value)
-    segments: dict[bytes, bytes] = {}  # by digest the segments that hold values
+    segments: dict[bytes, bytes] = {}  # segments that contain values, by digest
     for number, rows in by_thread.items():
         find = partial(_segments_of, tenant=tenant, thread=number, values=rows)
         segments |= await database.query(find)
@@ -271,11 +272,11 @@ async def evict_family(
 def _look(
     connection: sa.Connection, thread: int, before_us: int
 ) -> tuple[str, set[bytes], list[SizedWrite]]:
-    """Return a thread's tenant, the values that it keeps, and the writes that may be evicted.
+    """Return a thread's tenant, the values to keep, and the writes that may be evicted.
 
-    It keeps the values and writes of checkpoints that changed since a time. A write is held by
-    the segments in its checkpoint's `held` up to the change there, and above it by the segment
-    whose range has its own change. The oldest come first.
+    Values and writes of checkpoints that changed since a given time stay. A write up to the change
+    in its checkpoint's `held` is in the segments named there; a later write is in the segment whose
+    range contains the write's own change. The oldest writes come first.
     """
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
@@ -308,7 +309,7 @@ def _look(
 
 
 def _unopened_ranges(connection: sa.Connection, thread: int) -> list[tuple[int, int]]:
-    """Return the ranges of the segments of a thread whose keys do not open in the journal."""
+    """Return the ranges of a thread's segments whose keys do not open in the journal."""
     if seal_of(connection) is None:
         return []
     rows = _KEYS.run(connection, of_thread=thread).fetchall()
@@ -318,7 +319,7 @@ def _unopened_ranges(connection: sa.Connection, thread: int) -> list[tuple[int, 
 def _segments_of(
     connection: sa.Connection, tenant: str, thread: int, values: Iterable[ValueRow]
 ) -> dict[bytes, bytes]:
-    """Return by digest the segments of a thread that hold values which its changes brought."""
+    """Return, by digest, the segments of a thread that contain values its changes brought."""
     by_prefix = {value.digest[:PREFIX_BYTES]: value for value in values}
     segments: dict[bytes, bytes] = {}
     lowest = min(value.seq for value in by_prefix.values())
@@ -340,7 +341,7 @@ def _evict_values(
     tenant: str,
     held: Mapping[bytes, bytes],
 ) -> FreedValues:
-    """Evict those of the values whose segment is still known."""
+    """Evict the values whose segment is still recorded."""
     count = size = 0
     for value in values:
         parameters = {"of_family": family, "of_digest": value.digest, "held_by": held[value.digest]}

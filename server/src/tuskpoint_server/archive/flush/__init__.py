@@ -1,4 +1,5 @@
 """From the journal to the blob store: flushes, packs and catalogs.
 
-It must not certify a pack that was not read back, or a catalog that another one has overtaken.
+The package must not certify a pack that was not read back, or a catalog that another one has
+overtaken.
 """

@@ -1,4 +1,4 @@
-"""Making the records, run and catalog of a flush, and the plan of its certification."""
+"""Builds the records, run and catalog of a flush, and the plan of its certification."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ class Chores:
     # current locations of members of earlier puts, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
-    gaps: Sequence[PlannedGap] = ()  # checkpoints that are gaps in `records`
-    anew: bool = False  # the records are all that there are; no earlier run counts
-    # ends of incarnations whose records leave the runs at once, by thread
+    gaps: Sequence[PlannedGap] = ()  # checkpoints whose `records` say that they are gaps
+    anew: bool = False  # whether `records` replace all earlier runs
+    # ends of incarnations whose records are removed from the runs at once, by thread
     ended: Mapping[str, facts.EndRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Work:
-    """A flush whose segments are built, and that is not spooled yet."""
+    """A flush whose segments are built, but which is not spooled yet."""
 
     taken: CollectedRanges
     begun_us: int
     sealer: Sealer
-    root: Root  # key of its catalog
+    root: Root  # key of the flush's catalog
     built: list[BuiltSegment] = field(default_factory=list)
-    chores: Chores = field(default_factory=Chores)  # further changes of its catalog
-    # locations of its members that are stored already, by hash
+    chores: Chores = field(default_factory=Chores)  # further changes of the flush's catalog
+    # locations of members of the flush that are already stored, by hash
     located: dict[bytes, BlobLocation] = field(default_factory=dict)
-    left_out: bool = False  # the store rejected some of it
+    left_out: bool = False  # whether the store rejected a part of the flush
 
 
 class FinalPut(NamedTuple):
-    """The content of the final put of a flush."""
+    """Content of the final put of a flush."""
 
     members: list[BlobMember]
-    leaves: list[BlobMember]  # those of them that may be stored before the others: runs
+    leaves: list[BlobMember]  # the runs among the members, which may be stored before the others
     recorder: Recorder
 
 
@@ -81,7 +81,8 @@ async def assemble(
         try:
             data = await fetch(step)
         except BaseException as error:
-            running.throw(error)  # Python 3.11 cannot close it while a generator in it waits
+            # Python 3.11 cannot close a coroutine while a generator in it waits
+            running.throw(error)
             raise
 
 
@@ -122,7 +123,7 @@ async def _assemble(
         return location
 
     async def fetch(location: BlobLocation) -> bytes:
-        # A merge may take a run that this flush has just written again.
+        # A merge may read a run that this flush has just written.
         member = members.get(location.sha256)
         return member.data if member is not None else await _fetch(location)
 
@@ -147,7 +148,7 @@ async def _assemble(
     rewritten += purged
     advanced = await advance(live, new, fetch, put)
     dropped = [*chores.dropped, *rewritten, *(run.sha256 for run in advanced.dropped)]
-    for sha256 in dropped:  # what nothing names any more does not have to be stored
+    for sha256 in dropped:  # members that nothing names need not be stored
         if sha256 in runs and members.pop(sha256, None) is not None:
             del runs[sha256]
     leaves = [members[sha256] for sha256 in runs if sha256 in members]
@@ -189,9 +190,9 @@ def record(work: Work, generation: int, locate: Locate) -> Recorder:
 
 @dataclass(slots=True)
 class Recorder:
-    """Makes the records of segments, and the plan of their certification."""
+    """Builds the records of segments, and the plan of their certification."""
 
-    _used: Collection[tuple[bytes, int]]  # recorded needs: a segment, and a thread
+    _used: Collection[tuple[bytes, int]]  # recorded uses: segment and thread
     _generation: int
     _locate: Locate
     records: list[facts.Record] = field(default_factory=list)
@@ -221,7 +222,7 @@ class Recorder:
         self.plan.threads.append(PlannedThread(*fields, dirty.size_bytes, ended, len(checkpoints)))
 
     def _changes(self, dirty: DirtyRange) -> None:
-        """Record a range's changes of the thread itself, and its bundles."""
+        """Record the changes in a range that concern the thread itself, and the range's bundles."""
         thread = dirty.thread
         for removal in dirty.removed:
             position = (thread.thread_id, removal.incarnation, self._generation, removal.seq)
@@ -272,7 +273,7 @@ class Recorder:
         self.records.append(facts.WritesRecord(*position, *checkpoint.place, segment, held_ns))
 
     def _segment(self, segment: BuiltSegment) -> None:
-        """Record a segment that is stored with this flush, its parts and the members it names."""
+        """Record a segment that is stored with this flush, its parts and the named members."""
         dirty, thread = segment.dirty, segment.dirty.thread
         position = thread.at(self._generation, dirty.through)
         location = replace(self._locate(segment.sha256, len(segment.data)), key=segment.key)
@@ -295,7 +296,7 @@ class Recorder:
                 self._needed(dirty, holder)
 
     def _copies(self, dirty: DirtyRange, checkpoints: Iterable[DirtyPlace]) -> None:
-        """Record the segments that hold copies, and the members that they name."""
+        """Record the segments that contain copies, and the members that those segments name."""
         hashes = list(
             dict.fromkeys(sha256 for checkpoint in checkpoints for sha256 in checkpoint.elsewhere)
         )
@@ -309,7 +310,7 @@ class Recorder:
                 self._needed(dirty, dirty.holders[sha256])
 
     def _needed(self, dirty: DirtyRange, holder: StoredMember, needs: Sequence[bytes] = ()) -> None:
-        """Record an earlier segment that the thread needs, unless it is of its own log."""
+        """Record an earlier segment that the thread needs, unless its own log contains it."""
         thread, sha256 = dirty.thread, holder.location.sha256
         self.named.add(sha256)
         self.plan.uses.append((sha256, thread.number))
@@ -336,8 +337,8 @@ class Recorder:
                 self.records.append(facts.MemberRecord(*position, place, Kind.PART))
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
-        """Record a checkpoint that is not stored."""
-        # A damaged row may have a number that its log has not come to.
+        """Record a checkpoint that cannot be stored."""
+        # The sequence number in a damaged row may be greater than any in the log.
         last_seq = min(bad.last_seq, dirty.thread.seq)
         if dirty.gap is not None and last_seq <= dirty.gap.seq:
             self.postponed.append((dirty.gap.number, bad.problem))
@@ -348,7 +349,7 @@ class Recorder:
         self.plan.gaps.append(gap)
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
-        """Record that a checkpoint is stored beside its range, and is no gap any more."""
+        """Record that a checkpoint is stored outside its range, and is not a gap."""
         held = encode_held(ForeignSegments(dirty.through, (segment,)))
         self.plan.holds.append((dirty.thread.number, *place, held))
         if dirty.gap is not None:
@@ -360,5 +361,5 @@ class Recorder:
 
 
 def _held_ns(thread: DirtyThread, checkpoint: DirtyPlace, holder: StoredMember) -> str | None:
-    """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
+    """Return the namespace of a copy in another thread's segment; `None`: not a copy."""
     return None if holder.is_of(thread.number, thread.incarnation) else checkpoint.place[0]

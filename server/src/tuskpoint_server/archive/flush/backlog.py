@@ -1,4 +1,4 @@
-"""What waits for certification, and when a flush of it is due."""
+"""Changes that wait for certification, and the time at which a flush is due."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from ...core.errors import Reason, Refusal, quota_exceeded
 from ..archive_settings import ArchiveSettings
 from ..rows import status
 
-MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
+MAX_LINKS = 128  # links from a flush to the latest calls whose changes it certifies
 
 
 class FlushBacklog:
-    """Uncertified changes, corrected by the journal at every flush; times are monotonic."""
+    """Uncertified changes, corrected from the journal at every flush; times are monotonic."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
         self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
         self.since: float | None = None
-        self.full: tuple[str, int] | None = None  # the tenant stores as many bytes as it may
-        self._spans: deque[trace.Link] = deque(maxlen=MAX_LINKS)  # of calls that no flush has read
+        # set if the tenant has reached its limit of stored bytes
+        self.full: tuple[str, int] | None = None
+        # links to calls whose changes no flush has read
+        self._spans: deque[trace.Link] = deque(maxlen=MAX_LINKS)
 
     def age_s(self, now: float) -> float:
         """Seconds since the oldest change that no flush has read."""
@@ -46,7 +48,7 @@ class FlushBacklog:
         return self.since + settings.flush_interval_s
 
     def collecting(self) -> list[trace.Link]:
-        """Note that a flush reads everything noted so far; return links to its calls."""
+        """Note that a flush reads everything noted so far; return links to the calls."""
         self._fresh_bytes = self._fresh_changes = 0
         self.since = None
         spans = list(self._spans)
@@ -54,7 +56,7 @@ class FlushBacklog:
         return spans
 
     def counted(self, found: status.CertificationBacklog, now: float) -> None:
-        """Take over what the journal says while no flush runs: other servers save too."""
+        """Adopt the journal's numbers while no flush runs: other servers save too."""
         self.size_bytes = self._fresh_bytes = found.size_bytes
         if not found.threads:
             self.collecting()
@@ -62,7 +64,7 @@ class FlushBacklog:
             self.since = now
 
     def admit(self) -> None:
-        """Refuse with `BACKLOG_FULL` if the hard limit is passed, or with `QUOTA_EXCEEDED`."""
+        """Refuse with `BACKLOG_FULL` above the hard limit, or with `QUOTA_EXCEEDED`."""
         maximum = self._settings.hard_limit_bytes
         if self.size_bytes > maximum:
             raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=self.size_bytes, maximum=maximum)
@@ -74,9 +76,9 @@ class FlushBacklog:
             self._spans.append(trace.Link(span))
 
     def limit_stored(self, tenant: str, limit: int | None, stored_bytes: int) -> None:
-        """Admit nothing more if the tenant stores as many bytes as it may."""
+        """Refuse further saves if the tenant has reached its limit of stored bytes."""
         self.full = (tenant, limit) if limit is not None and stored_bytes >= limit else None
 
     def warning(self) -> bool:
-        """Return whether the soft limit is passed."""
+        """Return whether the backlog is above the soft limit."""
         return self.size_bytes > self._settings.soft_limit_bytes

@@ -1,4 +1,4 @@
-"""Building the exact bytes of segments from rows of the journal; runs in a worker thread."""
+"""Builds the exact bytes of segments from rows of the journal; runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from ..rows.dirty import DirtyPlace, DirtyRange
 _log = logging.getLogger(__name__)
 
 Locate = Callable[[bytes, int], BlobLocation]
-"""Returns the present or future location of bytes with this hash and size."""
+"""Returns the present or future location of bytes with a given hash and size."""
 
 
 @dataclass(slots=True)
 class BuiltSegment:
-    """The stored form of a range or a lone checkpoint; without `data` it needs no segment."""
+    """Stored form of a range or a single checkpoint; without `data` no segment is needed."""
 
     dirty: DirtyRange
     data: bytes = b""  # the segment, or the list of its parts
     sha256: bytes = b""
-    key: bytes = b""  # of the segment; empty if it is not sealed
-    parts: Sequence[BlobMember] = ()  # its parts, if it is larger than a member may be; else none
-    places: Sequence[DirtyPlace] = ()  # the checkpoints with rows in it
-    needs: tuple[bytes, ...] = ()  # hashes of the segments that it names
-    digests: bytes = b""  # prefixes of the values in it, sorted
-    patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere, sorted
+    key: bytes = b""  # key of the segment; empty if the segment is not sealed
+    # parts of a segment that is larger than a member may be; else none
+    parts: Sequence[BlobMember] = ()
+    places: Sequence[DirtyPlace] = ()  # checkpoints whose rows are in the segment
+    needs: tuple[bytes, ...] = ()  # hashes of the segments that the segment names
+    digests: bytes = b""  # prefixes of the digests of values in the segment, sorted
+    patched: bytes = b""  # prefixes of values that are patches on a keyframe elsewhere, sorted
 
     @property
     def kind(self) -> Kind:
-        """Kind of its `data`."""
+        """Kind of `data`."""
         return Kind.PARTS if self.parts else Kind.SEGMENT
 
     @property
     def pieces(self) -> Sequence[BlobMember]:
-        """The members that are stored before the list of its parts, or its only one."""
+        """Members that are stored before the list of parts, or the only member."""
         whole = [BlobMember(self.sha256, self.data, self.kind)] if self.data else []
         return self.parts or whole
 
     def named(self, locate: Locate) -> BlobMember:
-        """Return the member with its `data`; a list of parts gets their locations first."""
+        """Return the member with `data`; a list of parts needs the parts' locations first."""
         if self.parts:
             places = [locate(part.sha256, len(part.data)) for part in self.parts]
             self.data = encode_parts(b"".join(part.data for part in self.parts), places)
@@ -110,7 +111,7 @@ def _build(
 def segment_facts(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
     """Return the recorded facts of a segment: `needs`, `digests` and `patched` of `BuiltSegment`.
 
-    The values of its writes count: a checkpoint may come to need one (`delta_base`).
+    Values of the writes in the segment count: a checkpoint may need one later (`delta_base`).
     """
     digests = {value.digest for value in segment.values}
     digests.update(write.digest for write in segment.writes)
@@ -124,7 +125,7 @@ def segment_facts(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, 
 def _encode(
     dirty: DirtyRange, places: list[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
 ) -> tuple[segments.Segment, bytes, list[DirtyPlace]] | None:
-    """Encode a segment of those checkpoints that can be encoded; the others get a problem."""
+    """Encode a segment of the encodable checkpoints; each other one gets a problem."""
     if not places:
         return None
     try:
@@ -141,7 +142,7 @@ def _encode(
     for checkpoint in places:
         _encode(dirty, [checkpoint], fetched, generation)
     checkpoints = [checkpoint for checkpoint in places if not checkpoint.problem]
-    if len(checkpoints) == len(places):  # each fits alone, all together are too large
+    if len(checkpoints) == len(places):  # each checkpoint fits alone, all together are too large
         for checkpoint in checkpoints:
             checkpoint.problem = "the changes of its thread are too large for one segment"
         return None

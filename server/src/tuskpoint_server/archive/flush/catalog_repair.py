@@ -1,4 +1,4 @@
-"""The newest catalog of a tenant: whether the store has it, and its repair in the journal."""
+"""Newest catalog of a tenant: the check that the store has it, and its repair in the journal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 async def repair_catalog(
     database: Database, blobs: BlobStore, keys: KeyProvider | None, tenant: str
 ) -> bool:
-    """Store the newest catalog of a tenant again if its row is damaged; return whether it was.
+    """Store a tenant's newest catalog again if its row is damaged; return whether it was.
 
-    Its blob is what was certified: the row has the SHA-256 of the blob.
+    The bytes come from the catalog's blob, whose SHA-256 is in the row.
 
     Raises:
-        Refusal: `JOURNAL_DAMAGED` if the blob does not have it; `BLOB_UNAVAILABLE`; what the key
-            provider refuses.
+        Refusal: `JOURNAL_DAMAGED` if the catalog's blob does not have the bytes either;
+            `BLOB_UNAVAILABLE`; any refusal of the key provider.
     """
     try:
         await database.query(partial(status.catalog, tenant=tenant))
@@ -67,7 +67,7 @@ async def repair_catalog(
 
 
 def _catalog_lost(damage: Refusal, blob_id: str, problem: str) -> Refusal:
-    """Return the refusal to go on without a catalog that its blob does not have either."""
+    """Return the refusal to continue without a catalog that its blob does not have either."""
     blob = f"blob {blob_id}" if blob_id else "its blob"
     why = f"{damage.metadata['problem']}, and {blob} cannot take its place: {problem}"
     return Refusal(Reason.JOURNAL_DAMAGED, what=damage.metadata["what"], problem=why)
@@ -77,10 +77,10 @@ async def require_catalog(blobs: BlobStore, tenant: str, catalog: BlobLocation) 
     """Check that a store has a catalog, damaged or not.
 
     Raises:
-        StoreLostError: It does not.
-        Refusal: It cannot be used.
+        StoreLostError: The store does not have the catalog.
+        Refusal: The store cannot be used.
     """
-    if not catalog.blob_id:  # its location is not known any more
+    if not catalog.blob_id:  # the catalog's location is no longer known
         return
     try:
         await blobs.get(catalog)

@@ -1,4 +1,4 @@
-"""Certification: one transaction moves watermarks once a flush is stored and read back."""
+"""Certification: one transaction moves watermarks after a flush is stored and read back."""
 
 from __future__ import annotations
 
@@ -107,9 +107,10 @@ def put_catalog(
     root: bytes,
     certified_us: int | None = None,
 ) -> None:
-    """Make a catalog the newest one; the next catalog follows it.
+    """Make a catalog the newest one, which the next catalog names as its predecessor.
 
-    `root`: its key, wrapped; `certified_us`: when it was certified, `None` for now.
+    `root` is the wrapped key of the catalog; `certified_us` is the time of its certification,
+    `None` for now.
     """
     _PUT_CATALOG.run(
         batch.connection,
@@ -126,17 +127,17 @@ def put_catalog(
 def put_catalog_back(
     batch: UnitOfWork, tenant: str, catalog: Catalog, place: CatalogPlace, root: bytes
 ) -> None:
-    """Store the newest catalog in the place of its damaged row, unless a newer one is there."""
+    """Replace the damaged row of the newest catalog, unless a newer catalog is recorded."""
     sha256 = place.location.sha256
     if status.catalog_place(batch.connection, tenant) == place:
         put_catalog(batch, tenant, catalog, sha256, root, place.certified_us)
 
 
 def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None:
-    """Move the watermarks of threads, and update what waits above.
+    """Move the watermarks of threads, and update what waits above them.
 
     Raises:
-        VoidPackError: One has moved, or the row of a thread was damaged after it was read.
+        VoidPackError: A watermark has moved, or the row of a thread was damaged after it was read.
     """
     batch.lock((tenant, thread.thread_id) for thread in moved)
     for thread in moved:
@@ -144,7 +145,7 @@ def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None
         if log is not None and log.damage is not None:
             raise VoidPackError(
                 str(log.damage)
-            )  # the pack that is built instead leaves the thread out
+            )  # the pack that is built instead leaves the damaged thread out
         if log is None or log.row.certified_seq != thread.after:
             raise VoidPackError("the watermark of a thread has changed")
         row = log.row

@@ -1,4 +1,4 @@
-"""Reading what a flush stores: the ranges of dirty threads, and gaps that are due again."""
+"""Reads what a flush stores: the ranges of dirty threads, and gaps that are due for a retry."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from .ranges import LOGGED, SCANNED, RangeStatements, in_range
 
 _log = logging.getLogger(__name__)
 
-RANGE_BYTES = 8 * MIB  # content of one range; a single checkpoint may have more
+RANGE_BYTES = 8 * MIB  # content of one range; a single checkpoint may be larger
 _CHANGES_PER_CHECKPOINT = 4
 _READ_AT_ONCE = 32
 
 
 class RangeBounds(NamedTuple):
-    """How much one flush takes over all threads, and at least one checkpoint of each it reaches."""
+    """Bounds of one flush over all threads; each visited thread gives at least one checkpoint."""
 
     threads: int
     checkpoints: int
@@ -97,16 +97,18 @@ _NEEDED = Statement(
 
 @dataclass(slots=True)
 class CollectedRanges:
-    """The ranges that a flush stores."""
+    """Ranges that a flush stores."""
 
-    catalog: NewestCatalog | None  # the catalog that its own follows; `None`: it is the first
-    # ranges of threads, those that waited longest first, then single checkpoints
+    # catalog that the new catalog follows; `None`: the new catalog is the first
+    catalog: NewestCatalog | None
+    # ranges of threads, longest waiting first, then single checkpoints
     ranges: list[DirtyRange] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # numbers of gaps of which nothing is left
-    # recorded needs: a segment, and a thread
+    # numbers of gaps whose checkpoint no longer exists
+    filled: list[int] = field(default_factory=list)
+    # recorded uses: segment and thread
     used: set[tuple[bytes, int]] = field(default_factory=set)
-    complete: bool = True  # nothing else waits
-    # by number the threads that were looked at, and are not stored
+    complete: bool = True  # whether nothing else waits
+    # visited threads that are not stored, by number
     damaged: dict[int, DamagedThread] = field(default_factory=dict)
 
 
@@ -120,11 +122,11 @@ def collect(
     due_us: int,
     doubtful: Collection[int] = (),
 ) -> CollectedRanges:
-    """Read the ranges of a flush, in a transaction; also gaps that are due by `due_us`.
+    """Read the ranges of a flush, and the gaps that are due by `due_us`, in a transaction.
 
-    Each checkpoint of the threads `lone`, or of all, gets a segment of its own. The store does not
-    accept those that are `rejected`. Whether the threads `doubtful` are damaged is said in any
-    case.
+    Each checkpoint of the threads `lone` (`None`: of all threads) gets a segment of its own.
+    `rejected` are checkpoints that the store does not accept. Threads in `doubtful` are checked for
+    damage even if no flush reaches them.
     """
     collected = CollectedRanges(
         status.catalog(connection, tenant), damaged=find_damaged(connection, doubtful)
@@ -157,7 +159,8 @@ def collect(
         gap_thread = changed.get(gap.thread)
         if gap.thread in collected.damaged:
             continue
-        if gap_thread is None and gap.retry_us <= due_us:  # nothing else changed in its thread
+        # the thread of the gap has no other change
+        if gap_thread is None and gap.retry_us <= due_us:
             rows = _THREAD.run(connection, of_number=gap.thread).fetchall()
             gap_thread = next(iter(sound_threads(connection, rows, collected.damaged)), None)
         if gap_thread is not None:
@@ -177,7 +180,7 @@ def collect(
 def _waiting_threads(
     connection: Connection, tenant: str, count: int, bad: dict[int, DamagedThread]
 ) -> list[DirtyThread]:
-    """Return the sound threads that have waited longest, however many damaged ones have, too."""
+    """Return the sound threads that waited longest; damaged threads do not count in `count`."""
     most = count
     while True:
         rows = _THREADS.run(connection, of_tenant=tenant, most=most).fetchall()
@@ -188,7 +191,7 @@ def _waiting_threads(
 
 
 def _separate_checkpoints(connection: Connection, dirty: DirtyRange) -> list[DirtyRange | None]:
-    """Move each checkpoint of a range that is no copy into a segment of its own."""
+    """Move each checkpoint of a range that is not a copy into a segment of its own."""
     places, dirty.places = dirty.places, []
     ranges = []
     for checkpoint in places:
@@ -208,9 +211,9 @@ def read_range(
     standalone: Collection[Place],
     lost: Collection[bytes],
 ) -> DirtyRange:
-    """Return the next range of a thread, within bounds but for one checkpoint.
+    """Return the next range of a thread, within bounds, with one checkpoint at least.
 
-    Without the checkpoints that are stored standalone.
+    The range leaves out the checkpoints that are stored standalone.
     """
     reading, through = LOGGED, _last_change(connection, thread, bounds)
     if through is None:
@@ -330,7 +333,7 @@ def _places(
 def read_alone(
     connection: Connection, thread: DirtyThread, place: Place, gap: Gap | None = None
 ) -> DirtyRange | None:
-    """Return a checkpoint as it is, which may be a gap; `None` if it does not exist any more."""
+    """Return a checkpoint as stored now, which may be a gap; `None` if it no longer exists."""
     parameters = parameters_of(thread.number, *place)
     row = _ROW.run(connection, **parameters).fetchone()
     if row is None:
@@ -350,7 +353,7 @@ def read_alone(
 
 
 def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) -> None:
-    """Read the values that the rows of a range need, and choose the segments named for them."""
+    """Read the values that the rows of a range need, and choose the segments to name for them."""
     for checkpoint in dirty.places:
         if not checkpoint.held_row:
             checkpoint.needs = _referred_digests(checkpoint)
@@ -379,13 +382,14 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
         checkpoint.gone.update(dict.fromkeys(checkpoint.needs & evicted.keys(), 0))
     for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
         if holder := holders.by_hash(sha256) or holders.unopened.get(sha256):
-            dirty.sources.append(holder.location)  # what does not open is refused there
+            # the read of this segment reports a key that does not open
+            dirty.sources.append(holder.location)
 
 
 def _compare(connection: Connection, dirty: DirtyRange) -> None:
-    """Compare values and writes with their digests; a checkpoint that needs a damaged one waits.
+    """Compare values and writes with their digests; a checkpoint with a damaged one waits.
 
-    A sound patch on a damaged keyframe is stored whole: no damaged bytes go into a segment.
+    A sound patch on a damaged keyframe is stored whole: segments never contain damaged bytes.
     """
     thread, damaged = dirty.thread, dict[bytes, Damage]()
     rows = {
@@ -418,7 +422,7 @@ def _compare(connection: Connection, dirty: DirtyRange) -> None:
 
 
 def _referred_digests(checkpoint: DirtyPlace) -> set[bytes]:
-    """Return the digests that the row of a checkpoint names; if it cannot be read, note that."""
+    """Return the digests that a checkpoint's row names; note a row that cannot be read."""
     try:
         return (
             referred_digests(checkpoint.row.state, checkpoint.row.delta_base)
@@ -433,7 +437,7 @@ def _referred_digests(checkpoint: DirtyPlace) -> set[bytes]:
 def _read_needed(
     connection: Connection, dirty: DirtyRange, digests: Collection[bytes]
 ) -> dict[bytes, NeededValue]:
-    """Return the journal's rows of values, with the data of those that are new."""
+    """Return the journal's rows of values, with the data of new values."""
     thread = dirty.thread
     parameters = {
         "of_family": thread.family,
@@ -445,7 +449,7 @@ def _read_needed(
 
 
 def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
-    """Find the segments that hold copies, those they need, bundles, and the parts of all."""
+    """Find the segments with copies, segments they need, bundles, and the parts of all of them."""
 
     def find(hashes: Iterable[bytes]) -> None:
         pairs = ((sha256, holders.by_hash(sha256)) for sha256 in hashes)

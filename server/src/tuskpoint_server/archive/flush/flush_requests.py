@@ -1,7 +1,7 @@
-"""What servers of a shared journal ask of the leader, and what it says of the archive.
+"""Requests of servers to the leader of a shared journal, and the leader's answers.
 
-A server that is not the leader flushes nothing. It asks for a flush in a row of the tenant, and
-reads from the journal how far the flushes have come.
+A server that is not the leader does not flush. It requests a flush in a row of the tenant, and
+reads the progress of flushes from the journal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...journal.sql.statements import Statement, insert_rows, put_rows
 
 
 class FlushRequestRow(NamedTuple):
-    """The row of a tenant; fields as the columns of `flush_requests`."""
+    """Row of a tenant; fields as the columns of `flush_requests`."""
 
     tenant: str
     asked: int = 0
@@ -53,16 +53,16 @@ _REPORT = Statement(
 
 
 def ask(connection: Connection, tenant: str, *, everything: bool) -> int:
-    """Ask for a flush; return the number of the last request to certify everything.
+    """Request a flush; return the number of the last request to certify everything.
 
-    `everything`: this is such a request, so gaps are to be tried again, and at once.
+    `everything`: whether this is a request to certify everything, which retries gaps, and at once.
     """
     row = FlushRequestRow(tenant, 1, int(everything))._asdict()
     return int(_ASK.run(connection, **row).fetchall()[0][0])
 
 
 def read_rows(connection: Connection) -> dict[str, FlushRequestRow]:
-    """Return the rows of all tenants of which one was asked or had trouble."""
+    """Return the rows of all tenants that have a request or a recorded error."""
     return {row[0]: FlushRequestRow(*row) for row in _EVERY.run(connection).fetchall()}
 
 
@@ -75,7 +75,7 @@ def of_tenant(connection: Connection, tenant: str) -> FlushRequestRow:
 def record_outcome(
     connection: Connection, tenant: str, number: int, outcome: int | Refusal
 ) -> None:
-    """Record the outcome of the requests up to a number: checkpoints certified, or the refusal."""
+    """Record the outcome of the requests up to a number: certified checkpoints, or a refusal."""
     if isinstance(outcome, Refusal):
         content: object = {"reason": outcome.reason.name, "metadata": outcome.metadata}
     else:
@@ -92,5 +92,5 @@ def outcome_of(row: FlushRequestRow) -> int | Refusal:
 
 
 def report(connection: Connection, row: FlushRequestRow) -> None:
-    """Record the leader's last error and its failing renewals."""
+    """Record the leader's last error and its number of failing renewals."""
     _REPORT.run(connection, **row._asdict())

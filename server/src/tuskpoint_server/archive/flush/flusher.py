@@ -1,4 +1,4 @@
-"""The loop that flushes one tenant, and the callers that wait for it."""
+"""Loop that flushes one tenant, and the callers that wait for it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from .waiting import (
 
 _log = logging.getLogger(__name__)
 
-_FIRST_LOOKS_S = 0.25  # between two looks for what the leader did, while a caller is new
-_IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
+_FIRST_LOOKS_S = 0.25  # between two checks of the leader's progress, while a caller is new
+# flushes in a row that certify nothing, after which the next flush waits a little
+_IDLE_FLUSHES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTrouble:
-    """The last error: text for people, and its time in microseconds since the epoch."""
+    """Last error: text for people, and its time in microseconds since the epoch."""
 
     message: str
     at_us: int
@@ -47,13 +48,13 @@ class FlushTrouble:
 
 @dataclass(eq=False)
 class TenantFlusher:
-    """Flushes a tenant by age, size, count, or because someone waits.
+    """Flushes a tenant by age, size, count, or because a caller waits.
 
-    Where this server is not the leader, `start` was not called or `end` was: then callers wait for
-    the leader's flushes (`follow`).
+    A server that is not the leader runs no flusher (`start` was not called, or `end` was); its
+    callers wait for the leader's flushes (`follow`).
 
-    No flush begins while `turn` is held. `_on_damage` is called with the tenant if
-    stored bytes that a flush needs cannot be read.
+    No flush starts while `turn` is held. `_on_damage` is called with the tenant if stored bytes
+    that a flush needs cannot be read.
     """
 
     tenant: str
@@ -66,7 +67,7 @@ class TenantFlusher:
         self.trouble: FlushTrouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[FlushWaiter, None] = {}  # in the order in which they came
+        self._waiters: dict[FlushWaiter, None] = {}  # in the order of arrival
         self._wake = asyncio.Event()
         self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(
@@ -78,7 +79,7 @@ class TenantFlusher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to flush."""
+        """Start to flush."""
         self._ending = False
         self._retry_at = 0.0
         self._backoff.succeeded()
@@ -89,9 +90,9 @@ class TenantFlusher:
         self._task = asyncio.create_task(self._run(), name=f"archive-{self.tenant}")
 
     async def end(self) -> None:
-        """Give a running flush its grace to finish, then cancel it: the next leader goes on.
+        """End: give a running flush its grace, then cancel it; the next leader continues.
 
-        A leader that lost its lease gets no grace. Callers go on waiting.
+        A leader that lost its lease gets no grace. Callers continue to wait.
         """
         self._ending = True
         self._wake.set()
@@ -104,21 +105,21 @@ class TenantFlusher:
         self.flush.forget()
 
     def refuse(self) -> None:
-        """Let nobody wait any more: the server stops."""
+        """Refuse all waiting and future callers: the server stops."""
         self._stopped = True
         self.fail(Refusal(Reason.DRAINING))
 
     def fail(self, error: Exception) -> None:
-        """Answer those who wait with an error."""
+        """Answer all waiting callers with an error."""
         self._refuse(self._waiters, error)
 
     @property
     def now(self) -> float:
-        """Time of the clock that flushes are due by."""
+        """Current time of the clock that sets when flushes are due."""
         return self._loop.time()
 
     async def count_backlog(self) -> None:
-        """Count the backlog in the journal; only what a flush can store makes one due."""
+        """Count the backlog in the journal; only storable changes make a flush due."""
         damaged = self.flush.damaged.numbers
         counted = await self._parts.database.query(
             partial(status.backlog, tenant=self.tenant, damaged=damaged)
@@ -128,7 +129,7 @@ class TenantFlusher:
             self.backlog.since = self.now
 
     def counted(self, found: status.CertificationBacklog) -> None:
-        """Take over the backlog that the journal has, unless a flush runs, which counts itself."""
+        """Adopt the journal's backlog, unless a flush runs, which counts for itself."""
         if not self.turn.locked():
             due_at = self.backlog.due_at()
             self.backlog.counted(found, self.now)
@@ -143,12 +144,12 @@ class TenantFlusher:
             self._wake.set()
 
     def flush_soon(self) -> None:
-        """Flush without waiting for anything to become due."""
+        """Flush as soon as possible, whether or not a flush is due."""
         self._urgent = True
         self._wake.set()
 
     def retry_lost(self) -> None:
-        """Flush at once if the store was lost when that was last tried."""
+        """Flush at once if the last flush failed because the store was lost."""
         if self._store_lost:
             self._retry_at = 0.0
             self._wake.set()
@@ -178,15 +179,16 @@ class TenantFlusher:
             if problem := gap_reason(wanted, unstored):
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
             return catalog.location
-        self.retry_lost()  # so that the caller is told at once
+        self.retry_lost()  # the caller learns at once that the store is lost
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
         assert outcome.catalog is not None  # noqa: S101 - every certified change is in one
         return outcome.catalog
 
     async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
-        """Wait until all that was journaled so far in some threads is certified, retrying at once.
+        """Wait until some threads are certified up to now; retry gaps and failures at once.
 
-        Refuses as the first flush that fails; with `CERTIFICATION_FAILED` if some of it is a gap.
+        Raises the refusal of the first flush that fails, and `CERTIFICATION_FAILED` if one of the
+        threads has a gap.
         """
         waiting, unstored = await self._parts.database.query(
             lambda connection: (
@@ -218,9 +220,9 @@ class TenantFlusher:
             self._waiters.pop(waiter, None)
 
     async def follow(self) -> float | None:
-        """Let the leader flush, and answer the callers here whose changes it has certified.
+        """Request flushes of the leader; answer callers here whose changes it has certified.
 
-        Returns the seconds after which to look again; `None`: nobody waits.
+        Returns the seconds to the next check; `None`: nobody waits.
         """
         waiting = list(self._waiters)
         if not waiting:
@@ -251,14 +253,15 @@ class TenantFlusher:
     def _tried(
         self, waiter: FlushWaiter, state: CertificationState, outcome: int | Refusal
     ) -> None:
-        """Answer a caller for whom the leader tried to certify everything."""
+        """Answer a caller after the leader tried to certify everything."""
         waiter.retried = True
         if not isinstance(outcome, Refusal):
             waiter.certified += outcome
         answer_waiter(waiter, state)
         if isinstance(outcome, Refusal):
             self._refuse([waiter], outcome)
-        waiter.request = None  # without an answer still: its thread changed meanwhile
+        # a caller without an answer sends a new request: its thread changed meanwhile
+        waiter.request = None
 
     async def _run(self) -> None:
         while await self._due():
@@ -266,7 +269,7 @@ class TenantFlusher:
             self._look_at = None
             waiting = list(self._waiters)
             try:
-                if self.backlog.warning():  # some of it may have been deleted meanwhile
+                if self.backlog.warning():  # a part of the backlog may have been deleted meanwhile
                     await self.count_backlog()
                 async with self.turn:
                     flushed = await self.flush.once(self.backlog.collecting)
@@ -280,7 +283,7 @@ class TenantFlusher:
                 self._failed(error, waiting)
 
     async def _due(self) -> bool:
-        """Wait until a flush is due; false if the flusher stops."""
+        """Wait until a flush is due; return false if the flusher stops."""
         while not self._ending:
             self._wake.clear()
             due_at = 0.0 if self._urgent else self.backlog.due_at()
@@ -298,7 +301,8 @@ class TenantFlusher:
             waiter.wanted is None and waiter not in waiting for waiter in self._waiters
         )
         pause_s = self._backoff.failed()
-        self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
+        # callers that came during the flush wait for a new attempt
+        self._retry_at = 0.0 if came_since else self.now + pause_s
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = FlushTrouble(text_of(error), self._parts.clock_us())
@@ -311,7 +315,7 @@ class TenantFlusher:
         _log.warning("certification of tenant %s is delayed: %s", self.tenant, self.trouble.message)
         self._refuse([waiter for waiter in waiting if waiter.wanted is None], error)
         self._store_lost = isinstance(error, StoreLostError)
-        if self._store_lost:  # time alone brings nothing back, so that no caller waits for it
+        if self._store_lost:  # waiting does not bring a lost store back, so no caller waits for it
             self._refuse(waiting, Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error)))
 
     def _refuse(self, waiters: Iterable[FlushWaiter], error: Exception) -> None:
@@ -348,18 +352,19 @@ class TenantFlusher:
             self._urgent = True
             is_forgotten = any(waiter.wanted is None and not waiter.retried for waiter in waiters)
             if is_forgotten and not self.flush.retries_gaps:
-                self.flush.retry_gaps()  # they came while gaps were tried, and waited for no try
+                # callers that came while gaps were retried need one more retry
+                self.flush.retry_gaps()
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._parts.settings.first_retry_s
 
     def _pause_of_damaged_s(self) -> float:
-        """Return the seconds to the next look at damaged threads, more with each in vain."""
+        """Return the seconds to the next check of damaged threads, more after each failed check."""
         interval_s, looks = self._parts.settings.flush_interval_s, self.flush.damaged.looks
         return doubled_pause(interval_s, gaps.RETRY_US / 1e6, looks)
 
     def _first_retry_s(self, unstored: Iterable[Gap]) -> float:
-        """Return the seconds to the first retry of a gap; those of damaged threads wait anew."""
+        """Return the seconds to the first retry of a gap; gaps of damaged threads wait in full."""
         now_us, damaged = self._parts.clock_us(), self.flush.damaged.numbers
         retries_us = (
             now_us + gaps.RETRY_US if gap.thread in damaged else gap.retry_us for gap in unstored
@@ -383,7 +388,7 @@ class TenantFlusher:
 
 
 def text_of(error: Exception) -> str:
-    """Return an error for people; the text of an unexpected exception stays in the log."""
+    """Return an error for people; the text of an unexpected exception is only logged."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     defect = "internal error; see the server's log"

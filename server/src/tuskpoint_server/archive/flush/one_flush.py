@@ -56,15 +56,15 @@ class FlushResult:
 
     checkpoints: int = 0
     size_bytes: int = 0  # bytes of values and writes that no longer wait
-    # nothing that was journaled before the flush began is left, but for gaps
+    # whether everything journaled before the flush started is certified, except gaps
     complete: bool = False
-    pointer_problem: str = ""  # why the pointer file is behind, for people; else empty
-    retried: bool = False  # every gap was tried again with it
+    pointer_problem: str = ""  # reason why the pointer file is behind, for people; else empty
+    retried: bool = False  # whether the flush retried every gap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArchiveParts:
-    """What flushes and renewals of all tenants work with; one per server."""
+    """Collaborators of the flushes and renewals of all tenants; one per server."""
 
     database: Database
     lease: Lease
@@ -79,7 +79,7 @@ class ArchiveParts:
 
 @dataclass(eq=False)
 class Flush:
-    """Flushes of one tenant, one at a time, to the blob store itself and no cache."""
+    """Flushes of one tenant, one at a time, to the blob store itself, without a cache."""
 
     _tenant: str
     _parts: ArchiveParts
@@ -90,12 +90,13 @@ class Flush:
         self._mender = Mender(self._parts.database, self._segments, self._parts.instruments)
         self._bounds = _bounds(self._parts.settings, self._parts.blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
-        self._lone: set[int] = set()  # threads of which the store rejected a range
+        self._lone: set[int] = set()  # threads with a range that the store rejected
         self._asked_to_retry = self._retries = self._new_root = False
         self._packs: list[Pack] = []
         self._work: Work | None = None
         self._calls: Sequence[Link] = ()
-        self._split = False  # the last pack was rejected: segments go before the next one
+        # whether the last pack was rejected: segments are stored before the next pack
+        self._split = False
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
         self._newest: BlobLocation | None = None
@@ -103,23 +104,23 @@ class Flush:
         self.damaged = DamagedThreads(self._tenant, self._parts.clock_us)
 
     def resume(self, pack: Pack) -> None:
-        """Finish this pack of an earlier run before anything is read."""
+        """Finish a pack of an earlier process before anything is read."""
         self._packs.append(pack)
 
     def forget(self) -> None:
-        """Forget packs on their way and what was read: another server may go on with it."""
+        """Forget in-flight packs and read ranges: another server may continue with them."""
         self._packs.clear()
         self.damaged.forget()
         self._work = self._newest = self._behind = None
         self._pointed_to = ""
 
     def retry_gaps(self) -> None:
-        """Try to store gaps with the next flush."""
+        """Retry gaps with the next flush."""
         self._asked_to_retry = True
 
     @property
     def retries_gaps(self) -> bool:
-        """Whether gaps are tried, or will be."""
+        """Whether gaps are being retried, or will be with the next flush."""
         return self._asked_to_retry or self._retries
 
     def renew_root(self) -> None:
@@ -127,10 +128,10 @@ class Flush:
         self._new_root = True
 
     async def once(self, on_collect: Callable[[], Sequence[Link]]) -> FlushResult:
-        """Finish a pack that is on its way, else flush dirty ranges.
+        """Finish an in-flight pack, or else flush dirty ranges.
 
-        `on_collect` is called before the ranges are read; it returns links to the calls that
-        changed them.
+        `on_collect` is called before the ranges are read, and returns links to the calls that made
+        the changes.
 
         Raises:
             LeaseLostError: This server is not the leader.
@@ -150,7 +151,8 @@ class Flush:
         if not any(segment.data for segment in work.built):
             recorder = await asyncio.to_thread(record, work, 0, self._parts.blobs.predict)
             if not recorder.records and not self._new_root:
-                self._work = None  # a commit that failed may have moved watermarks: read them again
+                # a failed commit may have moved watermarks, so the ranges are read again
+                self._work = None
                 flushed = await self._move(recorder, work.taken)
                 self._end(work)
                 return self._settled(flushed)
@@ -168,16 +170,16 @@ class Flush:
         return flushed if work.left_out else self._settled(flushed)
 
     async def settle(self) -> None:
-        """Finish the packs on their way; ranges that were only read are read again."""
+        """Finish the in-flight packs; ranges that were only read are read again."""
         while self._packs:
             await self._finish(self._packs[0], complete=False)
         self._work = None
 
     async def record(self, chores: Chores, runs: Iterable[BlobMember] = ()) -> None:
-        """Certify a catalog with `chores` alone; no pack may be on its way.
+        """Certify a catalog with `chores` alone; no pack may be in flight.
 
-        The bytes of `runs` need not be read again. If the store refuses, a pack that was spooled
-        stays on its way.
+        The bytes of `runs` need not be read again. If the store refuses, a spooled pack stays in
+        flight.
         """
         for member in runs:
             self._keep_run(member)
@@ -190,7 +192,7 @@ class Flush:
             await self._finish(pack, complete=False)
 
     def _settled(self, flushed: FlushResult) -> FlushResult:
-        """Note that every gap was tried, if nothing was rejected and the flush is certified."""
+        """Note that every gap was retried, if nothing was rejected and the flush is certified."""
         if not self._retries or self._split or flushed == FlushResult():
             return flushed
         self._retries = False
@@ -201,7 +203,7 @@ class Flush:
         self._work = None
         for segment in work.built:
             for checkpoint in segment.dirty.places:
-                if checkpoint.problem:  # from here on it is a gap
+                if checkpoint.problem:  # the checkpoint is a gap from now on
                     self._rejected.pop((segment.dirty.thread.number, checkpoint.place), None)
 
     async def mend_catalog(self) -> bool:
@@ -239,7 +241,7 @@ class Flush:
         return work
 
     async def _mend(self, ranges: Iterable[DirtyRange]) -> bool:
-        """Repair values that are damaged in the journal; return whether any was."""
+        """Repair values that are damaged in the journal; return whether a value was repaired."""
         mended = False
         for dirty in ranges:
             for place, damage in dirty.damages:
@@ -248,12 +250,12 @@ class Flush:
         return mended
 
     async def _work_on(self, collected: CollectedRanges, begun_us: int) -> Work:
-        """Begin the work of a flush, with new keys."""
+        """Start the work of a flush, with new keys."""
         root = await new_root(self._parts.keys, self._tenant)
         return Work(collected, begun_us, Sealer(seals=self._parts.keys is not None), root)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
-        """Return evicted values for new segments; a checkpoint that lacks one becomes a gap."""
+        """Fetch evicted values for new segments; a checkpoint without all values becomes a gap."""
         by_location: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
             evicted = {digest for checkpoint in dirty.places for digest in checkpoint.gone}
@@ -286,7 +288,7 @@ class Flush:
         )
 
     async def _pack(self, work: Work) -> Pack | None:
-        """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
+        """Spool the certifying pack, after storing what does not fit; `None`: all was rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
         if not (self._parts.settings.standalone or self._split) or not has_segments:
@@ -320,7 +322,7 @@ class Flush:
         return self._limits.hold([len(member.data) for member in members])
 
     async def _store_segments(self, work: Work) -> None:
-        """Store segments in puts of their own; those that are rejected leave the flush."""
+        """Store segments in separate puts; rejected segments leave the flush."""
 
         def locate(sha256: bytes, _size: int) -> BlobLocation:
             return work.located[sha256]
@@ -354,7 +356,7 @@ class Flush:
         group: Sequence[BlobMember],
         owners: Mapping[bytes, Sequence[BuiltSegment]],
     ) -> None:
-        """Store a group; of one that is rejected the halves, down to the member."""
+        """Store a group; if it is rejected, store its halves, down to single members."""
         try:
             locations = await self._parts.runner.store(
                 self._tenant, group, standalone=self._parts.settings.standalone
@@ -373,14 +375,14 @@ class Flush:
         work.located.update(locations)
 
     def _leave_out(self, work: Work, segment: BuiltSegment, reason: str) -> None:
-        """Take out a rejected segment; its thread's checkpoints are stored alone next."""
+        """Take out a rejected segment; the checkpoints of its thread are stored alone next."""
         number = segment.dirty.thread.number
         if len(segment.places) == 1:
             self._rejected[number, segment.places[0].place] = reason
         else:
             self._lone.add(number)
         work.left_out = True
-        # Rows of a range, and records that belong to it, keep the thread's watermark from moving.
+        # Rows in a range, and records about it, keep the thread's watermark from moving.
         work.built = [
             built
             for built in work.built
@@ -388,7 +390,7 @@ class Flush:
         ]
 
     def _end_pack(self, pack: Pack) -> None:
-        """Take out a pack that is no longer on its way, unless `forget` has done so meanwhile."""
+        """Take out a pack that is no longer in flight, unless `forget` has done so meanwhile."""
         if pack in self._packs:
             self._packs.remove(pack)
 
@@ -413,7 +415,7 @@ class Flush:
         if catalog is None:
             return FlushResult()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
-        # If everything else is lost, this line names the catalog to recover from.
+        # If everything else is lost, this log line names the catalog to recover from.
         fields = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
         _log.info("tenant %s: %d checkpoints certified, catalog %s", *fields)
         problem = await self.point(catalog)
@@ -427,11 +429,11 @@ class Flush:
     async def _require_newest(self) -> None:
         """Refuse to certify in a store that does not have the newest catalog.
 
-        The new catalog would lead to what is not there. Where blobs expire, they may be gone for
-        another reason, and `lifetime` stores again what is needed.
+        The new catalog would lead to missing blobs. Where blobs expire, the catalog may be gone
+        because it expired; `lifetime` then stores again what is needed.
 
         Raises:
-            StoreLostError: The store does not have it.
+            StoreLostError: The store does not have the newest catalog.
             Refusal: The store cannot be used.
         """
         if self._parts.blobs.epoch_s is not None:
@@ -443,7 +445,7 @@ class Flush:
             await require_catalog(self._parts.blobs, self._tenant, self._newest)
 
     async def point(self, catalog: BlobLocation) -> str:
-        """Write the pointer file unless it is up to date; return the problem if it fails."""
+        """Write the pointer file unless it is up to date; return the problem if the write fails."""
         if catalog.blob_id == self._pointed_to:
             return ""
         self._behind = catalog
@@ -464,7 +466,7 @@ class Flush:
         return data
 
     def _keep_run(self, member: BlobMember) -> None:
-        """Keep a run that the next merges will ask for."""
+        """Cache a run that the next merges will read."""
         self._runs[member.sha256] = member.data
         self._runs.move_to_end(member.sha256)
         while sum(map(len, self._runs.values())) > _KEPT_RUN_BYTES:

@@ -1,11 +1,11 @@
-"""Packs: spooled, put, read back and certified; and the puts before them.
+"""Packs: spool, put, read back and certify; also the puts that precede a pack.
 
 A pack is the final put of a flush. Its exact bytes are spooled before they are put, and recorded
 with the plan of its certification, so that a restart can finish it. A pack is abandoned, and its
-content read again, if its file is damaged or on another server, the store does not accept it, or
-members that it needs are gone.
+content is read again, if its file is damaged or on another server, if the store does not accept the
+pack, or if members that it needs are gone.
 
-A spool file is a pack file as a blob directory has them (docs/storage.md).
+A spool file has the format of the pack files in a blob directory (docs/storage.md).
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from ..rows.plan import Plan, StoredPack, drop_pack, record_spooled
 from ..telemetry import tracer
 from .certify import VoidPackError, certify
 
-_LONG_PUT_S = 60.0  # after which the store may not be what it was before the put
+_LONG_PUT_S = 60.0  # duration of a put after which the store is checked again before certification
 
 _log = logging.getLogger(__name__)
 
 
 class SpoolDamagedError(Exception):
-    """A spool file is missing or does not hold the bytes that were written."""
+    """A spool file is missing or does not contain the bytes that were written."""
 
 
 class Spool:
-    """The directory of spool files, created if it is missing, also while the server runs."""
+    """Directory of spool files, created if it is missing, also while the server runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, members: Sequence[BlobMember]) -> str:
-        """Write members to a new fsynced file; return its name. `OSError` leaves nothing."""
+        """Write members to a new fsynced file; return its name. On `OSError`, no file remains."""
         name = f"{uuid.uuid4().hex}.pack"
         path = self._path / name
         self._path.mkdir(mode=0o700, exist_ok=True)
@@ -71,7 +71,7 @@ class Spool:
         return name
 
     def read(self, name: str) -> list[BlobMember]:
-        """Return the members of a file, their hashes checked; or raise `SpoolDamagedError`."""
+        """Return the members of a file, with hashes checked, or raise `SpoolDamagedError`."""
         members = []
         try:
             with (self._path / name).open("rb", buffering=0) as file:
@@ -86,7 +86,7 @@ class Spool:
         return members
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
     def keep_only(self, names: set[str]) -> None:
@@ -96,41 +96,42 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
-        """Return the bytes of all files."""
+        """Return the total size of all files."""
         total = 0
         for path in self._files():
-            with suppress(FileNotFoundError):  # certified meanwhile
+            with suppress(FileNotFoundError):  # the pack was certified meanwhile
                 total += path.stat().st_size
         return total
 
     def _files(self) -> list[Path]:
         try:
             return list(self._path.iterdir())
-        except FileNotFoundError:  # somebody removed it
+        except FileNotFoundError:  # the file was removed meanwhile
             return []
 
 
 class Pointer:
-    """The pointer files of all tenants.
+    """Pointer files of all tenants.
 
-    The tenant `default` has the file of this path; the files of others have a suffix to its name.
-    A file that named a catalog which was given up stays beside them, with `+old-1`, `+old-2`, … at
-    the end of its name: `quote` leaves no plus in the name of a tenant.
+    The tenant `default` has the file at `path`; files of other tenants have a suffix after that
+    name. A file that named a given-up catalog stays beside the others, with `+old-1`, `+old-2`, …
+    at the end of its name: a quoted tenant name has no plus.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def path(self, tenant: str) -> Path:
-        """Return the file of a tenant."""
+        """Return the path of a tenant's file."""
         if tenant == DEFAULT_TENANT:
             return self._path
         return self._path.with_name(f"{self._path.name}.{quote(tenant, safe='')}")
 
     def named(self) -> dict[str, str]:
-        """Return the catalogs that the files name, by tenant; or `OSError`, `UnicodeDecodeError`.
+        """Return the catalogs that the files name, by tenant.
 
-        A file whose name looks like that of a tenant's may be somebody's own copy.
+        May raise `OSError` or `UnicodeDecodeError`. A file with the name of a tenant's file may
+        also be a copy that a person made.
         """
         if not self._path.parent.is_dir():
             return {}
@@ -146,9 +147,9 @@ class Pointer:
         return catalogs
 
     def given_up(self, tenant: str) -> list[str]:
-        """Return the catalogs that the files of a tenant named which were set aside.
+        """Return the catalogs that a tenant's files named before they were set aside.
 
-        Or `OSError`, `UnicodeDecodeError`.
+        May raise `OSError` or `UnicodeDecodeError`.
         """
         path = self.path(tenant)
         old_paths = path.parent.glob(f"{glob.escape(path.name)}+old-*")
@@ -159,9 +160,9 @@ class Pointer:
         ]
 
     def set_aside(self, tenant: str) -> Path | None:
-        """Rename the file of a tenant, if there is one, so that nothing overwrites it.
+        """Rename a tenant's file, if it exists, so that nothing overwrites it.
 
-        Returns its new path; or `OSError`.
+        Returns the new path. May raise `OSError`.
         """
         path = self.path(tenant)
         if not path.exists():
@@ -174,10 +175,10 @@ class Pointer:
         return new_path
 
     def write(self, tenant: str, blob_id: str) -> None:
-        """Replace the file of a tenant, after a crash by all or nothing; or `OSError`."""
+        """Replace a tenant's file atomically, also if the machine crashes; may raise `OSError`."""
         path = self.path(tenant)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Begins with a dot, so that it is no tenant's file.
+        # The temporary name starts with a dot, so that it is not a tenant's file.
         part = path.with_name(f".{path.name}.part")
         part.write_text(f"{blob_id}\n", encoding="utf-8")
         sync(part)
@@ -187,7 +188,7 @@ class Pointer:
 
 @dataclass(slots=True)
 class Pack:
-    """A pack on its way; `spool` names the file with its members, `resumed`: of an earlier run."""
+    """In-flight pack; `spool` names its file, `resumed` marks a pack of an earlier process."""
 
     number: int
     tenant: str
@@ -198,7 +199,7 @@ class Pack:
 
 
 class PackRunner:
-    """Stores packs and other members, limited to the store's concurrent puts, past any cache."""
+    """Stores packs and other members, within the limit of concurrent puts and without a cache."""
 
     def __init__(
         self, database: Database, lease: Lease, blobs: BlobStore, spool: Spool, expiry: Expiry
@@ -211,7 +212,7 @@ class PackRunner:
         self._gate = asyncio.Semaphore(blobs.limits.puts_at_once)
 
     async def begin(self, tenant: str, members: Sequence[BlobMember], plan: Plan) -> Pack:
-        """Make the bytes of a new pack durable and record it."""
+        """Make the bytes of a new pack durable and record the pack."""
         try:
             name = await asyncio.to_thread(self._spool.write, members)
         except OSError as error:
@@ -222,19 +223,19 @@ class PackRunner:
             number = await self._lease.transact(
                 lambda batch: record_spooled(batch.connection, tenant, name, plan, batch.now_us)
             )
-        except Exception:  # if it was recorded after all, a restart abandons it
+        except Exception:  # if the record was committed after all, a restart abandons the pack
             await asyncio.to_thread(self._spool.remove, name)
             raise
         failpoint("archive.after_spooled")
         return Pack(number, tenant, name, plan, members)
 
     async def resume(self, stored: StoredPack) -> Pack | None:
-        """Return a pack that an earlier run left; `None` if its content is read again."""
+        """Return a pack that an earlier process left; `None` if its content is read again."""
         pack = Pack(*stored, (), resumed=True)
         try:
             pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
         except SpoolDamagedError as damage:
-            # Packs of another server are in that one's spool.
+            # Packs of another server are in that server's spool.
             level = logging.WARNING if self._database.is_shared else logging.ERROR
             _log.log(level, "pack %d is built again: %s", stored.number, damage)
         else:
@@ -284,10 +285,11 @@ class PackRunner:
     async def finish(
         self, pack: Pack, require_store: Callable[[], Awaitable[None]]
     ) -> BlobLocation | None:
-        """Store a pack and certify it; return its catalog's location, `None` if it was void.
+        """Store and certify a pack; return its catalog's location, `None` if the pack is void.
 
-        `require_store` raises if nothing may be certified in the store as it is. It is called
-        before the put, and again after a long one: the store may have lost its blobs meanwhile.
+        `require_store` raises if nothing may be certified in the store in its present state. It is
+        called before the put, and again after a long put: the store may have lost its blobs
+        meanwhile.
         """
         await require_store()
         if pack.resumed and not await self._has_others(pack):
@@ -305,7 +307,7 @@ class PackRunner:
         await asyncio.to_thread(self._spool.remove, pack.spool)
 
     async def abandon(self, pack: Pack) -> None:
-        """Forget a pack; nothing of it is certified."""
+        """Forget a pack, of which nothing is certified."""
         await self._database.transact(lambda batch: drop_pack(batch.connection, pack.number))
         await self.discard_spooled(pack)
 
@@ -340,7 +342,7 @@ class PackRunner:
 
 
 def group_members(members: Iterable[BlobMember], limits: StoreLimits) -> list[list[BlobMember]]:
-    """Distribute members over puts, those of like size together: the largest sets the price."""
+    """Distribute members over puts, like sizes together: the largest member sets the price."""
     ordered = sorted(members, key=lambda member: (len(member.data), member.sha256))
     groups: list[list[BlobMember]] = []
     while ordered:

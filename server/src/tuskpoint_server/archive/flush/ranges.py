@@ -1,4 +1,4 @@
-"""What changed in a range of a log: by the log, and by the rows where the log is damaged."""
+"""Changes in a range of a log: from the log or, where the log is damaged, from the rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..rows.dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS
 
 
 def in_range(table: Table) -> ColumnElement[bool]:
-    """Return the condition of rows with numbers in a range."""
+    """Return the condition for rows whose numbers are in a range."""
     seq = table.c.seq
     return and_(of_thread(table), seq > bindparam("after"), seq <= bindparam("through"))
 
 
 class RangeStatements(NamedTuple):
-    """The statements that read the checkpoints that changed in a range, and their writes."""
+    """Statements that read the checkpoints that changed in a range, and their writes."""
 
     rows: Statement
     writes: Statement
@@ -35,7 +35,7 @@ class RangeStatements(NamedTuple):
 
 
 def range_statements(places: FromClause) -> RangeStatements:
-    """Return the statements for the checkpoints of places: thread, namespace and ID."""
+    """Return the statements for the checkpoints at places: thread, namespace and ID."""
     written = places.join(writes, same_checkpoint(writes, places))
     claimed_since = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
     size = func.sum(func.coalesce(func.length(writes.c.data), 0))
@@ -57,7 +57,7 @@ LOGGED = range_statements(
     .distinct()
     .subquery()
 )
-"""By the log, which is what a range is of."""
+"""Statements that use the log."""
 SCANNED = range_statements(
     union(
         *(
@@ -68,4 +68,4 @@ SCANNED = range_statements(
         )
     ).subquery()
 )
-"""By the numbers of the rows, where the log is damaged: that looks at every row of the thread."""
+"""Statements for a damaged log: they use the rows' numbers, and read all rows of the thread."""

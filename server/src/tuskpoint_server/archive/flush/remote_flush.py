@@ -1,9 +1,9 @@
-"""What an archive does beside its flushes where several servers share the journal.
+"""Exchange between the servers of a shared journal about flushes.
 
-Only the leader flushes. Every server reads how much waits for certification, so that each keeps
-within the limits of the backlog; the other servers ask the leader for what their callers wait for,
-and see in the journal when it is certified. Notifications make that fast, and where none arrive
-everybody looks every second.
+Only the leader flushes. Every server reads how much waits for certification, so that each server
+enforces the limits of the backlog. The other servers ask the leader to certify the changes that
+their callers wait for, and see in the journal when those are certified. Notifications make this
+fast; where none arrive, each server checks the journal every second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .flusher import FlushTrouble, TenantFlusher, text_of
 
 _log = logging.getLogger(__name__)
 
-_GATHER_S = 0.02  # between two looks at what is certified, while many changes are
+_GATHER_S = 0.02  # between two checks of what is certified, while many changes arrive
 
 
 class RemoteFlush:
@@ -32,10 +32,10 @@ class RemoteFlush:
 
     Args:
         database: The journal, which is shared.
-        lease: Who is the leader.
-        flushers: Those of all known tenants.
-        flusher: Returns that of a tenant, known or not.
-        trouble: Returns the last error of a tenant, and how many of its renewals fail.
+        lease: Tells which server is the leader.
+        flushers: The flushers of all known tenants.
+        flusher: Returns the flusher of a tenant, known or not.
+        trouble: Returns the last error of a tenant, and its number of failing renewals.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RemoteFlush:
         self._trying: dict[str, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
-        """Count what waits, and begin."""
+        """Count the backlog, and start."""
         await self._count()
         self._tasks = [
             asyncio.create_task(work, name="archive-following")
@@ -65,7 +65,7 @@ class RemoteFlush:
         ]
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the tasks."""
         await _cancel(self._tasks)
 
     @asynccontextmanager
@@ -109,7 +109,7 @@ class RemoteFlush:
             )
 
     async def _serve(self) -> None:
-        """Flush for other servers, and say how the archive fares."""
+        """Flush for other servers, and report the state of the archive."""
         rows = await self._database.query(flush_requests.read_rows)
         for tenant, row in rows.items():
             is_new, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
@@ -137,7 +137,7 @@ class RemoteFlush:
             outcome = (await flusher.flush_all(lambda _: True)).certified
         except Refusal as refusal:
             if refusal.reason is Reason.DRAINING:
-                return  # the next leader tries it
+                return  # the next leader retries the request
             outcome = refusal
         except Exception as error:  # noqa: BLE001 - the servers that asked get its text
             outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
@@ -156,7 +156,7 @@ class RemoteFlush:
         self._database.announce({KEEPING})
 
     async def _watch(self) -> None:
-        """Answer the callers here that wait for the leader."""
+        """Answer the callers on this server that wait for the leader."""
         with self._database.waiters.subscribe() as changes:
             while True:
                 pauses: list[float] = []

@@ -1,4 +1,4 @@
-"""Callers that wait until changes are certified, and what answers them."""
+"""Callers that wait until changes are certified, and the answers to them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class FlushOutcome:
 
 @dataclass(slots=True, eq=False)
 class FlushWaiter:
-    """A caller that waits until threads are certified up to the changes that they had then."""
+    """A caller that waits until the present changes of some threads are certified."""
 
     answer: asyncio.Future[FlushOutcome]
-    marks: Mapping[int, int]  # by thread, the change up to which it has to be certified
-    # the one change that is waited for, through failures; `None`: all changes
+    marks: Mapping[int, int]  # change up to which each thread must be certified
+    # the one change that the caller waits for, through failures; `None`: all changes
     wanted: AwaitedChange | None = None
-    key: CheckpointKey | None = None  # the checkpoint that it is of
+    key: CheckpointKey | None = None  # checkpoint of the wanted change
     certified: int = 0
-    retried: bool = False  # every gap was tried again since
-    # of a server that is not the leader: the request that the leader tries for it, if it was sent
+    retried: bool = False  # whether every gap was retried since the caller came
+    # number of the request to the leader, if this server is not the leader and has sent it
     request: int | None = None
-    came: float = 0.0  # by the clock of the event loop
+    came: float = 0.0  # arrival, by the clock of the event loop
 
     def late(self, through: Mapping[int, int]) -> set[int]:
-        """Return the threads that are not certified so far, by their watermarks."""
+        """Return the threads that are not certified up to their marks, given their watermarks."""
         return {thread for thread, seq in self.marks.items() if through.get(thread, seq) < seq}
 
 
 class CertificationState(NamedTuple):
-    """The state of the journal that waiters depend on."""
+    """State of the journal that the answers to waiters depend on."""
 
     watermarks: dict[int, int]
     gaps: list[Gap]
@@ -53,7 +53,7 @@ class CertificationState(NamedTuple):
 
 
 def answer_waiter(waiter: FlushWaiter, state: CertificationState) -> None:
-    """Answer a waiter, if there is an answer by now."""
+    """Answer a waiter, if the state has an answer for it."""
     if waiter.answer.done():
         return
     wanted = waiter.wanted
@@ -84,9 +84,9 @@ def answer_waiter(waiter: FlushWaiter, state: CertificationState) -> None:
 
 
 def gap_reason(wanted: AwaitedChange, unstored: Iterable[Gap]) -> str:
-    """Return why a change is a gap; empty if it is none.
+    """Return why a change is a gap; empty if it is not a gap.
 
-    A change of no checkpoint stands for all changes of its thread up to it.
+    A change without a checkpoint stands for all changes of its thread up to that change.
     """
     place = (wanted.checkpoint_ns, wanted.checkpoint_id)
     for gap in unstored:
@@ -97,7 +97,7 @@ def gap_reason(wanted: AwaitedChange, unstored: Iterable[Gap]) -> str:
 
 
 def gaps_text(unstored: list[Gap]) -> str:
-    """Return which checkpoints are not stored, for people; empty if all are."""
+    """Return the checkpoints that are not stored, as text for people; empty if there are none."""
     for gap in unstored:
         suffix = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
         return (
