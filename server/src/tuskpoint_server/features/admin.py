@@ -15,7 +15,7 @@ from ..search.search import SearchEngine, SearchStatus
 
 
 class Admin:
-    """The server itself, and the archive and search as its operators see them."""
+    """Status of the server, the archive and search, for operators."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Admin:
 
     @property
     def clock_jump(self) -> ClockJump | None:
-        """Step of the clock that the journal does not follow."""
+        """The step of the clock that the journal does not follow, in seconds."""
         return self._clock.jump
 
     async def accept_clock(self) -> ClockJump | None:
-        """Let the journal follow the clock; return the step that it did not follow before."""
+        """Accept the clock's step; return the step."""
         return await self._clock.accept(self._journal)
 
     async def flush(self, tenant: str) -> FlushOutcome:
-        """Certify everything journaled before the call."""
+        """Certify everything that was journaled before the call."""
         return await self._archive.certify_all(tenant)

@@ -1,9 +1,9 @@
-"""The bound on the memory that calls hold: requests, contents that were loaded, unsent answers.
+"""The bound on the memory of calls: requests, loaded contents, unsent answers.
 
-A call reserves room for the largest checkpoint before it loads one, and gives back what the
-checkpoint does not need. While the memory is full, loads and reading of streams wait, and calls
-whose client has stopped reading are ended, the longest stalled first. So slow readers cost other
-slow readers their calls, and neither the server its memory nor other callers their answers.
+A call reserves the size of the largest checkpoint before a load, and then releases the part that
+the checkpoint does not need. While the memory is full, loads and reading of streams wait, and calls
+whose client has stopped reading are ended, the longest stalled first. So slow readers end the
+calls of other slow readers, and neither fill the server's memory nor delay other callers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 from ..core.errors import Reason, Refusal
 from ..core.limits import LIMITS
 
-WHOLE = LIMITS.max_checkpoint  # reserved for a checkpoint whose size is not known yet
+WHOLE = LIMITS.max_checkpoint  # bytes reserved for a checkpoint of unknown size
 STALL_SECONDS = 5.0  # without progress, after which a call may be ended to make room
 WAIT_SECONDS = 20.0  # that a call waits for room
 _LOOK_SECONDS = 0.5  # between two looks for stalled calls while others wait
@@ -28,7 +28,7 @@ LoadedT = TypeVar("LoadedT")
 
 
 class CallMemory:
-    """Bytes that calls hold, and the calls that wait for room; `max_bytes` is at least `WHOLE`."""
+    """Bytes that calls hold, and the calls that wait; `max_bytes` is at least `WHOLE`."""
 
     def __init__(self, max_bytes: int = sys.maxsize) -> None:
         self.max_bytes = max_bytes
@@ -39,11 +39,11 @@ class CallMemory:
 
     @property
     def is_full(self) -> bool:
-        """Return whether more than the bound is held."""
+        """Return whether calls hold more than the bound."""
         return self.held_bytes > self.max_bytes
 
     def change(self, holder: Holder, by: int) -> None:
-        """Count bytes that a call holds from now on, or does not hold any more."""
+        """Add bytes that a call holds, or subtract released bytes."""
         self.held_bytes += by
         if holder.held_bytes:
             self._holders.add(holder)
@@ -53,7 +53,7 @@ class CallMemory:
             self._admit()
 
     async def room(self, size: int) -> None:
-        """Wait until so many bytes more may be held, or refuse with `MEMORY_FULL`."""
+        """Wait until the bound allows more bytes, or refuse with `MEMORY_FULL`."""
         if not self._waiting and self.held_bytes + size <= self.max_bytes:
             return
         entry = (size, asyncio.get_running_loop().create_future())
@@ -71,7 +71,7 @@ class CallMemory:
             self._admit()
 
     def _admit(self) -> None:
-        """Let calls go on for which there is room, in the order in which they came."""
+        """Continue waiting calls for which memory is free, in the order of their arrival."""
         free_bytes = self.max_bytes - self.held_bytes
         while self._waiting and self._waiting[0][0] <= free_bytes:
             size, admitted = self._waiting.popleft()
@@ -80,7 +80,7 @@ class CallMemory:
                 admitted.set_result(None)
 
     def _find_stalled(self) -> None:
-        """End stalled calls while others wait, until these have room."""
+        """End stalled calls while other calls wait for memory."""
         loop = asyncio.get_running_loop()
         self._look = None
         if not self._waiting:
@@ -102,21 +102,21 @@ NOT_WRITING = float("inf")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Holder:
-    """Something that holds memory of the server until it is closed: a call."""
+    """A holder of the server's memory until it is closed: a call."""
 
     memory: CallMemory = UNBOUNDED
     held_bytes: int = 0
-    kept_bytes: int = 0  # the part that `keep` sets
-    writing_since: float = NOT_WRITING  # time of the event loop since which a message is on its way
+    kept_bytes: int = 0  # bytes set by `keep`
+    writing_since: float = NOT_WRITING  # start of sending a message, by the clock of the event loop
 
     def end(self, why: Refusal) -> None:
-        """End it, so that it gives back its memory soon."""
+        """End the call, so that it soon releases its memory."""
 
     async def take(self, size: int, what: str = "") -> None:
-        """Hold bytes once there is room for them; refuses with `MEMORY_FULL`.
+        """Wait for memory and hold the bytes; refuse with `MEMORY_FULL`.
 
-        With `what`, their name for people, it refuses at once with `LIMIT_EXCEEDED` what never
-        fits: the memory is too small for these bytes and those that are held already.
+        With `what`, the name of the bytes for people, bytes that never fit beside the held bytes
+        are refused at once with `LIMIT_EXCEEDED`.
         """
         max_bytes = self.memory.max_bytes
         if what and self.held_bytes + size > max_bytes:
@@ -129,17 +129,17 @@ class Holder:
         self._change(size)
 
     def give(self, size: int) -> None:
-        """Do not hold bytes any more."""
+        """Release bytes."""
         self._change(-size)
 
     def keep(self, size: int) -> None:
-        """Hold so many bytes besides those that were taken, without waiting for room."""
+        """Set the number of bytes that are held besides the taken ones, without waiting."""
         change, self.kept_bytes = size - self.kept_bytes, size
         if change:
             self._change(change)
 
     def close(self) -> None:
-        """Give back all that is held."""
+        """Release all bytes."""
         if self.held_bytes:
             self._change(-self.held_bytes)
 
@@ -150,7 +150,7 @@ class Holder:
     async def whole(
         self, load: Callable[[], Awaitable[LoadedT]], size_of: Callable[[LoadedT], int]
     ) -> LoadedT:
-        """Load something as large as a checkpoint, and hold its size until the call ends."""
+        """Load a checkpoint or less, and hold its size until the call ends."""
         await self.take(WHOLE)
         size = 0
         try:
@@ -163,7 +163,7 @@ class Holder:
     async def one_by_one(
         self, found: AsyncGenerator[LoadedT], size_of: Callable[[LoadedT], int]
     ) -> AsyncGenerator[LoadedT]:
-        """Yield what a listing yields, and hold the size of one until the next is asked for."""
+        """Yield the results of a listing, and hold the size of each until the next is requested."""
         async with aclosing(found):
             while True:
                 await self.take(WHOLE)

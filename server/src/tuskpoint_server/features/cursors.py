@@ -1,4 +1,4 @@
-"""Cursors: positions of listings and watches, which callers carry as tokens with a checksum.
+"""Cursors: positions of listings and watches, as tokens with a checksum.
 
 A cursor grants nothing. The checksum lets the server refuse a damaged cursor, or a cursor of
 another scope, instead of misreading it. Cursors stay valid after a restart. The scope is the kind
@@ -25,13 +25,13 @@ ItemT = TypeVar("ItemT")
 
 
 def encode_cursor(scope: Parts, position: Parts) -> str:
-    """Return a position in the form in which callers carry it."""
+    """Return a position as a token."""
     payload = urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
     return _checksum(scope, payload) + payload
 
 
 def decode_cursor(scope: Parts, cursor: str, *kinds: type) -> list[Any]:
-    """Return the parts of a position, of these kinds; refuses a position of another scope."""
+    """Return the parts of a position, of these kinds; refuse a position of another scope."""
     digits, payload = cursor[:_CHECKSUM_DIGITS], cursor[_CHECKSUM_DIGITS:]
     if hmac.compare_digest(digits.encode(), _checksum(scope, payload).encode()):
         # The checksum has no secret, so callers can forge one: parts may hold halves of surrogate
@@ -60,8 +60,8 @@ async def page(
 ) -> tuple[Sequence[ItemT], str]:
     """Return a page of items, and the token of the next page.
 
-    `read` gets the place after which the page begins, empty for the first, and the number of items.
-    A place has parts of these `kinds`, by default one text, which `read` gets as it is.
+    `read` gets the place before the page, empty for the first page, and the number of items. A
+    place has parts of these `kinds`; a place of one text is passed as a text.
     """
     position: Any = ()
     if token:

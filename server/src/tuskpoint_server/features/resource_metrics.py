@@ -1,6 +1,6 @@
-"""Metrics of what the server takes of its machine: disk, memory, processor and open files.
+"""Metrics of the server's resources: disk, memory, processor and open files.
 
-Names of `process.*` are those of OpenTelemetry's semantic conventions.
+The names `process.*` follow OpenTelemetry's semantic conventions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[], Iterable[Observation]]
 
 
 class ResourceMetrics:
-    """Reports sizes on disk and the process; what the system does not tell is left out."""
+    """Reports sizes on disk and facts of the process, if the system provides them."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ResourceMetrics:
         self._report_process()
 
     async def measure_journal(self) -> int | None:
-        """Ask for the size of the journal, which is reported until the next call.
+        """Measure the journal; the size is reported until the next call.
 
         Returns:
             The bytes; `None` if the journal cannot be read.
@@ -100,7 +100,7 @@ class ResourceMetrics:
             ]
 
         def descriptors() -> Iterable[Observation]:
-            return [Observation(len(os.listdir(_DESCRIPTORS)) - 1)]  # without the one that lists
+            return [Observation(len(os.listdir(_DESCRIPTORS)) - 1)]  # minus the listing's own
 
         def uptime() -> Iterable[Observation]:
             return [Observation(time.monotonic() - started)]
@@ -123,7 +123,7 @@ class ResourceMetrics:
 
 
 def _safe(read: Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    """Return a callback of an instrument that reports nothing if the system does not answer."""
+    """Return an instrument's callback that reports nothing after an error of the system."""
 
     def observe(_: CallbackOptions) -> Iterable[Observation]:
         try:

@@ -1,4 +1,4 @@
-"""Searching: which mode answers a query, and the fallback if that mode cannot."""
+"""Calls to search: the mode that answers a query, and its fallback."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LACKING = {
 
 _log = logging.getLogger(__name__)
 
-RETRY_S = 5.0  # after which to retry a mode that did not answer, if it gave no time itself
+RETRY_S = 5.0  # seconds until a retry of a mode that failed without a time of its own
 _LEAST_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Searches of all tenants. `engine` is `None` if the server does not index."""
+    """Searches of all tenants. `engine` is `None` without a search index."""
 
     _engine: SearchEngine | None
 
@@ -58,7 +58,7 @@ class Search:
         damaged = dict.fromkeys(result.damage for result in answer.results if result.damage)
         for damage in damaged:
             _log.error("left out of a search: %s", damage)
-        for refusal in await engine.damaged(tenant):  # the log has them
+        for refusal in await engine.damaged(tenant):  # the log has the reasons
             if query.scope.thread_id in ("", refusal.metadata["thread_id"]):
                 damaged[str(refusal)] = None
         return replace(answer, results=answer.sound, damaged=tuple(damaged))
@@ -74,10 +74,10 @@ class _SearchRun:
     words: Words
 
     def may_miss(self, answer: SearchAnswer) -> bool:
-        """Return whether text that is not indexed could have been among the results.
+        """Return whether unindexed text could be among the results.
 
-        An answer as long as its limit may have more results anyway, but not where phrases or
-        identifiers occur in no indexed text. MemWal knows no text that is cut.
+        A full answer may have more results anyway, except if no indexed text has the phrases or
+        identifiers. MemWal has no cut text.
         """
         if self.query.vector:
             return False
@@ -100,9 +100,9 @@ class _SearchRun:
     async def best(self) -> SearchAnswer:
         """Search in the best mode that answers.
 
-        Vectors do not capture names and numbers, and words do not capture meaning. So a query
-        that names something exactly goes to the full text first, and a query with quotes goes
-        only to the server's own index.
+        Vectors do not capture names and numbers, and words do not capture meaning. So a query with
+        an identifier uses the full text first, and a query with quotes uses only the server's own
+        index.
         """
         modes, words = self.engine.modes, self.words
         if words.asks_exactly and len(modes) > 1:
@@ -153,7 +153,7 @@ class _SearchRun:
 
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
         query, nearest = self.query, self.engine.nearest
-        # Counted first: what gets its vector meanwhile is found, and counted nevertheless.
+        # Counted first: checkpoints that get a vector in between are found, and counted too.
         unindexed += await self.engine.vectors_owed(self.tenant)
         results = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
@@ -165,7 +165,7 @@ class _SearchRun:
         )
 
     async def _lacking(self) -> str:
-        """Return why there is no vector in the scope of the search; empty if there is one."""
+        """Return why the scope of the search has no vector; empty if it has one."""
         finding, thread_id = self.engine.finding, self.query.scope.thread_id
         if not await finding.scan(self.tenant, 0, 1):
             problem = "no checkpoint has a vector"
@@ -185,7 +185,7 @@ class _SearchRun:
 
 
 def _mode_unavailable(problem: str, retry_after_s: float | None = None) -> Refusal:
-    """Return the refusal of a mode; without a time, only an operator can mend it."""
+    """Return the refusal of a mode; without a time, only an operator can repair the mode."""
     if retry_after_s is None:
         return Refusal(Reason.SEARCH_UNAVAILABLE, problem=problem)
     return Refusal(

@@ -1,4 +1,4 @@
-"""Saving and loading in the journal: what is packed, enqueued, and read inline or in a thread."""
+"""Saves and loads of checkpoints in the journal."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _StoredState = RawCheckpoint | None
 _Request = tuple[CheckpointKey, HeldDigests, asyncio.Future[_StoredState]]
 
 LARGE_BYTES = 64 * 1024
-"""Content from which on a save is packed, or a checkpoint read, in a thread."""
+"""Bytes from which a save is packed, or a checkpoint is read, in a thread."""
 
-_READS_AT_ONCE = 2  # of small checkpoints; more of them would not fill a transaction
+_READS_AT_ONCE = 2  # small checkpoints in a batch; more would not fill a transaction
 
 
 def _answer(requests: Sequence[_Request], checkpoints: Sequence[_StoredState]) -> None:
-    """Answer the requests whose checkpoint was read."""
+    """Answer the requests whose checkpoints were read."""
     for (_, _, answer), checkpoint in zip(requests, checkpoints, strict=True):
         if checkpoint is not None and not answer.done():
             answer.set_result(checkpoint)
@@ -54,25 +54,25 @@ def _answer(requests: Sequence[_Request], checkpoints: Sequence[_StoredState]) -
 class CheckpointRows:
     """Checkpoints of a journal.
 
-    A mutation is a plain call that enqueues a change; its future is resolved once the change is
-    fsynced. Changes of a thread take effect in the order of the calls. Cancelling the future
-    withdraws the change if the writer has not begun with it; otherwise the change goes on.
+    A mutation is a plain call that enqueues a change; the future is resolved after the fsync of the
+    change. Changes of a thread take effect in the order of the calls. Cancelling the future
+    withdraws a change that the writer has not started; a started change continues.
     Every call can refuse with `JOURNAL_UNAVAILABLE`.
 
     Args:
         database: The journal.
         late_save_grace_s: Seconds after a thread was deleted in which a save that repeats one of
-            its checkpoint IDs begins the thread again.
+            its checkpoint IDs starts the thread again.
 
     Attributes:
-        keyframes: Keyframes that the next values of channels are stored as patches on.
+        keyframes: Keyframes of channels, for patches of the next values.
     """
 
     def __init__(self, database: Database, late_save_grace_s: float = 0) -> None:
         self._database = database
         self._late_save_grace_us = int(late_save_grace_s * 1e6)
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
-        # Who waits for `load_batched`, by tenant.
+        # Requests that wait in `load_batched`, by tenant.
         self._asked: dict[str, list[_Request]] = {}
         self._reads = 0
         self._reading: set[asyncio.Task[None]] = set()
@@ -85,7 +85,7 @@ class CheckpointRows:
             Refusal: `VALUES_MISSING`, `HEAD_MOVED`, `THREAD_DELETED`,
                 `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
         """
-        # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
+        # Only a minted ID needs randomness, and reading it takes as long as the SQL.
         entropy = 0 if sent.key.checkpoint_id else self._database.random_bits()
 
         def pack() -> _Change:
@@ -99,9 +99,9 @@ class CheckpointRows:
     def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool = True
     ) -> asyncio.Future[SaveOutcome]:
-        """Insert pending writes: the first wins at `idx` 0 and above, the last below.
+        """Insert pending writes: at `idx` 0 and above the first write wins, below 0 the last.
 
-        `early`: their checkpoint need not exist yet.
+        `early`: the checkpoint need not exist yet.
 
         Raises:
             Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`.
@@ -128,7 +128,7 @@ class CheckpointRows:
     def _submit(
         self, thread: ThreadName, pack: Callable[[], _Change], size_bytes: int
     ) -> asyncio.Future[SaveOutcome]:
-        """Pack a change of this much content and enqueue it, behind others of its thread."""
+        """Pack a change and enqueue it behind other changes of its thread."""
         line = self._lines.get(thread)
         if line is None and size_bytes < LARGE_BYTES:
             return self._database.change(pack(), size_bytes, thread)
@@ -147,9 +147,10 @@ class CheckpointRows:
     def load_inline(
         self, tenant: str, keys: Sequence[CheckpointKey], held: Sequence[HeldDigests] = ()
     ) -> list[RawCheckpoint | None]:
-        """Return checkpoints as they are stored; `None`: call `load` instead.
+        """Return stored checkpoints; `None`: call `load` instead.
 
-        See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
+        See `load.load_stored`. The method raises nothing: `load` raises the error of each
+        checkpoint.
         """
         if not self._database.is_local:
             return [None] * len(keys)
@@ -160,7 +161,7 @@ class CheckpointRows:
         if absent:
             absent_keys = [keys[index] for index in absent]
             absent_held = [held[index] for index in absent]
-            with suppress(Exception):  # `load` raises it for those that are concerned
+            with suppress(Exception):  # `load` raises the error for the damaged ones
                 checkpoints = self._database.query_inline(
                     lambda connection: load.load_stored(
                         connection, tenant, absent_keys, LARGE_BYTES, absent_held
@@ -175,10 +176,10 @@ class CheckpointRows:
     async def load_batched(
         self, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
     ) -> RawCheckpoint | None:
-        """Return a checkpoint as `load_inline` does, where that reads nothing.
+        """Return a checkpoint like `load_inline`, for databases that `load_inline` does not read.
 
-        What is asked for while others are read is read together: one statement shows which heads
-        in memory are current, and one transaction reads the others.
+        Requests that arrive during a read are read together: one statement shows which heads in
+        memory are current, and one transaction reads the other checkpoints.
         """
         if self._database.is_local:
             return None
@@ -195,16 +196,16 @@ class CheckpointRows:
         try:
             while self._asked:
                 tenant, requests = self._asked.popitem()
-                with suppress(Exception):  # `load` raises it for those that are concerned
+                with suppress(Exception):  # `load` raises the error for the damaged ones
                     await self._read_batch(tenant, requests)
                 for _, _, answer in requests:
                     if not answer.done():
                         answer.set_result(None)
-        finally:  # at once: what is asked for from here on needs another reader
+        finally:  # before the read: later requests need another reader
             self._reads -= 1
 
     async def _read_batch(self, tenant: str, requests: Sequence[_Request]) -> None:
-        """Answer what is in memory and current, then what is small enough of the others."""
+        """Answer with current heads in memory, then with other small enough checkpoints."""
         keys, held, _ = zip(*requests, strict=True)
         _answer(requests, await load_current_heads(self._database, tenant, keys, held))
         requests = [request for request in requests if not request[2].done()]
@@ -254,18 +255,18 @@ class CheckpointRows:
         )
 
     async def stored_by(self, tenant: str) -> tuple[int, int]:
-        """Return how many threads a tenant has, and the bytes of their content."""
+        """Return the number of a tenant's threads, and the bytes of their content."""
         return await self._database.query(lambda connection: threads.stored_by(connection, tenant))
 
     def limit_threads(self, tenant: str, limit: int | None, count: int) -> None:
-        """Let a tenant begin no more threads if it has as many as it may."""
+        """Set whether a tenant is at its limit of threads, and may start no more."""
         if limit is not None and count >= limit:
             self._database.full[tenant] = limit
         else:
             self._database.full.pop(tenant, None)
 
     async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
-        """Return a thread, or `None` if it does not exist (any more).
+        """Return a thread; `None` if it does not exist, or was deleted.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.

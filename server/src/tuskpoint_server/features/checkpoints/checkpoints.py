@@ -32,7 +32,7 @@ from .checkpoint_rows import CheckpointRows
 from .completing import Completer, content_bytes, history_bytes, in_pool
 from .incoming import IncomingCheckpoint
 
-_LOG_SECONDS = 60.0  # between two lines about saves of a tenant that sort below the latest
+_LOG_SECONDS = 60.0  # between two log lines about saves below the latest
 _log = logging.getLogger(__name__)
 
 
@@ -40,16 +40,16 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """Checkpoints of all tenants.
 
-    A save is a plain call that enqueues a change, or raises a `Refusal`; its future is resolved
-    once the change is journaled. Changes of a thread take effect in the order of the calls.
-    Cancelling the future withdraws a change that the journal has not begun with; otherwise the
-    change goes on. `reach` waits until it has the durability asked for.
+    A save is a plain call that enqueues a change, or raises a `Refusal`; the future is resolved
+    when the change is journaled. Changes of a thread take effect in the order of the calls.
+    Cancelling the future withdraws a change that the journal has not started; a started change
+    continues. `reach` waits until the change has the requested durability.
     """
 
     _journal: CheckpointRows
     _archive: Archive
     completer: Completer
-    _logged: dict[str, float] = field(default_factory=dict)  # tenant to a time
+    _logged: dict[str, float] = field(default_factory=dict)  # time of the last line, by tenant
 
     def save(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[SaveOutcome]:
         """Journal a checkpoint."""
@@ -59,7 +59,7 @@ class Checkpoints:
     def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], wanted: Durability
     ) -> asyncio.Future[SaveOutcome]:
-        """Journal pending writes; those of no checkpoint are refused if they cannot be `wanted`."""
+        """Journal pending writes; refuse early writes that are not `wanted`."""
         self._archive.backlog(tenant).admit()
         early = wanted is not Durability.CERTIFIED
         return self._journal.save_writes(tenant, key, writes, early=early)
@@ -69,11 +69,11 @@ class Checkpoints:
         return self._journal.set_label(tenant, key, label)
 
     def warns(self, tenant: str) -> bool:
-        """Return whether the backlog is so large that answers to saves carry a warning."""
+        """Return whether the backlog is large enough for a warning in answers to saves."""
         return self._archive.backlog(tenant).warning()
 
     def log_below_latest(self, tenant: str, saved: SaveOutcome) -> None:
-        """Log that a new checkpoint is not the latest because of its ID; once a minute."""
+        """Log, once a minute, that a new checkpoint is not the latest because of its ID."""
         now = time.monotonic()
         if now - self._logged.get(tenant, -_LOG_SECONDS) >= _LOG_SECONDS:
             self._logged[tenant] = now
@@ -88,10 +88,10 @@ class Checkpoints:
             )
 
     async def reach(self, tenant: str, saved: SaveOutcome, wanted: Durability) -> str:
-        """Wait until a journaled change has the durability asked for.
+        """Wait until a journaled change has the requested durability.
 
         Returns:
-            The blob of a catalog that leads to it; empty unless it is certified.
+            The blob of a catalog that leads to the change; empty unless it is certified.
         """
         if wanted is Durability.JOURNALED:
             return ""
@@ -100,9 +100,9 @@ class Checkpoints:
     def load_inline(
         self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source, HeldDigests]]
     ) -> list[RawCheckpoint | None]:
-        """Return checkpoints, all of one moment; `None` where `load` has to be called.
+        """Return checkpoints of one moment; `None` if `load` must be called.
 
-        This is for small ones whose values are all in the journal: a task costs more than they.
+        For small checkpoints whose values are all in the journal: a task costs more than the read.
         Values that the caller holds are left out.
         """
         plain = [_is_plain(view, source) for _, view, source, _ in asked]
@@ -117,7 +117,7 @@ class Checkpoints:
     async def load_batched(
         self, tenant: str, key: CheckpointKey, view: View, source: Source, held: HeldDigests
     ) -> RawCheckpoint | None:
-        """Return a checkpoint as `load_inline` does, where the database is not at hand."""
+        """Return a checkpoint like `load_inline`, if the database is another process."""
         if not _is_plain(view, source):
             return None
         return await self._journal.load_batched(tenant, key, held)
@@ -131,7 +131,7 @@ class Checkpoints:
         held: HeldDigests,
         holder: Holder,
     ) -> Checkpoint:
-        """Return a checkpoint, which the holder holds; an empty ID means the latest.
+        """Return a checkpoint, whose memory the holder holds; an empty ID means the latest.
 
         Values that the caller holds are left out.
         """
@@ -155,7 +155,7 @@ class Checkpoints:
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str], holder: Holder
     ) -> tuple[DeltaHistory, ...]:
-        """Return the history of each of these channels, in the order asked; the holder holds it."""
+        """Return histories of channels, in the requested order; the holder holds their memory."""
 
         async def load() -> tuple[DeltaHistory, ...]:
             return await self.completer.delta_history(tenant, key, channels)

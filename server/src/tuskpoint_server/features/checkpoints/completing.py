@@ -1,4 +1,4 @@
-"""Reading evicted values from segments, JSON views, and waiting for certification."""
+"""Completes checkpoints: reads evicted values, makes JSON views, waits for certification."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from ...journal.values.listing import ListPosition
 from .checkpoint_rows import CheckpointRows
 from .missing_values import SuppliedValues, ValuesDamagedError, ValuesEvictedError
 
-PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
+PAGE_COUNT = 64  # most checkpoints that a listing reads from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
-READS_AT_ONCE = 8  # checkpoints that are read from the blob store beside one another
-BYTES_AHEAD = 32 * MIB  # bytes of content past which a listing reads nothing ahead
-THREADS = 2  # JSON views made at once: one that takes long does not hold up all others
-_RENDERED_AT_ONCE = 16 * KIB  # bytes of content that are rendered without leaving the event loop
+READS_AT_ONCE = 8  # checkpoints that are read from the blob store concurrently
+BYTES_AHEAD = 32 * MIB  # bytes of content after which a listing stops reading ahead
+THREADS = 2  # concurrent JSON views: a long one does not block all others
+_RENDERED_AT_ONCE = 16 * KIB  # bytes of content whose views are made on the event loop
 
 ArgumentsT = TypeVarTuple("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -59,18 +59,18 @@ _POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
 
 
 async def in_pool(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
-    """Call a function in one of the threads for JSON views and return its result.
+    """Call a function in a thread for JSON views and return its result.
 
     A view takes up to seconds of processor time and a hundred MiB of memory. In the event loop's
-    default threads a few readers would delay the archive; in the event loop, every call. If the
-    caller is cancelled before the call has begun, it is not made.
+    default threads a few readers would delay the archive; on the event loop, every call. A caller
+    that is cancelled before the call starts withdraws the call.
     """
     return await asyncio.get_running_loop().run_in_executor(_POOL, render, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Completer:
-    """Adds the evicted values, read from segments, to what the journal returned."""
+    """Adds evicted values from segments to results of the journal."""
 
     _journal: CheckpointRows
     _archive: Archive
@@ -78,7 +78,7 @@ class Completer:
     async def checkpoint(
         self, tenant: str, loaded: Checkpoint, held: HeldDigests = NONE_HELD
     ) -> Checkpoint:
-        """Return a checkpoint with all its values that are not held; damaged ones are repaired.
+        """Return a checkpoint with all values that the caller does not hold; repair damaged values.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -87,7 +87,7 @@ class Completer:
         while damaged := damages(loaded):
             await self._mend(tenant, key, damaged, tried, loaded.entry.segments)
             current = await self._journal.load(tenant, key, View.FULL, held)
-            if current is None:  # it was deleted
+            if current is None:  # the checkpoint was deleted
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
             loaded = current
         evicted = evicted_digests(loaded)
@@ -103,12 +103,12 @@ class Completer:
         tried: set[Damage],
         hints: Sequence[BlobLocation] = (),
     ) -> None:
-        """Repair damaged values of a checkpoint, so that reading it again gets further.
+        """Repair damaged values of a checkpoint for another attempt to read it.
 
-        `tried`: what the caller tried before; this adds to it.
+        `tried`: the values that earlier attempts tried to repair; the method adds to it.
 
         Raises:
-            Refusal: `JOURNAL_DAMAGED`: the blob store has none of them.
+            Refusal: `JOURNAL_DAMAGED`: the blob store has none of the values.
         """
         is_repeated = tried.issuperset(damaged)
         tried.update(damaged)
@@ -123,10 +123,10 @@ class Completer:
         source: Source,
         limit: int | None = None,
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield the checkpoints of a listing or a replay as a view shows them, page by page.
+        """Yield the checkpoints of a listing or a replay in a view, page by page.
 
-        Nothing of the journal is held while the reader is slow. Checkpoints that are damaged in the
-        journal and in no blob are left out; a refusal after the last one says so.
+        A slow reader holds no part of the journal. Checkpoints that are damaged in the journal and
+        in no blob are left out; a refusal after the last checkpoint says so.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -161,9 +161,9 @@ class Completer:
     async def checkpoints(
         self, tenant: str, loaded: Sequence[Checkpoint], lost: list[Refusal]
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints with all their values, in order, reading some ahead.
+        """Yield checkpoints with all their values, in order, and read some ahead.
 
-        Why damaged ones are left out is added to `lost`.
+        The reasons for left out checkpoints are added to `lost`.
         """
         queue: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
         rest, size = deque(loaded), 0
@@ -190,9 +190,9 @@ class Completer:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def shown(self, tenant: str, whole: Checkpoint, view: View) -> Checkpoint:
-        """Return a checkpoint that has all its values as a view shows it.
+        """Return a complete checkpoint in a view.
 
-        `JSON` puts the JSON text of each value in its place, delta channels rebuilt.
+        `JSON` replaces each value by its JSON text, and rebuilds delta channels.
         """
         if view is not View.JSON:
             return whole
@@ -203,14 +203,14 @@ class Completer:
         return await in_pool(checkpoint_view, whole, histories)
 
     async def from_blob(self, tenant: str, entry: CheckpointEntry, view: View) -> Checkpoint:
-        """Return a checkpoint from the blob store, past the local cache."""
+        """Return a checkpoint from the blob store, without the local cache."""
         checkpoint = await self._archive.read(entry)
         if view is View.ENTRY:
             return Checkpoint(checkpoint.entry)
         return await self.shown(tenant, checkpoint, view)
 
     async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
-        """Return the history of each delta channel whose value a checkpoint does not store."""
+        """Return the histories of the delta channels whose values a checkpoint does not store."""
         if loaded.state is None:
             return ()
         names = {channel.name for channel in loaded.state.channels if channel.digest is not None}
@@ -222,7 +222,7 @@ class Completer:
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
-        """Return the history of each channel with all its values, in the order asked.
+        """Return the histories of channels with all values, in the requested order.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -235,7 +235,7 @@ class Completer:
         return await self.histories(histories)
 
     async def histories(self, histories: Sequence[DeltaHistory]) -> tuple[DeltaHistory, ...]:
-        """Return histories, of which nothing is damaged, with all their values."""
+        """Return undamaged histories with all their values."""
         sources = tuple(dict.fromkeys(place for history in histories for place in history.sources))
         if not sources:
             return tuple(histories)
@@ -256,14 +256,14 @@ class Completer:
     async def _read(
         self, sources: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return evicted values, by digest, or refuse if the segments lack one."""
+        """Return evicted values by digest; refuse if the segments lack a value."""
         values = await self._archive.read_values(sources, digests)
         if missing := [digest.hex() for digest in digests if digest not in values]:
             raise _malformed_state(sources, f"the value with the digest {missing[0]}")
         return values
 
     async def mended(self, tenant: str, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Return the result of a call, made again once the damaged values it needs are repaired.
+        """Return the result of a call, repeated after the repair of damaged values that it needs.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -278,9 +278,9 @@ class Completer:
     async def supplied(
         self, tenant: str, call: Callable[[SuppliedValues], Awaitable[ResultT]]
     ) -> ResultT:
-        """Return the result of a call, made again until it has the evicted values it needs.
+        """Return the result of a call, repeated until it has the evicted values that it needs.
 
-        Damaged values that it needs are repaired before.
+        Damaged values are repaired first.
 
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
@@ -297,14 +297,14 @@ class Completer:
 
 
 def _weight(loaded: Checkpoint) -> int:
-    """Return about how many bytes the completed checkpoint takes, at least."""
+    """Return a lower estimate of the bytes of a completed checkpoint."""
     channels = loaded.state.channels if loaded.state is not None else ()
     stored_bytes = sum(location.size for location in loaded.sources)
     return max(stored_bytes, sum(channel.size for channel in channels))
 
 
 def content_bytes(whole: Checkpoint) -> int:
-    """Return the bytes of values and metadata of a checkpoint; values that are held count 0."""
+    """Return the bytes of values and metadata of a checkpoint; held values count 0."""
     channels = whole.state.channels if whole.state is not None else ()
     values = [channel.value for channel in channels if channel.value is not None]
     values += [write.value for write in whole.writes if not isinstance(write.value, HeldValue)]
@@ -312,7 +312,7 @@ def content_bytes(whole: Checkpoint) -> int:
 
 
 def history_bytes(histories: Sequence[DeltaHistory]) -> int:
-    """Return the bytes of values in histories that have all their values."""
+    """Return the bytes of values in complete histories."""
     values = [
         value
         for history in histories
@@ -325,7 +325,7 @@ def history_bytes(histories: Sequence[DeltaHistory]) -> int:
 async def _unless_lost(
     reading: Awaitable[Checkpoint], refusals: list[Refusal]
 ) -> Checkpoint | None:
-    """Return a checkpoint; if it is damaged in the journal, add why to `refusals`."""
+    """Return a checkpoint; if it is damaged in the journal, add the reason to `refusals`."""
     try:
         return await reading
     except Refusal as refusal:
@@ -336,7 +336,7 @@ async def _unless_lost(
 
 
 def left_out(lost: Sequence[Refusal]) -> Refusal:
-    """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
+    """Return the refusal that ends a listing with left out checkpoints, and names the first."""
     count = sum(bool(refusal.metadata["checkpoint_id"]) for refusal in lost)
     were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
     cause = f"{were} left out of this listing, and all others that are stored were sent"
@@ -365,13 +365,13 @@ async def reach(
 ) -> None:
     """Wait until a journaled change has the durability asked for.
 
-    `change` is the outcome of a save, or a predicate of thread names: then all changes so far of
-    these threads are waited for.
+    `change` is the outcome of a save, or a predicate of thread names, which means all changes of
+    these threads so far.
     """
     if wanted is not Durability.CERTIFIED:
         return
     if isinstance(change, SaveOutcome):
-        # The whole thread is certified up to the change then.
+        # The whole thread is then certified up to the change.
         thread = CheckpointKey(change.key.thread_id, "", "")
         await archive.certify(tenant, thread, change.seq)
     else:

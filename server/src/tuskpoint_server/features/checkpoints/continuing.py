@@ -1,7 +1,7 @@
-"""Saves that continue from the latest checkpoint: parent, versions and ID are decided here.
+"""Saves that continue from the latest checkpoint: decides parent, versions and ID.
 
-A client decides them from what it remembers of a thread. Where another client was faster, they are
-decided again, against the checkpoint that is the latest in the writer.
+A client chooses them from its memory of a thread. If another client saved first, the writer chooses
+them again, from the latest checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...journal.database.unit_of_work import UnitOfWork
 from .incoming import IncomingCheckpoint
 
 _LEADING_NUMBER = re.compile(r"[0-9]+")
-_DIGITS = 32  # of the number that a version in text begins with, as LangGraph writes it
+_DIGITS = 32  # digits of the number at the start of a version in text, as LangGraph writes it
 
 
 def continue_latest(
@@ -29,7 +29,7 @@ def continue_latest(
 ) -> IncomingCheckpoint:
     """Return a save as the successor of the latest checkpoint of its namespace.
 
-    A checkpoint that is stored keeps its ID and its parent: a retry changes nothing.
+    A stored checkpoint keeps its ID and its parent: a retry changes nothing.
     """
     checkpoint_ns = sent.key.checkpoint_ns
     latest = batch.greatest(log, checkpoint_ns)
@@ -54,7 +54,7 @@ def continue_latest(
 def _follow(
     batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, parent_id: str
 ) -> IncomingCheckpoint:
-    """Return a save with another parent, and with the versions that follow that one's."""
+    """Return a save with another parent, and with versions that follow the parent's."""
     parent = batch.checkpoint(log, (sent.key.checkpoint_ns, parent_id)) if parent_id else None
     parent_channels = parent.channels if parent is not None else {}
     next_version = _next_version(channel.version for channel in parent_channels.values())
@@ -64,7 +64,7 @@ def _follow(
         inherits = not channel.encoded and channel.digest is None
         if parent_channel is not None and (inherits or parent_channel.digest == channel.digest):
             version = parent_channel.version
-        elif next_version is None or channel.version is None:  # nothing came before; it has none
+        elif next_version is None or channel.version is None:  # the first checkpoint has no parent
             version = channel.version
         else:
             version = next_version
@@ -82,7 +82,7 @@ def _follow(
 
 
 def _with_updated(frame: bytes, names: Collection[str]) -> bytes:
-    """Return a frame that names these as the updated channels, if it names any."""
+    """Return a frame with other updated channels, if the frame names updated channels."""
     message = checkpoint_pb2.CheckpointState.FromString(frame)
     if not message.HasField("updated_channels"):
         return frame
@@ -91,10 +91,11 @@ def _with_updated(frame: bytes, names: Collection[str]) -> bytes:
 
 
 def _next_version(versions: Iterable[Version | None]) -> Version | None:
-    """Return a version above all of a checkpoint's, of the same kind; `None` if it has none.
+    """Return a version above all of a checkpoint, of the same kind; `None` without versions.
 
     Raises:
-        Refusal: `INVALID_FIELD`: they are of several kinds, or texts without a leading number.
+        Refusal: `INVALID_FIELD`: the versions have several kinds, or texts without a leading
+        number.
     """
     known_versions = [version for version in versions if version is not None]
     if not known_versions:

@@ -1,4 +1,4 @@
-"""Saves as they wait for the writer: in the form of their rows, packed before the queue."""
+"""Saves in the writer's queue, packed in the form of their rows."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from ...journal.database.pending_writes import StoredWrite
 from .value_groups import Keyframes, PreparedValue
 
 IncomingWrite = StoredWrite
-"""A pending write as it waits for the writer, which gives it a number."""
+"""A pending write in the writer's queue; the writer gives it a number."""
 
 IncomingWrites = tuple[CheckpointKey, list[IncomingWrite]]
-"""The checkpoint that writes follow, and the writes."""
+"""The checkpoint of some writes, and the writes."""
 
 
-@dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
+@dataclass(slots=True)  # not frozen: a frozen class takes several times as long, on each save
 class IncomingCheckpoint:
-    """A checkpoint to be saved, whose message was checked and taken apart."""
+    """A checkpoint to save, from a checked message."""
 
-    key: CheckpointKey  # an empty `checkpoint_id` asks for a minted one
+    key: CheckpointKey  # an empty `checkpoint_id` asks for a minted ID
     parent_id: str
-    frame: bytes  # as `State.frame`
+    frame: bytes  # like `State.frame`
     # By name. One is not encoded if something has to be looked up: the value with its digest, or
     # without one the parent's.
     channels: dict[str, ChannelRef]
-    contents: dict[str, tuple[str, PreparedValue]]  # types and values that came along
-    delta_channels: bytes  # names of channels that are rebuilt from writes
+    contents: dict[str, tuple[str, PreparedValue]]  # types and values in the request
+    delta_channels: bytes  # channels that are rebuilt from writes
     metadata: Metadata
     label: str
     summary: str
-    agent_id: str  # agent that drives the thread; empty leaves the thread's as it is
+    agent_id: str  # agent that drives the thread; empty keeps the thread's agent
     writes: Sequence[IncomingWrite]
-    expected_head: str | None  # required greatest ID of the namespace; `None` does not ask
+    expected_head: str | None  # required greatest ID of the namespace; `None`: no requirement
     continues: bool  # the parent is the latest of the namespace, whatever `parent_id` is
     raises_id: bool  # a generated ID, in whose place one above the latest may be stored
-    restarts: bool  # it may repeat an ID of a deleted thread, on purpose
-    vector: bytes  # vector that search finds it by, packed; empty leaves it as it is
-    searchable: bool | None  # whether search finds the thread; `None` leaves it as it is
+    restarts: bool  # the save may repeat an ID of a deleted thread, on purpose
+    vector: bytes  # packed vector for search; empty keeps the stored vector
+    searchable: bool | None  # whether search finds the thread; `None` keeps the setting
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values that came along."""
+        """Bytes of the values in the request."""
         return sum([channel.size for channel in self.channels.values()]) + size_of(self.writes)
 
     def pack(self, tenant: str, keyframes: Keyframes) -> None:
-        """Bring its values into the form in which they may be stored."""
+        """Pack the values for storage."""
         place = (tenant, self.key.thread_id, self.key.checkpoint_ns)
         for name, (kind, content) in self.contents.items():
             digest = self.channels[name].digest
@@ -60,7 +60,7 @@ class IncomingCheckpoint:
 def incoming_write(
     task_id: str, idx: int, task_path: str, channel: str, kind: str, digest: bytes, data: bytes
 ) -> IncomingWrite:
-    """Return a write whose value, of type `kind`, came along and has this digest."""
+    """Return a write with a value of the request; `kind` is the value's type."""
     encoding = int(Encoding.PLAIN)
     return StoredWrite(
         task_id, idx, task_path, channel, kind, digest, len(data), encoding, 0, None, data
@@ -68,7 +68,7 @@ def incoming_write(
 
 
 def pack_writes(writes: Iterable[StoredWrite]) -> Sequence[StoredWrite]:
-    """Return writes that were sent in the form in which they are stored."""
+    """Return writes packed for storage."""
     return [
         write if write.encoding or write.size < MIN_COMPRESSED else _pack_write(write)
         for write in writes

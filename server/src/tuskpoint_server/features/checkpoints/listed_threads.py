@@ -1,4 +1,4 @@
-"""Threads: their description, their listing, and their setting for search."""
+"""Descriptions and listings of threads, and their setting for search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...journal.sql.schema import blobs, changes, checkpoints, members, threads,
 from ...journal.sql.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
 
 MAX_HEADS = 1000
-"""Namespaces whose heads a thread's description names."""
+"""Most namespaces whose heads a thread's description names."""
 
 _THREAD = tuple(threads.c[field.name] for field in fields(Thread))
 _LIVE = threads.c.deleted.is_(False)
@@ -56,29 +56,29 @@ _STORED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class ThreadQuery:
-    """Which threads to list; empty or `None` means: do not ask."""
+    """Which threads to list; empty or `None`: no condition."""
 
     agent_id: str = ""
     label: str = ""
     state: ThreadState | None = None
     since_us: int | None = None  # changed at this time or later
     until_us: int | None = None  # changed before
-    latest_first: bool = False  # in this order, and not by their IDs
+    latest_first: bool = False  # latest change first, instead of by ID
 
 
 After = str | tuple[int, str] | tuple[()]
-"""Where a page begins: after an ID or, latest first, after the time of a last change and the ID of
-its thread; empty: with the first thread."""
+"""Start of a page: after an ID or, latest first, after the time of a last change and an ID; empty:
+the first thread."""
 
 
 def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
-    """Return a tenant's threads, those of its stores included, and the bytes of their content."""
+    """Return the number of a tenant's threads, stores included, and the bytes of their content."""
     [(count, stored_bytes)] = _STORED.run(connection, of_tenant=tenant).fetchall()
     return count, int(stored_bytes)
 
 
 def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail | None:
-    """Return a thread, or `None` if it does not exist (any more)."""
+    """Return a thread; `None` if it does not exist, or was deleted."""
     row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
     if row is None:
         return None
@@ -134,14 +134,14 @@ def _thread(*columns: Any) -> Thread:
 
 
 def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) -> None:
-    """Set whether search finds the checkpoints of a thread that is at hand."""
+    """Set whether search finds the checkpoints of a loaded thread."""
     if bool(log.row.unsearchable) is searchable:
         log.row.unsearchable = not searchable
         log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
 def live_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
-    """Return a thread that lives; `THREAD_NOT_FOUND` if there is none."""
+    """Return a thread that exists; refuse with `THREAD_NOT_FOUND`."""
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
         raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)

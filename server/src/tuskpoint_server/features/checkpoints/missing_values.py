@@ -1,6 +1,6 @@
-"""Values that a call needs and the journal does not have: evicted or damaged.
+"""Values that a call needs and the journal lacks: evicted or damaged values.
 
-The call is made again with values that were read from segments (`completing`).
+The call is repeated with values from segments (`completing`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from ...core.model import BlobLocation, CheckpointKey, Damage, Value
 
 SuppliedValues = Mapping[bytes, Value]
-"""Values by digest that were read from segments after `ValuesEvictedError`."""
+"""Values by digest, read from segments after `ValuesEvictedError`."""
 
 NOTHING: SuppliedValues = {}
 
 
 class ValuesEvictedError(Exception):
-    """Values that are needed were evicted, and the segments that hold them; nothing is stored."""
+    """Needed values were evicted, with the segments that have them; nothing is stored."""
 
     def __init__(self, digests: Collection[bytes], places: Iterable[BlobLocation]) -> None:
         self.digests = frozenset(digests)
@@ -25,11 +25,11 @@ class ValuesEvictedError(Exception):
 
 
 class ValuesDamagedError(Exception):
-    """Values that are needed are damaged in the journal; nothing is stored.
+    """Needed values are damaged in the journal; nothing is stored.
 
     Attributes:
-        key: A checkpoint that needs one of them.
-        damages: What is damaged.
+        key: A checkpoint that needs one of the values.
+        damages: The damaged values.
     """
 
     def __init__(self, key: CheckpointKey, damages: Collection[Damage]) -> None:
@@ -39,5 +39,5 @@ class ValuesDamagedError(Exception):
 
 
 def size_of(supplied: SuppliedValues) -> int:
-    """Return the bytes of values that were read, for the bound of a batch."""
+    """Return the bytes of read values, for the bound of a batch."""
     return sum(len(value.data) for value in supplied.values())

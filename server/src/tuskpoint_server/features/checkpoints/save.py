@@ -1,7 +1,6 @@
-"""Saving: a checkpoint, its pending writes, its label.
+"""Saves of checkpoints, pending writes and labels in the writer.
 
-Each change is decided against the batch before it changes anything there: one that is
-refused leaves no trace.
+Each change is decided before it changes the unit of work: a refused change leaves no trace.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from .incoming import IncomingCheckpoint
 from .listed_threads import switch_search
 from .value_groups import PreparedValue
 
-_KINDS = {str: "text", int: "integer", float: "number"}  # of versions
+_KINDS = {str: "text", int: "integer", float: "number"}  # kinds of versions
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
 
 
 class _MergedWrites(NamedTuple):
-    """The writes of a checkpoint after a save: the stored ones, and the new ones."""
+    """The writes of a checkpoint after a save: the stored writes, and the new writes."""
 
     stored: PendingWrites
     new: dict[tuple[str, int], StoredWrite]
-    size: int  # bytes of new ones
-    last_seq: int  # greatest number of those that were sent and stored before
+    size: int  # bytes of new writes
+    last_seq: int  # greatest number of sent writes that are already stored
 
 
 def save_checkpoint(
@@ -87,7 +86,7 @@ def save_checkpoint(
     if begins:
         log.row.begin_next(batch.new_family(), batch.now_us)
     if sent.searchable is not None:
-        switch_search(batch, log, sent.searchable)  # a change of its own, before this one
+        switch_search(batch, log, sent.searchable)  # a separate change, before the save
     for name, (kind, content) in sent.contents.items():
         _bring(batch, log, sent.channels[name].digest, Value(kind, content.value))
     row, key = log.row, CheckpointKey(thread_id, *place)
@@ -96,7 +95,7 @@ def save_checkpoint(
     parent_id = sent.parent_id if sent.continues else ""
     names_agent = sent.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
-        # A caller that waits for certification waits for the new setting too.
+        # A wait for certification includes the new setting.
         setting = row.settings_seq if sent.searchable is not None else 0
         seq = max(stored.seq, pending.last_seq, setting)
         return SaveOutcome(key, seq, row.incarnation, parent_id=parent_id)
@@ -114,7 +113,7 @@ def save_checkpoint(
     if stored is None:
         row.checkpoint_count += 1
     elif checkpoint.state != stored.state:
-        # The values of its old state are counted as those of a removed checkpoint.
+        # Values of the old state count as values of a removed checkpoint.
         row.removed_count += 1
         row.removed_bytes = min(row.added_bytes, row.removed_bytes + own_bytes)
     claims = stored is None and pending.stored.count > 0
@@ -151,7 +150,7 @@ def save_writes(
     if not pending.new:
         seq = max(checkpoint.seq if checkpoint else 0, pending.last_seq)
         return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
-    # Search finds questions; of a checkpoint that is not stored yet, with its save.
+    # Search finds questions; the save of an early write's checkpoint indexes them.
     asks = checkpoint is not None and any(
         write.channel == INTERRUPT for write in pending.new.values()
     )
@@ -183,10 +182,9 @@ def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) ->
 
 
 def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, expected: str) -> None:
-    """Refuse (`HEAD_MOVED`) a change of a namespace whose latest is not the expected one.
+    """Refuse (`HEAD_MOVED`) a change of a namespace whose latest checkpoint is unexpected.
 
-    Identical re-saves skip this check, whatever the head is: they are retries of a save whose
-    answer was lost.
+    Identical saves skip this check, because they are retries of a save whose answer was lost.
     """
     head = batch.greatest(log, checkpoint_ns)
     if head != expected:
@@ -208,12 +206,12 @@ def _refuse_repeat(
 ) -> None:
     """Refuse a save that repeats a checkpoint of an ended incarnation.
 
-    It would bring a deleted thread back, or get into the one that began since. Within the grace
-    after a deletion such a save may begin the next incarnation.
+    The save would restore a deleted thread, or enter the thread that started since. Within the
+    grace period after a deletion such a save may start the next incarnation.
     """
     row = log.row
     if sent.restarts or (sent.parent_id and not sent.continues):
-        return  # the caller decides, or the parent
+        return  # the caller, or the parent, decides
     if row.deleted and batch.now_us - row.updated_us < grace_us:
         return
     place = (sent.key.checkpoint_ns, checkpoint_id)
@@ -224,10 +222,10 @@ def _refuse_repeat(
 def _begins_next(
     batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, *, parent_exists: bool
 ) -> bool:
-    """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
+    """Decide whether a new checkpoint may be saved; return whether it starts an incarnation.
 
-    After a deletion only a checkpoint that owes nothing to the ended incarnation is let
-    in: one without parent, which is not tied to a root checkpoint of that time.
+    After a deletion only a checkpoint that is independent of the ended incarnation is accepted: it
+    has no parent, and belongs to no root checkpoint of that incarnation.
     """
     row, through = log.row, log.row.deleted_through
     root_id = sent.metadata.root_id if sent.key.checkpoint_ns else ""
@@ -249,7 +247,7 @@ def _cached_checkpoint(
     stored: CachedCheckpoint | None,
     channels: dict[str, ChannelRef],
 ) -> CachedCheckpoint:
-    """Return a checkpoint as it will be stored, without its number."""
+    """Return the checkpoint to store, without its number."""
     state = sent.frame + b"".join(channel.encoded for channel in channels.values())
     if len(state) > LIMITS.max_state:
         raise Refusal(
@@ -281,9 +279,9 @@ def _resolve(
     *,
     begins: bool,
 ) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, PreparedValue]]]:
-    """Return the channels by name, and the values that have to be stored, with their types.
+    """Return the channels by name, and the values to store, with their types.
 
-    A save that `begins` an incarnation begins a family too, which has no values.
+    A save that `begins` an incarnation also starts a family, which has no values.
 
     Raises:
         Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
@@ -339,7 +337,7 @@ def _digests_here(
     sent: Mapping[str, ChannelRef],
     inherited: Mapping[str, ChannelRef],
 ) -> set[bytes]:
-    """Return the digests of inherited values whose data is here."""
+    """Return the digests of inherited values whose data is in the journal."""
     names = (
         name for name, channel in sent.items() if not channel.encoded and channel.digest is None
     )
@@ -356,10 +354,10 @@ def _merge_writes(
     checkpoint: CachedCheckpoint | None,
     writes: Sequence[StoredWrite],
 ) -> _MergedWrites:
-    """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
+    """Decide which writes are stored: at `idx` 0 and above the first write wins, below 0 the last.
 
-    A question that is asked again in the same words is stored again if it comes with the answer
-    that was used: their order shows that it is open.
+    A question with unchanged text is stored again if it arrives with the used answer: the order of
+    both shows that the question is open.
 
     Raises:
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
@@ -379,7 +377,7 @@ def _merge_writes(
             == (write.digest, write.channel, write.task_path)
         ):
             last_seq = max(last_seq, stored_write.seq)
-            new_writes.pop(slot, None)  # of equal signs in one call the last stays
+            new_writes.pop(slot, None)  # the last of equal slots in one call stays
             if write.idx < 0 and write.channel == INTERRUPT:
                 questions[slot] = write
             continue
@@ -406,7 +404,7 @@ def _merge_writes(
 def _bring(
     batch: UnitOfWork, log: ThreadCacheEntry, digest: bytes | None, value: HeadContent
 ) -> None:
-    """Keep a value that came along in memory, where loads find it."""
+    """Keep a value of the request in memory, where loads find it."""
     if digest:
         batch.logs.heads.bring((log.row.tenant, log.row.thread_id), digest, value)
 
@@ -421,7 +419,7 @@ def _store(
     *,
     orphan: bool,
 ) -> None:
-    """Store a checkpoint and new values; `orphan`: it is new too, and its parent is not stored."""
+    """Store a checkpoint and new values; `orphan`: a new checkpoint whose parent is not stored."""
     for name, (kind, content) in new_values.items():
         channel = checkpoint.channels[name]
         packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))

@@ -1,4 +1,4 @@
-"""Threads: described, listed, verified, and listed as their manifests."""
+"""Calls on threads: describe, list, verify, manifests."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from ..cursors import decode_cursor, encode_cursor, page, page_size
 from .checkpoint_rows import CheckpointRows
 from .listed_threads import ThreadQuery
 
-_MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
+_MANIFESTS_KEPT = 4  # manifests in memory for the next pages of listings
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestPage:
     """A part of a manifest: stored checkpoints by (namespace, ID)."""
 
-    incarnation: int  # of the thread
+    incarnation: int  # incarnation of the thread
     entries: Sequence[tuple[Key, ManifestEntry]] = ()
-    manifest: Manifest | None = None  # `None` if nothing of the incarnation is stored
-    catalog: NewestCatalog | None = None  # the catalog that leads to it
-    stored: BlobLocation | None = None  # where the whole was stored, if that was asked for
+    manifest: Manifest | None = None  # `None` if no part of the incarnation is stored
+    catalog: NewestCatalog | None = None  # catalog that leads to the manifest
+    stored: BlobLocation | None = None  # blob with the manifest, if it was stored
     next_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Threads of all tenants, and what is stored of them."""
+    """Threads of all tenants, and their manifests."""
 
     _journal: CheckpointRows
     _archive: Archive
@@ -64,7 +64,7 @@ class Threads:
     ) -> tuple[Sequence[Thread], str]:
         """Return a page of threads, and the token of the next."""
         filters = (query.agent_id, query.label, query.state or 0)
-        # As text, in which no time differs from the time 0.
+        # As text, in which a missing time differs from the time 0.
         times = (str(query.since_us), str(query.until_us))
         listing = ("threads", self._journal_id, tenant, *filters, *times, query.latest_first)
         read = partial(self._journal.list_threads, tenant, query)
@@ -91,11 +91,10 @@ class Threads:
     async def manifest(
         self, tenant: str, thread_id: str, size: int, token: str, *, store: bool
     ) -> ManifestPage:
-        """Return a page of a thread's manifest; the first may store the whole as a blob.
+        """Return a page of a thread's manifest; the first page may store the whole as a blob.
 
-        The manifest that was folded for one page is kept for the next. So a page costs no more
-        than its entries, and all pages are of the same catalog, unless others ask for many
-        manifests meanwhile.
+        The folded manifest of a page is kept for the next page. So a page costs only its entries,
+        and all pages have the same catalog, unless other callers ask for many manifests in between.
         """
         incarnation = (await self.get(tenant, thread_id)).thread.incarnation
         listing = ("manifest", self._journal_id, tenant, thread_id, incarnation)

@@ -1,8 +1,8 @@
-"""Groups: a keyframe of a channel, and later values that are stored as patches on it.
+"""Groups: a keyframe of a channel, and later values that are stored as patches of the keyframe.
 
-A patch is never based on a patch. This module decides which value begins a group and which becomes
-a patch. Only the writer knows whether the keyframe is really stored, so the whole value travels
-beside its patch.
+A patch is never based on a patch. This module decides which value starts a group and which becomes
+a patch. Only the writer knows whether the keyframe is stored, so the whole value accompanies its
+patch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ...core.values import Encoding, PackedValue, compress, patch, unpack
 
 MIN_GROUPED = 4 * KIB  # bytes below which a value is stored alone
 MAX_GROUPED = 8 * MIB  # bytes above which a value is stored alone
-MAX_PATCHES = 64  # patches along a channel's ancestry after which a keyframe begins
-FAILURES = 3  # patches in a row that saved too little, after which most values are not tried
-TRIED_AFTER_FAILURES = 16  # then one in this many is tried
+MAX_PATCHES = 64  # patches along a channel's ancestry after which a new keyframe starts
+FAILURES = 3  # patches in a row that saved too little, after which most are not tried
+TRIED_AFTER_FAILURES = 16  # then a patch of one value in this number is tried
 CACHED_BYTES = 32 * MIB
-_GROUP_BYTES = 600  # estimate for a group, without its keyframe and its name
+_GROUP_BYTES = 600  # estimated bytes of a group, without keyframe and name
 
 
 @dataclass(slots=True)
 class _Group:
-    """The group that a channel's next value is tried in; `whole` is its keyframe."""
+    """The group for a channel's next value; `whole` is the keyframe."""
 
     digest: bytes
     size: int
@@ -46,32 +46,32 @@ class _Group:
 
 @dataclass(slots=True)
 class PreparedValue:
-    """A value as it may be stored."""
+    """A value prepared for storage."""
 
     value: bytes
     patched: PackedValue | None = None  # on `patched.keyframe`
-    patches: int = 0  # patches on that keyframe before this one, along the channel's ancestry
-    patch_bytes: int = 0  # their bytes, with this one
+    patches: int = 0  # earlier patches of the keyframe, along the channel's ancestry
+    patch_bytes: int = 0  # bytes of the patches, this patch included
     _whole: PackedValue | None = field(default=None, repr=False)
     _group: _Group | None = field(default=None, repr=False)
 
     @property
     def whole(self) -> PackedValue:
-        """The value alone; of one with a patch it is compressed when it is asked for."""
+        """The value without a patch; if the value has a patch, it is compressed at first use."""
         if self._whole is None:
             self._whole = compress(self.value)
         return self._whole
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are stored: of the patch, if there is one."""
+        """Stored bytes: of the patch, if the value has one."""
         return len(self.patched.data if self.patched is not None else self.whole.data)
 
     def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[PackedValue, int, int]:
-        """Return the bytes to store, and the two counts that are stored with them.
+        """Return the bytes to store, and two counts to store beside the bytes.
 
         `is_keyframe` returns whether the value of a digest is stored in the same family, with its
-        data, and is no patch itself. A patch whose keyframe is not stored ends its group.
+        data, and is not a patch. A patch whose keyframe is not stored ends its group.
         """
         patched = self.patched
         if patched is None or patched.keyframe is None:
@@ -89,7 +89,7 @@ _Key = tuple[str, str, str, str]
 class Keyframes:
     """Keyframes of recently saved channels, compressed, bounded in bytes; safe between threads.
 
-    The cache may be wrong about what is stored: the writer checks it (`PreparedValue.stored`).
+    The cache may name unstored keyframes: the writer checks (`PreparedValue.stored`).
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
@@ -100,7 +100,7 @@ class Keyframes:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of the kept keyframes."""
         return self._bytes
 
     def prepare(
@@ -112,7 +112,7 @@ class Keyframes:
         value: bytes,
         digest: bytes,
     ) -> PreparedValue:
-        """Return a channel's next value, which has this digest, as it may be stored."""
+        """Return a channel's next value, prepared for storage."""
         if not MIN_GROUPED <= len(value) <= MAX_GROUPED:
             return PreparedValue(value, _whole=compress(value))
         key = (tenant, thread_id, checkpoint_ns, channel)
@@ -146,7 +146,7 @@ class Keyframes:
         return self._begin(key, value, digest, group)
 
     def share(self, tenant: str, source: str, target: str) -> None:
-        """Let a thread go on in the groups of another that it was forked or copied from."""
+        """Let a thread continue the groups of the thread that it was forked or copied from."""
         with self._lock:
             groups = [
                 (key, group)
@@ -169,7 +169,7 @@ class Keyframes:
     def _begin(
         self, key: _Key, value: bytes, digest: bytes, previous: _Group | None
     ) -> PreparedValue:
-        """Make a value the keyframe of a group; failures are counted on."""
+        """Make a value the keyframe of a new group, which keeps the count of failures."""
         whole = compress(value)
         group = _Group(digest, len(value), whole)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The changes of threads in their order, for replays and watches.
+"""Replays and watches: the changes of threads in order.
 
 It must not leave out a change without saying so.
 """

@@ -1,4 +1,4 @@
-"""Reading the log of a thread, and waiting for more of it."""
+"""Reads of a thread's log, and waits for new changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NewEvents:
 
 @dataclass(eq=False)
 class EventsCompactedError(Exception):
-    """Changes after the position asked for are gone; `kept` is the thread's row."""
+    """Changes after the requested position were dropped; `kept` is the thread's row."""
 
     kept: ThreadRow
 
@@ -45,7 +45,7 @@ _AFTER = Statement(
 def _check(
     binder: Binder, thread: ThreadRow, rows: Sequence[SqlRow], position: int, limit: int
 ) -> None:
-    """Check that rows are those that follow a position of a log, up to a limit or all.
+    """Check that rows are the complete changes after a position of a log, up to a limit.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -80,7 +80,7 @@ class Events:
         """Return the changes after a position, at most `limit`.
 
         Raises:
-            EventsCompactedError: Some of them are gone.
+            EventsCompactedError: Some of the changes were dropped.
         """
 
         def read(connection: Connection) -> NewEvents:
@@ -108,8 +108,8 @@ class Events:
         return await self._database.query(read)
 
     def subscribe(self, tenant: str, thread_id: str) -> AbstractContextManager[Waiter]:
-        """Be woken by changes of a thread that are committed inside the context.
+        """Wake the caller after commits of changes of a thread inside the context.
 
-        A caller that reads after entering, and again after each wake, misses none.
+        A caller that reads after entering, and after each wake, misses no change.
         """
         return self._database.waiters.subscribe(tenant, thread_id)

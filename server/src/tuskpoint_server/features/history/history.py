@@ -1,4 +1,4 @@
-"""Replays and watches: checkpoints of a thread in their order, and what changes in it."""
+"""Replays of a thread's checkpoints in order, and watches of its changes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ..checkpoints.completing import Completer, content_bytes
 from ..cursors import decode_cursor, encode_cursor
 from .changes import Events, EventsCompactedError
 
-EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
+EVENTS_AT_ONCE = 256  # most events that a watch reads from the journal at once
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event on its way to a watcher."""
+    """An event for a watcher."""
 
     event: Event
-    cursor: bytes  # where to resume after it
-    # the checkpoint concerned in its current state; `None` if none is concerned, or if it is gone
+    cursor: bytes  # position after the event, to resume from
+    # the event's checkpoint in its current state; `None` if the event has none, or it was deleted
     checkpoint: Checkpoint | None = None
 
 
@@ -44,12 +44,12 @@ class WatchPosition(NamedTuple):
 
     incarnation: int  # of the thread then
     seq: int
-    certified_seq: int  # the watermark that was delivered last
+    certified_seq: int  # last delivered watermark of certification
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Events of the threads of all tenants."""
+    """Replays and watches of the threads of all tenants."""
 
     _journal: CheckpointRows
     _log: Events
@@ -82,13 +82,14 @@ class History:
     ) -> AsyncGenerator[Delivery, None]:
         """Yield the events of a thread after a cursor, then new ones as they happen; endless.
 
-        Without a cursor it begins with the thread, or `from_now`: then progress comes first.
+        Without a cursor the watch starts at the beginning of the thread, or `from_now` with a
+        progress event.
 
-        Events are read from the journal on demand, so a slow watcher holds none of them in
-        memory; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
+        Events are read from the journal on demand, so a slow watcher holds none in memory; if the
+        journal drops the next events, the watch ends with `CURSOR_COMPACTED`.
         """
         wanted_kinds = frozenset(kinds) or frozenset(EventKind)
-        # Before anything is read, so that nothing falls between the reading and the waiting.
+        # Subscribe before the first read, so that no change is missed between read and wait.
         with self._log.subscribe(tenant, thread_id) as waiter:
             position = await self._begin(tenant, thread_id, cursor, from_now=from_now)
             clock = asyncio.get_running_loop().time
@@ -168,9 +169,9 @@ class History:
         return Delivery(event, cursor, loaded)
 
     async def _load(self, tenant: str, event: Event, view: View) -> Checkpoint | None:
-        """Return the checkpoint of an event, unless it is deleted."""
+        """Return the checkpoint of an event, unless the checkpoint was deleted."""
         loaded = await self._journal.load(tenant, event.key, view)
-        # One of a later incarnation has the same name and is another.
+        # A checkpoint of a later incarnation can have the same ID.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
             return None
         try:
@@ -179,12 +180,12 @@ class History:
         except Refusal as refusal:
             if refusal.reason is not Reason.JOURNAL_DAMAGED:
                 raise
-            return Checkpoint(loaded.entry)  # loading it says what is damaged; the watch goes on
+            return Checkpoint(loaded.entry)  # a load reports the damage
 
     def _unnumbered(
         self, tenant: str, thread_id: str, kind: EventKind, position: WatchPosition
     ) -> Delivery:
-        """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
+        """Return an event without a number: `PROGRESS`, or `CERTIFIED` with the watermark."""
         seq = position.certified_seq if kind is EventKind.CERTIFIED else position.seq
         nothing = CheckpointKey(thread_id, "", "")
         event = Event(kind, seq, position.incarnation, nothing, 0, self._clock_us())

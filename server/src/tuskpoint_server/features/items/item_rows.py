@@ -1,9 +1,9 @@
-"""Items of stores: putting, reading and finding them, and their end.
+"""Items of stores in the journal: put, read, find and expire.
 
-An item is a checkpoint without values (`core.items`) and a row of `items`, which has the times
-that its metadata has. Only a read that puts off its end changes the row alone: the metadata
-follows once less than half of the time is left in it, so that not every read has to be certified.
-A recovered item may so end earlier, by half of that time at most.
+An item is a checkpoint without values (`core.items`) and a row of `items` with the times of its
+metadata. Only a read that postpones the expiry changes the row alone: the metadata follows when
+less than half of the time is left in it, so that not every read must be certified. A recovered item
+may therefore expire earlier, by at most half of the time.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from .item_statements import (
     VECTORS,
 )
 
-ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
-_OVERHEAD = 64  # bytes that an item takes in a batch beside its value
+ANSWER_BYTES = 3 * MIB  # bytes of values after which an answer ends
+_OVERHEAD = 64  # bytes of an item in a batch besides its value
 _ALL = 2**62  # rows
 _TOGETHER = 8  # items with several texts whose vectors are read at once
-_PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
+_PUT_OFF = 100  # least part of the time by which an expiry must move to be recorded
 
 
 class ItemPage(NamedTuple):
-    """Items that were found; `cut`: their values are so large that the answer ends early."""
+    """Found items; `cut`: their values are so large that the answer ends early."""
 
     items: list[Item]
     cut: bool
@@ -82,7 +82,7 @@ class ItemRows:
         self._database = database
 
     async def put(self, tenant: str, changes: Sequence[ItemChange]) -> None:
-        """Put and delete items, in one transaction; of several changes of one the last counts."""
+        """Put and delete items in one transaction; an item's last change counts."""
         last = {(thread_of(change.namespace), change.key): change for change in changes}
         by_thread: dict[str, dict[str, ItemChange]] = defaultdict(dict)
         for (name, key), change in last.items():
@@ -101,7 +101,7 @@ class ItemRows:
     async def get(
         self, tenant: str, keys: Sequence[tuple[Namespace, str]]
     ) -> tuple[list[Item], int]:
-        """Return items that live, in the order of their keys, and how many keys are answered."""
+        """Return unexpired items, in the order of the keys, and the number of answered keys."""
         by_thread: dict[str, list[str]] = defaultdict(list)
         for namespace, key in keys:
             by_thread[thread_of(namespace)].append(key)
@@ -135,7 +135,7 @@ class ItemRows:
     async def latest(
         self, tenant: str, prefix: Namespace, admits: Admits | None, offset: int, limit: int
     ) -> ItemPage:
-        """Return the items below a namespace that a filter admits, the last put first."""
+        """Return the items below a namespace that pass a filter, last put first."""
         parameters = self._below(tenant, prefix)
 
         def work(connection: Connection) -> ItemPage:
@@ -151,10 +151,10 @@ class ItemRows:
     async def ranked(
         self, tenant: str, prefix: Namespace, admits: Admits | None, compare: Compare
     ) -> list[tuple[int, float | None]]:
-        """Return the items below a namespace that a filter admits, the best first.
+        """Return the items below a namespace that pass a filter, best first.
 
-        Of an item with several texts the nearest counts. Each is a number, for `numbered`, and a
-        score; those without a vector follow, the last put first. `compare` is called in a thread.
+        The nearest text of an item counts. Each result is a number, for `numbered`, and a score;
+        items without a vector follow, last put first. `compare` is called in a thread.
         """
         parameters = self._below(tenant, prefix)
 
@@ -177,13 +177,13 @@ class ItemRows:
                 for statement, group in queries:
                     for number, score in compare(list(statement.run_listed(connection, group))):
                         scores[number] = max(score, scores.get(number, score))
-            numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # it is stable
+            numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # the sort is stable
             return [(number, scores.get(number)) for number in numbers]
 
         return await self._database.query(work)
 
     async def numbered(self, numbers: Sequence[int]) -> tuple[ItemPage, list[int]]:
-        """Return those of the items with these numbers that live, and their numbers, in order."""
+        """Return the unexpired items among some numbers, with their numbers, in order."""
         parameters = {"now_us": self._database.now_us()}
 
         def work(connection: Connection) -> tuple[ItemPage, list[int]]:
@@ -200,17 +200,17 @@ class ItemRows:
         return await self._database.query(work)
 
     async def awaits_vectors(self, tenant: str, prefix: Namespace) -> bool:
-        """Return whether the embedder owes vectors to items below a namespace."""
+        """Return whether items below a namespace wait for vectors of the embedder."""
         rows = await self._database.rows(OWED, **self._below(tenant, prefix))
         return bool(rows)
 
     async def namespaces(self, tenant: str, prefix: Namespace) -> list[Namespace]:
-        """Return the namespaces at and below one that have items, in order."""
+        """Return the namespaces with items at and below a namespace, in order."""
         rows = await self._database.rows(NAMESPACES, **self._below(tenant, prefix))
         return sorted(namespace_of(name) for (name,) in rows)
 
     async def put_off(self, tenant: str, read: Sequence[Item]) -> list[Item]:
-        """Let the time of items that were read, and that expire, begin anew; return them so."""
+        """Restart the time of read items that expire; return the items with their new times."""
         now_us = self._database.now_us()
         keys_by_thread: dict[str, list[str]] = defaultdict(list)
         items: list[Item] = []
@@ -233,7 +233,7 @@ class ItemRows:
         return items
 
     async def sweep(self) -> int:
-        """Delete the items of all tenants that have expired; return how many."""
+        """Delete the expired items of all tenants; return their number."""
         count = 0
         while rows := await self._database.rows(PAST_ITEMS, now_us=self._database.now_us()):
             by_thread: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -248,7 +248,7 @@ class ItemRows:
 
             removed_count = await self._database.transact(work)
             count += removed_count
-            if not removed_count:  # they were put again meanwhile
+            if not removed_count:  # the items were put again in between
                 break
         return count
 
@@ -264,13 +264,13 @@ class ItemRows:
 
 
 def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str, bytes]]) -> None:
-    """Insert the rows of recovered items: of each its key and its metadata."""
+    """Insert the rows of recovered items, from their keys and metadata."""
     rows = [(log.row.number, key, *decode(metadata)) for key, metadata in found]
     PUT_ITEMS.run_rows(batch.connection, ITEM_COLUMNS, rows)
 
 
 def _item(row: SqlRow, damage: Refusal | None) -> Item:
-    """Return an item from a row, which has `READ_ITEM`."""
+    """Return an item from a row of `READ_ITEM`."""
     name, key, *times, metadata = row
     value = value_in(metadata) if damage is None else b""
     return Item(namespace_of(name), key, value, ItemTimes(*times), damage)
@@ -282,7 +282,7 @@ def _live_items(
     parameters: Mapping[str, object],
     admits: Admits | None = None,
 ) -> Iterator[tuple[int, Item]]:
-    """Yield those of the items with these numbers that live and are admitted, in their order."""
+    """Yield the unexpired items among some numbers that pass the filter, in order."""
     now_us = parameters["now_us"]
     for chunk in in_lists(numbers):
         sizes: dict[int, int] = dict(SIZES.run_listed(connection, chunk))
@@ -329,7 +329,7 @@ def _page(items: Iterator[Item], offset: int, limit: int) -> ItemPage:
 def _item_times(
     batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]
 ) -> dict[str, ItemTimes]:
-    """Return the times of items that are stored, expired ones too."""
+    """Return the times of stored items, expired items included."""
     rows = STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
     return {key: ItemTimes(*times) for key, *times in rows}
 
@@ -374,7 +374,7 @@ def _store(
     value: bytes,
     texts: Sequence[str],
 ) -> None:
-    """Put the checkpoint that an item is, and those of its further texts, each as a change."""
+    """Store the checkpoint of an item, and the checkpoints of its further texts, as changes."""
     content = encode(times, value)
     for number, text in enumerate(texts or ("",)):
         place, metadata = (str(number or ""), key), b"{}" if number else content
@@ -392,7 +392,7 @@ def _drop(
     items: Mapping[str, ItemTimes],
     texts: Sequence[Place] = (),
 ) -> None:
-    """Remove items that are stored, and texts of others."""
+    """Remove stored items, and unneeded texts of other items."""
     item_places = [
         (str(number or ""), key) for key, times in items.items() for number in range(1 + times.more)
     ]
@@ -412,7 +412,7 @@ def _drop(
 
 
 def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> int:
-    """Remove those of the items that have expired; return how many."""
+    """Remove the expired ones of some items; return their number."""
     log = batch.find(tenant, name)
     if log is None:
         return 0

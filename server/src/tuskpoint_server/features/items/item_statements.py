@@ -33,7 +33,7 @@ _ITS_VECTOR = and_(
 )
 _BELOW = and_(
     _T.tenant == bindparam("of_tenant"),
-    # One range of names, for the index; some between a namespace and those below it are others'.
+    # One range of names, for the index; the range may include other namespaces.
     _T.thread_id >= bindparam("of_name"),
     _T.thread_id < bindparam("past_name"),
     or_(_T.thread_id == bindparam("of_name"), _T.thread_id >= bindparam("from_name")),
@@ -67,7 +67,7 @@ NUMBERED = Statement(
 )
 
 
-# A vector counts that was made of the text as it is now.
+# A vector counts if it was made from the present text.
 VECTORS = Statement(
     select(_C.number, vectors.c.vector)
     .select_from(checkpoints.join(documents, _ITS_DOCUMENT).join(vectors, _ITS_VECTOR))

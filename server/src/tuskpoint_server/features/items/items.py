@@ -1,4 +1,4 @@
-"""Items of stores: put, read and found."""
+"""Calls on items of stores."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ItemQuery:
-    """Which items below a namespace are looked for."""
+    """A search for items below a namespace."""
 
     prefix: Namespace
     admits: Admits | None  # the condition of a filter
-    text: str  # whose meaning the nearest have; empty: the last put come first
+    text: str  # text for a search by meaning; empty: last put first
     offset: int
     limit: int
-    refresh: bool  # their time begins anew
+    refresh: bool  # whether reads restart the time of expiring items
 
 
 @dataclass(frozen=True, slots=True)
 class FoundItems:
-    """Items that were found, and their scores, `None` if they were not compared."""
+    """Found items, and their scores; `None` without a comparison."""
 
     items: Sequence[Item]
     scores: Sequence[float | None]
     cut: bool  # there are more within the limit, which make the answer too large
     fell_back: str = ""  # why they were not compared with the query
-    damaged: tuple[str, ...] = ()  # why others were left out: their rows were changed
+    damaged: tuple[str, ...] = ()  # why items were left out: their rows were changed
 
     def sound(self) -> FoundItems:
-        """Return those whose rows were not changed, and why the others are left out."""
+        """Return the items with unchanged rows, and the reasons why other items are left out."""
         damaged = tuple(str(item.damage) for item in self.items if item.damage is not None)
         if not damaged:
             return self
@@ -56,7 +56,7 @@ class FoundItems:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Labels at an end of a namespace, "*" for any one."""
+    """Labels at the start or the end of a namespace; "*" matches any label."""
 
     labels: Namespace
     at_end: bool
@@ -64,14 +64,14 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Stores of all tenants. `_engine` is `None` if the server does not index."""
+    """Stores of all tenants. `_engine` is `None` without a search index."""
 
     _journal: ItemRows
     _archive: Archive
     _engine: SearchEngine | None
 
     async def put(self, tenant: str, changes: Sequence[ItemChange], wanted: Durability) -> bool:
-        """Put and delete items; return whether much is waiting for certification."""
+        """Put and delete items; return whether the backlog of certification is large."""
         backlog = self._archive.backlog(tenant)
         if any(change.value for change in changes):
             backlog.admit()
@@ -83,7 +83,7 @@ class Store:
     async def get(
         self, tenant: str, keys: Sequence[tuple[Namespace, str]], *, refresh: bool
     ) -> tuple[Sequence[Item], int]:
-        """Return the items that live, and how many of the keys are answered."""
+        """Return the unexpired items, and the number of answered keys."""
         items, answered = await self._journal.get(tenant, keys)
         for item in items:
             if item.damage is not None:
@@ -103,7 +103,7 @@ class Store:
     async def namespaces(
         self, tenant: str, patterns: Sequence[Pattern], depth: int
     ) -> Sequence[Namespace]:
-        """Return the namespaces that match, cut to a depth unless that is 0, in order."""
+        """Return the matching namespaces in order, cut to a depth unless the depth is 0."""
         labels = next((pattern.labels for pattern in patterns if not pattern.at_end), ())
         prefix = labels[: labels.index("*")] if "*" in labels else labels
         namespaces = await self._journal.namespaces(tenant, prefix)

@@ -1,8 +1,8 @@
-"""Checkpoints made from others: forks, copies, rollbacks, adoptions, snapshots, hand-offs.
+"""Checkpoints made from other checkpoints: forks, copies, rollbacks, adoptions, snapshots.
 
-All of them are inserted by one path (`archive.rows.stored`). A thread that is made from another one
-shares its family, so no value is copied; an adopted thread begins a family of its own.
+One path inserts all of them (`archive.rows.stored`). A thread that is made from another thread
+shares its family, so no value is copied; an adopted thread starts a family of its own.
 
 It must not read the blob store: a call that needs evicted values raises `ValuesEvictedError`, and
-is called again with them.
+the caller repeats the call with the values.
 """

@@ -1,4 +1,4 @@
-"""Threads and checkpoints made from others here: copies, forks and rollbacks; their lineage."""
+"""Copies, forks and rollbacks on this server, and the lineage of threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .lineage import LineageRows
 class Branches:
     """Copies, forks and rollbacks of all tenants.
 
-    A change of durability `CERTIFIED` waits for all changes so far of the threads concerned. If
+    A change of durability `CERTIFIED` waits for all changes so far of its threads. If
     `Archive.certify_all` raises, the change stays journaled.
     """
 
@@ -29,7 +29,7 @@ class Branches:
     _completer: Completer
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
-        """Return the steps that lead to a thread and from it."""
+        """Return the steps of lineage that lead to a thread and from it."""
         tree = await self._lineage.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
         if tree is None:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
@@ -48,7 +48,7 @@ class Branches:
     async def fork(
         self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
     ) -> CheckpointKey:
-        """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
+        """Create a thread that starts with a checkpoint; an empty ID means the latest."""
         self._archive.backlog(tenant).admit()
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
         saved = await self._completer.supplied(tenant, fork)
@@ -64,7 +64,7 @@ class Branches:
         expected_head: str | None,
         wanted: Durability,
     ) -> CheckpointKey:
-        """Append a checkpoint that has the state of an earlier one."""
+        """Append a checkpoint with the state of an earlier checkpoint."""
         self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
         saved = await self._completer.supplied(tenant, rollback)

@@ -1,9 +1,9 @@
 """Copies: checkpoints of one thread, prepared for another thread, or for a hand-off.
 
 Threads of a family share their values, so values are not copied. A copy of a certified checkpoint
-is held by the segments of its original and is not stored again; it may lack its data. A copy that
-has to be stored itself is whole: evicted values are restored. A closure needs no ancestors: it
-includes the values that its delta channels are rebuilt from.
+uses the segments of its original and is not stored again; its values may be evicted. A copy that
+must be stored is whole: evicted values are restored. A closure needs no ancestors: it includes the
+values that rebuild its delta channels.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ def prepare(
     *,
     with_ancestors: bool = False,
 ) -> list[list[StoredCheckpoint]]:
-    """Return copies of checkpoints for threads of the same family; everything is written out.
+    """Return copies of checkpoints for threads of the same family, with all their parts.
 
     Args:
-        connection: In a write transaction.
+        connection: A connection in a write transaction.
         sources: Threads, and the numbers of the rows of checkpoints in them.
-        supplied: Evicted values that have been read.
-        with_ancestors: All that delta channels are rebuilt from is copied as well. Else each
-            copy gets it as its `delta_base`.
+        supplied: Evicted values from segments.
+        with_ancestors: Whether the copies include all ancestors that rebuild delta channels.
+            Otherwise each copy has a `delta_base`.
 
     Raises:
-        ValuesEvictedError: Values are neither here nor supplied.
-        ValuesDamagedError: Values that have to be stored again are damaged.
+        ValuesEvictedError: Values are neither in the journal nor supplied.
+        ValuesDamagedError: Values to store again are damaged.
     """
     prepared: list[list[StoredCheckpoint]] = []
     missing: set[bytes] = set()
@@ -105,7 +105,7 @@ def prepare(
 def closure(
     connection: Connection, tenant: str, key: CheckpointKey, supplied: SuppliedValues
 ) -> Closure | None:
-    """Return a checkpoint with all that its next run needs; see `Lineage.closure`."""
+    """Return a checkpoint with everything that its next run needs; see `LineageRows.closure`."""
     thread = live_thread(connection, tenant, key.thread_id)
     place = named_place(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
@@ -140,7 +140,7 @@ def closure(
 
 
 def closure_numbers(connection: Connection, number: int, place: Place) -> list[int]:
-    """Return the rows of the checkpoints of a closure, the one that it is of first."""
+    """Return the numbers of the rows of a closure's checkpoints, its own checkpoint first."""
     return numbers_of(
         connection, number, [place, *sorted(tied_subgraphs(connection, number, place))]
     )
@@ -154,12 +154,12 @@ def bring_values(
     supplied: SuppliedValues,
     written: Mapping[bytes, int],
 ) -> None:
-    """Add the values that a family lacks to checkpoints that have to be stored.
+    """Add the values that a family lacks to checkpoints that must be stored.
 
     The checkpoints are in the thread `at`; `written` maps digests to numbers of its writes.
 
     Raises:
-        ValuesEvictedError: Values are neither here nor supplied.
+        ValuesEvictedError: Values are neither in the journal nor supplied.
     """
     new_checkpoints = [checkpoint for checkpoint in found if not checkpoint.segments]
     digest_sets = [

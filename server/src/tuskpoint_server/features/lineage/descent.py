@@ -1,8 +1,8 @@
-"""Which checkpoints came from which, over threads.
+"""Lineage of checkpoints across threads.
 
-A reference is "thread:checkpoint", and both parts may hold colons. Forked and adopted
-checkpoints keep their ID, so a reference names a thread exactly if it is that thread's
-name, a colon and the ID of the checkpoint that refers to it.
+A reference is "thread:checkpoint", and both parts may contain colons. Forked and adopted
+checkpoints keep their ID, so a reference names a thread exactly if it consists of the thread's
+name, a colon and the ID of the referring checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEP = select(
     checkpoints.c.rolled_back_from,
     checkpoints.c.created_us,
 ).join(threads, threads.c.number == checkpoints.c.thread)
-# Not in order: for that SQLite would leave the index of these, and walk the whole thread.
+# Unordered: to sort, SQLite would leave this index and read the whole thread.
 _OF_THREAD = Statement(
     _STEP.where(
         threads.c.tenant == bindparam("of_tenant"),
@@ -54,7 +54,7 @@ _COLON, _PAST_COLON = ":", ";"
 
 
 def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
-    """Return the steps to and from a thread, as far as they are known; see `Lineage.lineage`."""
+    """Return the known steps to and from a thread; see `LineageRows.lineage`."""
     if live_thread(connection, tenant, thread_id) is None:
         return None
     ancestors: list[LineageStep] = []
@@ -70,13 +70,13 @@ def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) ->
         current = came[0].origin.thread_id
     descendants: list[LineageStep] = []
     thread_ids = [thread_id]
-    for current in thread_ids:  # which grows
+    for current in thread_ids:  # the list grows
         if len(descendants) > max_steps:
             break
         steps = _steps(connection, tenant, current)
         descendants += [step for step in steps if step.descent is Descent.ROLLBACK]
         bounds = {"from_reference": current + _COLON, "below_reference": current + _PAST_COLON}
-        for statement in _FROM_THREAD:  # forks and adoptions that begin in it
+        for statement in _FROM_THREAD:  # forks and adoptions that start from the thread
             rows = statement.run(connection, of_tenant=tenant, **bounds, max_rows=max_steps + 1)
             for step in (step for row in rows.fetchall() for step in _steps_of(row)):
                 came_from, target = step.origin.thread_id, step.key.thread_id
@@ -95,7 +95,7 @@ def _steps(connection: Connection, tenant: str, thread_id: str) -> list[LineageS
 
 
 def _steps_of(row: SqlRow) -> Iterator[LineageStep]:
-    """Yield the steps that a checkpoint's references name, if these are of the expected form."""
+    """Yield the steps that a checkpoint's references name, if they have the expected form."""
     key, created_us = CheckpointKey(*row[:3]), row[6]
     for descent, reference in ((Descent.FORK, row[3]), (Descent.ADOPTION, row[4])):
         thread_id = reference.removesuffix(_COLON + key.checkpoint_id)
@@ -104,7 +104,7 @@ def _steps_of(row: SqlRow) -> Iterator[LineageStep]:
             yield LineageStep(descent, origin, key, created_us)
     if row[5]:
         prefix = key.thread_id + _COLON
-        # In a copied thread the reference names the one that it was copied from.
+        # In a copied thread the reference names the original thread.
         copied = not row[5].startswith(prefix)
         checkpoint_id = row[5].rpartition(_COLON)[2] if copied else row[5][len(prefix) :]
         origin = CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)

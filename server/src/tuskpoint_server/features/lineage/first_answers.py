@@ -1,4 +1,4 @@
-"""First answers of calls that are not upserts, so that a retry gets the same one."""
+"""First answers of calls that are not upserts, so that a retry gets the same answer."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Request:
     """A request that may be a retry."""
 
     tenant: str
-    request_id: str  # identifies retries; empty: there are none
+    request_id: str  # identifies retries; empty: no retries
     method: str
-    fingerprint: bytes  # digest of its arguments
+    fingerprint: bytes  # digest of the arguments
 
     def first_answer(self, connection: Connection) -> bytes | None:
-        """Return the answer that this request got before; `None` if it is new.
+        """Return the earlier answer to a request; `None` if the request is new.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED` if another request had the ID; `JOURNAL_DAMAGED`.
@@ -61,7 +61,7 @@ class Request:
         encode: Callable[[_T], bytes],
         decode: Callable[[bytes], _T],
     ) -> _T:
-        """Return the result of `work`, or the first answer, which is kept in an encoded form."""
+        """Return the result of `work`, or the first answer, which is stored encoded."""
         first = self.first_answer(batch.connection)
         if first is not None:
             return decode(first)
@@ -86,7 +86,7 @@ def request(tenant: str, request_id: str, method: str, *arguments: str) -> Reque
 
 
 def encode_saved(saved: SaveOutcome) -> bytes:
-    """Return the form in which an outcome is kept: enough to wait for the same change."""
+    """Return the stored form of an outcome, with which a retry can wait for the same change."""
     return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation]).encode()
 
 

@@ -1,7 +1,7 @@
-"""Hand-offs: the bundles that were handed off, whose blobs must last.
+"""Hand-offs in the journal: bundles, whose blobs must last.
 
-A bundle is pinned (`archive.rows.pinned_bundles`). Its row takes a number of the thread's log, so
-that the manifest lists the bundles; readers of the thread see no event.
+A bundle is pinned (`archive.rows.pinned_bundles`). The row of a bundle has a number of the thread's
+log, so that the manifest lists the bundles; readers of the thread see no event.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _UNCHANGED = Statement(
 
 
 class HandoffRows:
-    """Bundles that were handed off; calls behave as those of `Lineage`."""
+    """Handed off bundles; calls behave like the calls of `LineageRows`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def first_answer(self, request: Request) -> bytes | None:
-        """Return the answer that a request got before; `None` if it is new.
+        """Return the earlier answer to a request; `None` if the request is new.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED`.
@@ -67,9 +67,9 @@ class HandoffRows:
         return await self._database.query(request.first_answer)
 
     async def unchanged(self, tenant: str, key: CheckpointKey) -> tuple[BlobLocation, int] | None:
-        """Return the bundle of a checkpoint whose thread is as it was when it was handed off.
+        """Return the bundle of a checkpoint whose thread has not changed since the hand-off.
 
-        With the last change of the thread. `None`: there is none, and one has to be made.
+        The result has the last change of the thread. `None`: a bundle must be created.
         """
         parameters = {
             "of_thread_id": key.thread_id,
@@ -89,14 +89,14 @@ class HandoffRows:
         *,
         content_seq: int,
     ) -> bytes:
-        """Keep a bundle's blobs as long as its thread lives; return the answer, or the first one.
+        """Keep a bundle's blobs as long as its thread exists; return the first answer.
 
-        `bundle` is its location, or that of the list of its `parts`: none if it is whole, `None` if
-        it was kept before (`unchanged`). `content_seq` is the last change of the thread when its
-        content was read.
+        `bundle` is the location of the bundle, or of the list of its `parts`: no parts if it is
+        whole, `None` if the bundle is kept already (`unchanged`). `content_seq` is the last change
+        of the thread at the read of its content.
 
         Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;
+            Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted in between;
                 `REQUEST_ID_REUSED`.
         """
         tenant = request.tenant

@@ -1,4 +1,4 @@
-"""Handing a checkpoint off, and adopting one."""
+"""Calls to hand checkpoints off, and to adopt them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .first_answers import request
 from .handoff_rows import HandoffRows
 from .lineage import LineageRows
 
-PROGRESS_BYTES = MIB  # bytes that arrive between two frames of progress
+PROGRESS_BYTES = MIB  # bytes between two frames of progress
 
 
 class Stage(IntEnum):
-    """How far an adoption is. Numbers are those of the contract."""
+    """Stage of an adoption. The contract defines the numbers."""
 
     FETCHING = 1
     FETCHED = 2
@@ -40,12 +40,12 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an adoption; the last has the adopted checkpoint."""
+    """A step of an adoption; the last step has the adopted checkpoint."""
 
     stage: Stage
     fetched_bytes: int
     adopted: model.CheckpointKey | None = None  # the new thread's first checkpoint
-    blob_id: str = ""  # of the blob that holds it; empty until it is certified
+    blob_id: str = ""  # blob with the adopted checkpoint; empty until it is certified
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Handoffs:
         include_key: bool,
         recipient: str,
     ) -> Descriptor:
-        """Store all that is needed to go on from a checkpoint; an empty ID means the latest.
+        """Store what a run needs to continue from a checkpoint; an empty ID means the latest.
 
-        The key of the bundle is included, or sealed to a recipient unless that is empty.
+        The descriptor includes the key of the bundle, sealed to the recipient if there is one.
         """
         names = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         opened_by = (recipient,) if recipient else ("with its key",) if include_key else ()
@@ -106,9 +106,9 @@ class Handoffs:
     async def _bundle(
         self, tenant: str, key: model.CheckpointKey, *, sealed: bool
     ) -> tuple[model.BlobLocation, tuple[model.BlobLocation, ...] | None, int]:
-        """Return the bundle of a checkpoint as `keep_handoff` takes it, stored now if need be."""
+        """Return the bundle of a checkpoint for `keep_handoff`; store the bundle if necessary."""
         unchanged = await self._handoffs.unchanged(tenant, key)
-        # A bundle that was stored before the server had a key provider is not sealed.
+        # A bundle from before the key provider is not sealed.
         if unchanged is not None and (unchanged[0].key or not sealed):
             return unchanged[0], None, unchanged[1]
         closure = await self._completer.supplied(
@@ -120,7 +120,7 @@ class Handoffs:
         return bundle.location, bundle.parts, closure.seq
 
     def _sealing_to(self, recipient: str) -> Seal:
-        """Return what seals the key of a bundle, or refuse: an unsealed bundle has no key."""
+        """Return the function that seals a bundle's key; refuse for an unsealed bundle."""
         if self._archive.standalone.seals:
             return sealing_to(recipient)
         problem = "this server has no key provider, so everything that it stores can be read"
@@ -137,10 +137,10 @@ class Handoffs:
         holder: Holder,
         required_signers: Collection[str] = (),
     ) -> AsyncGenerator[Step, None]:
-        """Make a thread of the bundle that a valid descriptor names; yield the progress.
+        """Create a thread from the bundle of a valid descriptor; yield the progress.
 
-        A retry of a finished adoption yields the last step only. If the target is empty, the
-        journal makes up a name. `holder` holds the bundle until it is journaled.
+        A retry of a finished adoption yields only the last step. For an empty target the journal
+        generates a name. `holder` holds the memory of the bundle until it is journaled.
         """
         signing.check(descriptor, required_signers)
         source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
@@ -170,7 +170,7 @@ class Handoffs:
     async def _fetched(
         self, location: model.BlobLocation, holder: Holder, bundle: list[bytes]
     ) -> AsyncGenerator[Step, None]:
-        """Yield how far the fetching of a bundle is; then `bundle` has its bytes."""
+        """Fetch a bundle into `bundle`, and yield the progress."""
         counts: asyncio.Queue[int | None] = asyncio.Queue()
         blobs = self._archive.standalone
         fetch = asyncio.create_task(blobs.fetch(location, counts.put_nowait, holder))
@@ -178,7 +178,7 @@ class Handoffs:
         try:
             yield Step(Stage.FETCHING, reported := 0)
             while (count := await counts.get()) is not None:
-                # A read that starts again is reported once it is further than the one before.
+                # A repeated read is reported when it is further than the previous read.
                 if count >= reported + PROGRESS_BYTES:
                     yield Step(Stage.FETCHING, reported := count)
             bundle.append(await fetch)
@@ -197,7 +197,7 @@ class Handoffs:
         holder: Holder,
         bundle: list[bytes],
     ) -> Closure:
-        """Return what a bundle holds, if it is what the descriptor names; empties `bundle`."""
+        """Return the content of a bundle, if the descriptor names it; empty `bundle`."""
         blobs = self._archive.standalone
         try:
             closure = await blobs.open(tenant, bundle.pop(), location, holder)
@@ -212,7 +212,7 @@ class Handoffs:
         return closure
 
     def _opener(self, tenant: str, descriptor: Descriptor) -> bytes:
-        """Return the key that a descriptor has for this tenant; empty if it has none."""
+        """Return the descriptor's key for this tenant; empty without a key."""
         if not descriptor.sealed_key:
             return bytes.fromhex(descriptor.key)
         return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)

@@ -59,13 +59,13 @@ _EARLY = Statement(
 
 
 class LineageRows:
-    """Lineage of checkpoints, and making new checkpoints from others.
+    """Lineage of checkpoints, and new checkpoints that are made from others.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
+    commit is fsynced; cancelling the caller withdraws it only before the writer starts it.
     With a `request_id` a retry gets the first answer, and `REQUEST_ID_REUSED` refuses another
-    request with the same ID. A call that takes `supplied` raises `ValuesEvictedError` if it needs
-    evicted values; call it again with them. Every call can refuse with `JOURNAL_UNAVAILABLE`.
+    request with the same ID. A call with `supplied` raises `ValuesEvictedError` if it needs evicted
+    values; repeat the call with the values. Every call can refuse with `JOURNAL_UNAVAILABLE`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -76,17 +76,17 @@ class LineageRows:
     ) -> Closure | None:
         """Return a checkpoint with all that its next run needs; an empty ID means the latest.
 
-        `None`: there is no such checkpoint.
+        `None`: the checkpoint does not exist.
 
         Raises:
-            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle; no values were read then.
+            Refusal: `LIMIT_EXCEEDED` if it exceeds a bundle; no values were read.
         """
         return await self._database.query(
             lambda connection: copies.closure(connection, tenant, key, supplied)
         )
 
     async def lineage(self, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
-        """Return the steps that lead to a thread and from it; `None` if there is none."""
+        """Return the steps to and from a thread; `None` if the thread does not exist."""
         return await self._database.query(
             lambda connection: descent.tree(connection, tenant, thread_id, max_steps)
         )
@@ -99,9 +99,9 @@ class LineageRows:
         request_id: str,
         supplied: SuppliedValues = NOTHING,
     ) -> SaveOutcome:
-        """Make a thread that begins with a checkpoint; an empty ID means the latest.
+        """Create a thread that starts with a checkpoint; an empty ID means the latest.
 
-        An empty `target` means: make up a name.
+        For an empty `target` the journal generates a name.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
@@ -122,7 +122,7 @@ class LineageRows:
         request_id: str,
         supplied: SuppliedValues = NOTHING,
     ) -> int:
-        """Copy a thread with all its checkpoints; return how many there are.
+        """Copy a thread with all its checkpoints; return their number.
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
@@ -147,7 +147,7 @@ class LineageRows:
                 )
                 stored.add(batch, log, checkpoints)
                 batch.write_out()
-            # Writes that wait for their checkpoint: each of these takes a number.
+            # Early writes, each with a number.
             seqs: dict[Place, int] = {}
             for ns, id_, *columns in _EARLY.run(connection, of_thread=origin.number).fetchall():
                 write, place = StoredWrite(*columns), (ns, id_)
@@ -172,9 +172,9 @@ class LineageRows:
         expected_head: str | None,
         supplied: SuppliedValues = NOTHING,
     ) -> SaveOutcome:
-        """Append a checkpoint with the state of an earlier one.
+        """Append a checkpoint with the state of an earlier checkpoint.
 
-        `expected_head` is the required latest ID of the namespace; `None` does not ask.
+        `expected_head` is the required latest ID of the namespace; `None`: no requirement.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
@@ -209,10 +209,10 @@ class LineageRows:
         agent_id: str,
         request_id: str,
     ) -> SaveOutcome:
-        """Make a thread, with a family of its own, from a closure of another server.
+        """Create a thread, with a family of its own, from a closure of another server.
 
         The lineage of its checkpoint has `adopted_from`. `sha256` is the descriptor's hash;
-        an empty `target` means: make up a name.
+        for an empty `target` the journal generates a name.
 
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
@@ -248,12 +248,12 @@ class LineageRows:
         agent_id: str,
         request_id: str,
     ) -> SaveOutcome | None:
-        """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
+        """Return the first answer of `adopt` with a `request_id`; `None` if the ID is new.
 
-        With it, a retry fetches nothing. Arguments as for `adopt`.
+        So a retry fetches nothing. The arguments equal those of `adopt`.
 
         Raises:
-            Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if it is new and the target has
+            Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if the ID is new and the target has
                 checkpoints.
         """
         request = _adoption(tenant, source, sha256, target, agent_id, request_id)
@@ -283,7 +283,7 @@ class LineageRows:
 def fork(
     batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: SuppliedValues
 ) -> SaveOutcome:
-    """Make a thread that begins with a checkpoint; see `LineageRows.fork`."""
+    """Create a thread that starts with a checkpoint; see `LineageRows.fork`."""
     connection = batch.connection
     batch.lock([(tenant, key.thread_id), (tenant, target)])
     origin = live_thread(connection, tenant, key.thread_id)
@@ -305,18 +305,18 @@ def roll_back(
     supplied: SuppliedValues,
     entropy: int,
 ) -> SaveOutcome:
-    """Append to a thread a checkpoint with the state of an earlier one of it.
+    """Append a checkpoint with the state of an earlier checkpoint of the thread.
 
     A root checkpoint is rolled back with the subgraphs that keep a state of their own: each gets a
-    checkpoint with the state that it had after the runs before the earlier checkpoint. Those come
-    first, so that "the latest before the root's" finds them. All of the new checkpoints are the
-    latest of their namespaces, whose values are never evicted, so evicted values are restored.
+    checkpoint with its state after the runs before the earlier checkpoint. These checkpoints come
+    first, so that "the latest before the root's" finds them. All new checkpoints are the latest of
+    their namespaces, whose values are never evicted, so evicted values are restored.
 
-    The earlier checkpoints are in the thread `at`: the same thread, or a captured copy of it.
+    The earlier checkpoints are in the thread `at`: the same thread, or a captured copy.
 
     Raises:
         Refusal: `INVALID_FIELD` if no ID can be minted.
-        ValuesEvictedError: It needs evicted values.
+        ValuesEvictedError: The rollback needs evicted values.
     """
     batch.write_out()
     connection = batch.connection
@@ -329,7 +329,7 @@ def roll_back(
     for checkpoint in states:
         checkpoint.writes = []
     copies.bring_values(connection, log.row.family, at, states, supplied, {})
-    # An ID above the greatest of its namespace, and the root's above all others.
+    # IDs above the greatest of their namespaces; the root's ID above all others.
     last_id = ""
     ids: dict[str, str] = {}
     for namespace in earlier:
@@ -350,10 +350,10 @@ def roll_back(
 def _followers(
     connection: Connection, number: int, source_number: int, target: StoredCheckpoint
 ) -> dict[str, StoredCheckpoint | None]:
-    """Return the stateful subgraphs that have gone on since a root checkpoint began.
+    """Return the stateful subgraphs that ran since the start of a root checkpoint.
 
-    Each with the checkpoint that it goes back to; `None`: to before its first run. That
-    checkpoint was captured with the root checkpoint, even if the thread has lost it since.
+    Each has the checkpoint to roll back to; `None`: before its first run. A capture has that
+    checkpoint, even if the thread has lost it since.
     """
     namespaces = {
         namespace
@@ -378,7 +378,7 @@ def _copy_state(
     earlier: StoredCheckpoint | None,
     root_id: str,
 ) -> StoredCheckpoint:
-    """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
+    """Return a checkpoint with the state of an earlier one; `None`: the state before the first run.
 
     `root_id` is for the metadata of a subgraph.
     """
@@ -416,7 +416,7 @@ def _adoption(
 
 
 def _adoptable_checkpoints(closure: Closure) -> list[StoredCheckpoint]:
-    """Return the checkpoints of a closure as they are inserted; reads check their digests."""
+    """Return the checkpoints of a closure for insertion; reads check their digests."""
     segment = closure.segment
     packed = {
         value.digest: stored_value(value.digest, Value(value.type, value.data))

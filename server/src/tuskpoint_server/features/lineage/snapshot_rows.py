@@ -1,9 +1,9 @@
 """Snapshots: several threads captured together.
 
-One hidden thread describes the snapshot, and one per member holds the captured checkpoints, in the
-family of the captured thread: so values are stored once, and pruning or deleting the captured
-thread removes nothing from the snapshot. The names of these threads, which no caller can use, are
-in `features.lineage.snapshot_state`. Recovery restores a snapshot only if all of its threads are
+One hidden thread describes the snapshot, and one for each member has the captured checkpoints, in
+the family of the captured thread: so values are stored once, and pruning or deleting the captured
+thread removes nothing from the snapshot. `features.lineage.snapshot_state` has the names of these
+threads, which no caller can use. Recovery restores a snapshot only if all of its threads are
 certified.
 """
 
@@ -42,7 +42,7 @@ from .snapshot_state import Snapshot
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
 
 _MEMBER_BYTES = 16 * KIB
-"""Bytes that a member counts in a batch of the writer, so that few large snapshots share one."""
+"""Bytes of a member in a batch of the writer, so that few large snapshots share a batch."""
 
 _LISTED_AT_ONCE = 64
 _PAST_NUMBERS = "~"
@@ -71,7 +71,7 @@ _MEMBERS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotQuery:
-    """Which snapshots; empty means: do not ask."""
+    """Which snapshots; empty: no condition."""
 
     session_id: str = ""
     hostname: str = ""
@@ -80,7 +80,7 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDraft:
-    """A snapshot to be made; fields as in `features.lineage.snapshot_state.Snapshot`."""
+    """A snapshot to create; fields as in `features.lineage.snapshot_state.Snapshot`."""
 
     thread_ids: tuple[str, ...]
     session_id: str = ""
@@ -90,7 +90,7 @@ class SnapshotDraft:
 
 
 class SnapshotRows:
-    """Snapshots of several threads; calls behave as those of `Lineage`."""
+    """Snapshots of several threads; calls behave like the calls of `LineageRows`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -128,7 +128,7 @@ class SnapshotRows:
     async def list_snapshots(
         self, tenant: str, query: SnapshotQuery, below: str, limit: int
     ) -> list[Snapshot]:
-        """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
+        """Return snapshots, newest first, with IDs below `below` unless it is empty."""
         filters: dict[str, object] = {k: sought for k, sought in asdict(query).items() if sought}
         end = kept.thread_of(below) if below else kept.MEMBER_THREADS
 
@@ -154,9 +154,9 @@ class SnapshotRows:
         request_id: str,
         skip_deleted: bool = False,
     ) -> tuple[SaveOutcome, ...]:
-        """Make each member a new thread, or roll its own thread back to it; all or none.
+        """Restore all members or none, each into a new thread, or by a rollback of its own thread.
 
-        `skip_deleted` leaves out members whose thread cannot be rolled back because it was deleted.
+        `skip_deleted` leaves out members whose thread was deleted and cannot be rolled back.
 
         Raises:
             Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
@@ -165,7 +165,7 @@ class SnapshotRows:
         mode = "skip_deleted" if rollback and skip_deleted else str(rollback)
         request = first_answers.request(tenant, request_id, RESTORE, snapshot_id, mode)
         await self._database.query(lambda connection: _check(connection, tenant, snapshot_id))
-        # Nobody has counted the members yet.
+        # The number of members is not known yet.
         size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
         return await self._database.transact(
             lambda batch: request.once(
@@ -184,7 +184,7 @@ class SnapshotRows:
         )
 
     async def delete_snapshot(self, tenant: str, snapshot_id: str) -> bool:
-        """Delete a snapshot with all that it captured; return whether there was one."""
+        """Delete a snapshot with its members; return whether it existed."""
         prefix = kept.member_threads_of(snapshot_id)
 
         def work(batch: UnitOfWork) -> bool:
@@ -213,7 +213,7 @@ def _create(
     captured = copies.prepare(connection, sources, supplied)
     for (origin, _), copied in zip(sources, captured, strict=True):
         if ("", origin.head_id) not in {checkpoint.place for checkpoint in copied}:
-            raise journal_damaged(origin.thread_id, "", origin.head_id)  # its row was deleted
+            raise journal_damaged(origin.thread_id, "", origin.head_id)  # the row was deleted
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
     members = [
@@ -261,7 +261,7 @@ def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | N
 
 
 def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
-    """Compare the captured values of a snapshot with their digests, if there is such a snapshot."""
+    """Compare the captured values of a snapshot, if it exists, with their digests."""
     snapshot = _read(connection, tenant, snapshot_id)
     for number in range(len(snapshot.members) if snapshot is not None else 0):
         captured = CheckpointKey(kept.member_thread_of(snapshot_id, number), "", "")
@@ -278,7 +278,7 @@ def _find_snapshot(connection: Connection, tenant: str, snapshot_id: str) -> Sna
 def _lock_members(
     batch: UnitOfWork, tenant: str, snapshot_id: str
 ) -> list[tuple[kept.SnapshotMember, ThreadRow]]:
-    """Return the members of a snapshot and the threads that keep them, all of them locked."""
+    """Return the members of a snapshot and their hidden threads, all locked."""
     connection = batch.connection
     members = _find_snapshot(connection, tenant, snapshot_id).members
     numbers = range(len(members))

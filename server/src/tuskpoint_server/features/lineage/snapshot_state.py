@@ -1,6 +1,6 @@
 """Snapshots: several threads captured together, each in a thread that users cannot see.
 
-One such thread describes the snapshot, and one per member holds the captured checkpoints. So a
+One such thread describes the snapshot, and one for each member has the captured checkpoints. So a
 snapshot is stored, certified, renewed and recovered like any thread.
 """
 
@@ -19,7 +19,7 @@ from ...core.threads import SNAPSHOTS
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMember:
-    """A captured checkpoint of a root graph; agent and setting are of its thread."""
+    """A captured checkpoint of a root graph, with the agent and the setting of its thread."""
 
     thread_id: str
     checkpoint_id: str
@@ -36,8 +36,8 @@ class SnapshotMember:
 class Snapshot:
     """Several threads captured together."""
 
-    snapshot_id: str  # a UUIDv6 made by the journal
-    session_id: str  # of the application, or empty
+    snapshot_id: str  # a UUIDv6 from the journal
+    session_id: str  # ID of the application, or empty
     hostname: str
     working_directory: str
     metadata: bytes  # the exact bytes of a JSON object
@@ -46,11 +46,11 @@ class Snapshot:
 
 
 MEMBER_THREADS = SNAPSHOTS + "~"
-"""Prefix of the names of threads that hold a member. They follow the describing threads,
-since no ID begins with "~"."""
+"""Prefix of the names of members' threads. These names follow the describing threads, because no ID
+starts with "~"."""
 
 MEMBERS, METADATA = "members", "metadata"
-"""Channels of the describing checkpoint; their values have the type "json"."""
+"""Channels of the describing checkpoint, with values of the type "json"."""
 
 STATE_VERSION = 1
 
@@ -61,12 +61,12 @@ def thread_of(snapshot_id: str) -> str:
 
 
 def member_threads_of(snapshot_id: str) -> str:
-    """Return the prefix of the names of the threads that hold the members of a snapshot."""
+    """Return the prefix of the names of a snapshot's members' threads."""
     return f"{MEMBER_THREADS}{snapshot_id}/"
 
 
 def member_thread_of(snapshot_id: str, member: int) -> str:
-    """Return the thread that holds a member of a snapshot, as it was captured."""
+    """Return the thread of a captured member of a snapshot."""
     return f"{member_threads_of(snapshot_id)}{member}"
 
 
@@ -89,7 +89,7 @@ def decode(
     """Return the snapshot that a checkpoint describes.
 
     Raises:
-        Refusal: `BLOB_MALFORMED` if it describes none: it was recovered from a foreign catalog.
+        Refusal: `BLOB_MALFORMED` if it describes none, because it comes from a foreign catalog.
     """
     try:
         fields = json.loads(metadata)

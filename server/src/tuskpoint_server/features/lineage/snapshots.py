@@ -1,4 +1,4 @@
-"""Snapshots: several threads captured at one instant, and restored."""
+"""Calls on snapshots: several threads captured at one instant, and restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .snapshot_state import Snapshot, member_threads_of, thread_of
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Snapshots of all tenants; changes wait as those of `Branches` do."""
+    """Snapshots of all tenants; changes wait like the changes of `Branches`."""
 
     _journal: SnapshotRows
     _archive: Archive
@@ -74,7 +74,7 @@ class Snapshots:
         request_id: str,
         wanted: Durability,
     ) -> tuple[CheckpointKey, ...]:
-        """Restore all members, or none; return the restored checkpoints, in their order."""
+        """Restore all members, or none; return the restored checkpoints in order."""
         self._archive.backlog(tenant).admit()
         options: dict[str, Any] = {
             "rollback": rollback,
@@ -89,13 +89,13 @@ class Snapshots:
         return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
-        """Delete a snapshot; return whether there was one."""
+        """Delete a snapshot; return whether it existed."""
         deleted = await self._journal.delete_snapshot(tenant, snapshot_id)
         await reach(self._archive, tenant, wanted, _threads_of(snapshot_id))
         return deleted
 
 
 def _threads_of(snapshot_id: str) -> Callable[[str], bool]:
-    """Return the condition that a thread keeps a snapshot, or a member of it."""
+    """Return a predicate of threads that belong to a snapshot."""
     describing, members = thread_of(snapshot_id), member_threads_of(snapshot_id)
     return lambda name: name == describing or name.startswith(members)

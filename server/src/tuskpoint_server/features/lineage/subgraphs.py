@@ -1,10 +1,10 @@
 """The current checkpoints of the subgraphs of a checkpoint.
 
-LangGraph records in `metadata.parents` which subgraphs are tied to a checkpoint. A call of a
-subgraph has a namespace of its own and belongs to the checkpoint that it ran under. A subgraph
-that keeps a state of its own has one namespace for the whole thread, and its current checkpoint is
-that of the last run on the path to the checkpoint. If that run was under the checkpoint itself, its
-tasks may have to run again, and the subgraph's checkpoint before them is needed too.
+LangGraph records in `metadata.parents` which subgraphs belong to a checkpoint. A call of a subgraph
+has a namespace of its own and belongs to the checkpoint under which it ran. A subgraph that keeps a
+state of its own has one namespace for the whole thread; its current checkpoint is the one of the
+last run on the path to the checkpoint. If that run was under the checkpoint itself, its tasks may
+have to run again, and the subgraph's checkpoint before the tasks is needed too.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ...journal.sql.statements import (
 )
 
 NAMESPACE_SEPARATOR = "|"
-"""Separates the namespaces of nested subgraphs in LangGraph."""
+"""Separator of the namespaces of nested subgraphs in LangGraph."""
 
 _RUNS_AT_ONCE = 64
 _LEAST = "\x01"
-"""The least name that is not empty; names hold no zero character."""
+"""The least name that is not empty; names have no zero character."""
 
 _of = checkpoints.c
 _PARENT = Statement(select(_of.parent_id).where(of_checkpoint(checkpoints)))
 
 
-# Walks from a checkpoint to its ancestors, as far as is read.
+# Walks from a checkpoint to its ancestors, as far as the rows are read.
 _above = select(_of.checkpoint_id, _of.parent_id)
 _path = _above.where(of_checkpoint(checkpoints)).cte("path", recursive=True)
 _path = _path.union(_above.where(of_namespace(checkpoints), _of.checkpoint_id == _path.c.parent_id))
 _PATH = Statement(select(_path.c.checkpoint_id, _path.c.parent_id))
-# Not in order: for that SQLite would leave the index by root, and walk the whole thread.
+# Unordered: to sort, SQLite would leave the index by root and read the whole thread.
 _TIED_TO_ROOT = Statement(
     select(_of.checkpoint_ns, _of.checkpoint_id).where(
         of_thread(checkpoints),
@@ -68,7 +68,7 @@ _NEXT_NAMESPACE = Statement(
         of_thread(checkpoints), _of.checkpoint_ns >= bindparam("from_ns")
     )
 )
-# Without a root it is no subgraph, but a namespace that a caller made up.
+# Without a root the namespace is a caller's own, not a subgraph.
 _OF_RUNS = (of_namespace(checkpoints), _of.root_id != EMPTY)
 _RAN = Statement(select(_of.checkpoint_id).where(*_OF_RUNS).limit(1))
 _RUNS = Statement(
@@ -79,7 +79,7 @@ _RUNS = Statement(
 def tied_subgraphs(connection: Connection, number: int, place: Place) -> set[Place]:
     """Return the current checkpoints of the subgraphs tied to a checkpoint."""
     calls: dict[str, str] = {}
-    if place[0]:  # of a subgraph: the calls that ran under it, the greatest of each namespace
+    if place[0]:  # for each subgraph: the greatest call of each namespace that ran under it
         for namespace, checkpoint_id, metadata in _BELOW.run(
             connection,
             of_thread=number,
@@ -97,7 +97,7 @@ def tied_subgraphs(connection: Connection, number: int, place: Place) -> set[Pla
         calls[namespace] = max(calls.get(namespace, ""), checkpoint_id)
     paths = [(RootPath(connection, number, root_id), "")]
     row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
-    if row and row[0]:  # the subgraph's checkpoint before: it begins there if tasks run again
+    if row and row[0]:  # the subgraph's previous checkpoint, from which repeated tasks start
         paths.append((RootPath(connection, number, row[0]), root_id))
     places = {
         (namespace, path.left_at(namespace, child=child))
@@ -113,8 +113,8 @@ def tied_subgraphs(connection: Connection, number: int, place: Place) -> set[Pla
 def stateful_namespaces(connection: Connection, number: int) -> list[str]:
     """Return the namespaces of subgraphs that keep a state of their own in the whole thread.
 
-    Goes from name to name, and past all calls of a node at once: a long thread has many
-    checkpoints and many calls, and few names.
+    The query jumps from name to name, and past all calls of a node at once: a long thread has many
+    checkpoints and calls, and few names.
     """
     parameters = {"of_thread": number}
     if _SUBGRAPH.run(connection, **parameters).fetchone() is None:
@@ -135,9 +135,9 @@ def stateful_namespaces(connection: Connection, number: int) -> list[str]:
 
 
 class RootPath:
-    """A root checkpoint and its ancestors, walked as far as someone asks.
+    """A root checkpoint and its ancestors, read as far as needed.
 
-    It ends early at one that is not stored: pruned, or left behind by a fork.
+    The path ends early at an ancestor that is not stored: pruned, or not copied by a fork.
     """
 
     def __init__(self, connection: Connection, number: int, root_id: str) -> None:
@@ -150,8 +150,8 @@ class RootPath:
     def left_at(self, namespace: str, *, child: str = "") -> str:
         """Return a stateful subgraph's checkpoint after its last run on the path; empty: none ran.
 
-        `child` is a child of the root checkpoint. Its runs are known to be off the path; to find
-        that out otherwise takes a walk to the path's end.
+        `child` is a child of the root checkpoint, whose runs are off the path; without it, the
+        method would have to read the whole path.
         """
         rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
         while runs := rows.fetchmany(_RUNS_AT_ONCE):
@@ -161,7 +161,7 @@ class RootPath:
         return ""
 
     def _leads_to(self, root_id: str) -> bool:
-        # IDs fall along the path, but for those of other clocks: these are met at its end.
+        # IDs decrease along the path, except IDs of other clocks, which are found at its end.
         while root_id not in self._known:
             row = self._rows.fetchone()
             if row is None:

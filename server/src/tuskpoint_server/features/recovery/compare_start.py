@@ -1,7 +1,7 @@
-"""What a start compares: the newest catalog of journal, pointer files and blob store.
+"""Compares, at a start, the newest catalogs of journal, pointer files and blob store.
 
-Read before anything is written, so that a start over a wrong directory overwrites nothing. A store
-that does not answer proves nothing; only an answer that something is not there counts.
+The comparison precedes all writes, so that a start with a wrong directory overwrites nothing. A
+store that does not answer proves nothing; only the answer that a blob does not exist counts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ...keys.provider import KeyProvider
 from .recovery import RecoverySource, UnclearReferenceError, find, read_source
 
 YOUNG_US = 600 * 1_000_000
-"""Age below which an aggregator that does not serve a blob yet is no proof."""
+"""Age below which an aggregator's 404 does not prove that a blob is lost."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierCatalogs:
-    """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal.
+    """Catalogs of earlier runs, by tenant: in the pointer files, and in the journal.
 
-    `given_up`: those of the default tenant that were given up. Until the journal that was accepted
-    then certifies a catalog, nothing else tells that journal from an older one.
+    `given_up`: catalogs of the default tenant that were given up. Until the accepted journal
+    certifies a catalog, nothing else distinguishes that journal from an older one.
     """
 
     named: Mapping[str, str]
@@ -47,7 +47,7 @@ class EarlierCatalogs:
 
     @property
     def needed(self) -> list[str]:
-        """Blob IDs of the catalogs that the blob store must have."""
+        """The blob IDs of the catalogs that the blob store must have."""
         known_ids = {tenant: catalog.location.blob_id for tenant, catalog in self.known.items()}
         return sorted({*({**self.named, **self.damaged, **known_ids}).values()} - {""})
 
@@ -58,15 +58,15 @@ class UnreachedCatalog:
 
     tenant: str
     blob_id: str
-    generation: int  # 0 if it cannot be read
-    why: str  # for people
+    generation: int  # 0 if the catalog cannot be read
+    why: str  # explanation for people
 
 
 async def read_earlier_catalogs(pointer: Pointer, journal: Database) -> EarlierCatalogs:
-    """Return what earlier runs left.
+    """Return the catalogs of earlier runs.
 
-    The pointer files are read first: another server of the journal may certify meanwhile, and
-    writes its file after the journal.
+    The pointer files are read first: another server of the journal may certify at the same time,
+    and writes its file after the journal.
 
     Raises:
         OSError, UnicodeDecodeError: A pointer file cannot be read.
@@ -93,9 +93,9 @@ async def read_earlier_catalogs(pointer: Pointer, journal: Database) -> EarlierC
 async def find_missing_catalogs(
     found: EarlierCatalogs, blobs: BlobStore, now_us: int
 ) -> dict[str, str]:
-    """Return the newest catalogs that the blob store certainly lacks: blob ID to tenant.
+    """Return the newest catalogs that the blob store certainly lacks, as tenants by blob ID.
 
-    Where blobs expire, a young one may not be served yet.
+    In stores with expiry, a young blob may not be served yet.
     """
     missing_catalogs: dict[str, str] = {}
     for tenant, known in found.known.items():
@@ -118,12 +118,12 @@ async def find_missing_catalogs(
 async def find_newer_catalogs(
     found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, *, is_shared: bool
 ) -> tuple[list[UnreachedCatalog], list[str]]:
-    """Return the catalogs that pointer files name and that the journal does not lead to.
+    """Return the catalogs that pointer files name and the journal does not lead to.
 
-    So it is older than the file, or another one. Also returns the tenants whose files name what
-    cannot be compared. Where servers share a journal (`is_shared`), these are files that name what
-    the store lacks, too: a server that was stopped for long has an old file, whose catalog was
-    collected.
+    The journal is then older than the file, or another journal. Also return the tenants whose files
+    name catalogs that cannot be compared. If servers share a journal (`is_shared`), these include
+    catalogs that the store lacks: a server that was stopped for long has an old file, whose catalog
+    was collected.
     """
     newer_catalogs: list[UnreachedCatalog] = []
     unclear: list[str] = []
@@ -151,7 +151,7 @@ async def find_newer_catalogs(
                 unclear.append(tenant)
                 continue
         if source is None and known is None and tenant != DEFAULT_TENANT:
-            continue  # a file beside the pointer, of which nothing says that it is a tenant's
+            continue  # a file beside the pointer that may not belong to a tenant
         if problem := _how_behind(known, source):
             generation = source.content.generation if source is not None else 0
             newer_catalogs.append(UnreachedCatalog(tenant, blob_id, generation, problem))
@@ -161,16 +161,16 @@ async def find_newer_catalogs(
 async def find_returned_catalogs(
     found: EarlierCatalogs, blobs: BlobStore, keys: KeyProvider | None, generation: int
 ) -> list[UnreachedCatalog]:
-    """Return the catalogs that were given up for a newer journal than this one.
+    """Return the catalogs that were given up for a newer journal.
 
-    The journal that was accepted in their place has a generation above theirs.
+    The journal that was accepted in their place has a higher generation than the catalogs.
     """
     catalogs: list[UnreachedCatalog] = []
     for blob_id in found.given_up:
         try:
             source = await _read(blobs, blob_id, DEFAULT_TENANT, keys)
         except Refusal:
-            continue  # it was collected, or the store does not answer
+            continue  # the catalog was collected, or the store does not answer
         if source is not None and generation <= source.content.generation:
             problem = (
                 f"the journal is of generation {generation}, and that catalog, of generation "
@@ -183,7 +183,7 @@ async def find_returned_catalogs(
 
 
 def _own_catalogs(known: NewestCatalog) -> tuple[str, ...]:
-    """Return the newest catalog of a journal and the one before: a crash may come in between."""
+    """Return the newest two catalogs of a journal, because a crash may come in between."""
     previous = known.catalog.previous
     return (known.location.blob_id, *([previous.blob_id] if previous is not None else []))
 
@@ -191,7 +191,7 @@ def _own_catalogs(known: NewestCatalog) -> tuple[str, ...]:
 async def _read(
     blobs: BlobStore, blob_id: str, tenant: str, keys: KeyProvider | None
 ) -> RecoverySource | None:
-    """Return the catalog of a tenant in a blob; `None` if it has none."""
+    """Return a tenant's catalog in a blob; `None` if the blob has none."""
     try:
         location = await find(blobs, BlobLocation(b"", 0, blob_id), Kind.CATALOG)
         source = await read_source(blobs, location, Kind.CATALOG, keys, tenant)
@@ -202,7 +202,7 @@ async def _read(
 
 
 def _how_behind(known: NewestCatalog | None, source: RecoverySource | None) -> str:
-    """Return how a journal is behind a catalog; empty if it is not."""
+    """Return how a journal is behind a catalog; empty if it is up to date."""
     if known is None:
         return "the journal has certified nothing of that tenant"
     newest = known.catalog
@@ -210,7 +210,7 @@ def _how_behind(known: NewestCatalog | None, source: RecoverySource | None) -> s
     if source is None:
         return f"{journal_end}, and the blob store does not have that catalog, which may be newer"
     if source.location.sha256 == known.location.sha256:
-        return ""  # stored once more, as another blob
+        return ""  # stored again, as another blob
     catalog = source.content
     assert isinstance(catalog, Catalog)  # noqa: S101 - of `_read`
     if newest.generation == catalog.generation and newest.journal_id != catalog.journal_id:

@@ -1,4 +1,4 @@
-"""Making the journal's rows of one thread from its records and segments."""
+"""Builds the journal's rows of a thread from its records and segments."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
 
 
 class ThreadReader:
-    """Takes the segments of a thread in any order; see `begin_thread` for the arguments."""
+    """Reads the segments of a thread in any order; see `begin_thread` for the arguments."""
 
     def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:
         self.manifest = manifest
         self.seq = seq
         self._anew = anew
-        self.segments = _segments(manifest)  # `None`: its location is not known
+        self.segments = _segments(manifest)  # `None`: the location is not known
         self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
-        self.lost: dict[Key, None] = {}  # checkpoints that cannot be read
-        self.lost_segments: dict[bytes, str] = {}  # that cannot be read, and why
+        self.lost: dict[Key, None] = {}  # unreadable checkpoints
+        self.lost_segments: dict[bytes, str] = {}  # unreadable segments, and the reasons
         self._seqs: dict[Key, int] = {}
         self._size = 0
         self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)
@@ -48,12 +48,12 @@ class ThreadReader:
         self._heads = set(dict(sorted(manifest.entries)).items())
         self._needs: dict[Key, set[bytes]] = {}
         self._held: dict[bytes, RecoveredValue] = {}
-        self._whole: set[bytes] = set()  # values whose segment holds them whole, or their keyframe
+        self._whole: set[bytes] = set()  # values whose segment has the whole value, or its keyframe
         self._ranks: dict[tuple[Key, str, int], tuple[bool, int, int]] = {}
         self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
 
     def lose(self, sha256: bytes, reason: str) -> list[str]:
-        """Note that a segment cannot be read; return the checkpoints that are left out."""
+        """Mark a segment as unreadable; return the checkpoints that are left out."""
         self.lost_segments[sha256] = reason
         places = [_place(record) for record in self._checkpoints.get(sha256, ())]
         self.lost.update(dict.fromkeys(places))
@@ -69,10 +69,10 @@ class ThreadReader:
         return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{suffix}"
 
     def take(self, stored: StoredSegment) -> RecoveredRows:
-        """Return the rows that a segment holds of the thread.
+        """Return the thread's rows in a segment.
 
         Raises:
-            Refusal: `BLOB_MALFORMED`: its content differs from the records.
+            Refusal: `BLOB_MALFORMED`: the segment's content differs from the records.
         """
         segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
         log = (segment.thread_id, segment.incarnation)
@@ -98,7 +98,7 @@ class ThreadReader:
         )
 
     def incomplete(self) -> list[tuple[Key, bytes]]:
-        """Return checkpoints that need a value which no segment holds, and the value."""
+        """Return checkpoints that need a value that no segment has, with the value."""
         return [
             (place, missing_digest)
             for place, digests in self._needs.items()
@@ -111,7 +111,7 @@ class ThreadReader:
         ]
 
     def head_values(self) -> dict[Key, dict[BlobLocation, list[bytes]]]:
-        """Return by latest checkpoint of a namespace the locations of its values."""
+        """Return the locations of the values of each namespace's latest checkpoint."""
         by_place: dict[Key, dict[BlobLocation, list[bytes]]] = {}
         for place in sorted(self._heads - self.lost.keys()):
             by_location: dict[BlobLocation, list[bytes]] = defaultdict(list)
@@ -123,7 +123,7 @@ class ThreadReader:
         return by_place
 
     def head_bytes(self, place: Key) -> int:
-        """Return how many bytes the values of a latest checkpoint have that are not kept yet."""
+        """Return the bytes of a latest checkpoint's values that are not kept yet."""
         return sum(
             self._held[digest].size for digest in self._needs[place] if not self.keeps(digest)
         )
@@ -133,7 +133,7 @@ class ThreadReader:
         return self._held[digest].data is not None
 
     def keep(self, values: Mapping[bytes, Value]) -> None:
-        """Keep values of a latest checkpoint, packed."""
+        """Keep packed values of a latest checkpoint."""
         for digest, value in values.items():
             entry = self._held[digest]
             self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *entry[-2:])
@@ -156,7 +156,7 @@ class ThreadReader:
             count=len(places),
             added_bytes=self._size + sum(self._held[digest].size for digest in digests),
             head_id=root_id,
-            # Writes are only known of the checkpoint that was the head when it was stored.
+            # Records have writes only for checkpoints that were the head when they were stored.
             state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
             values=[self._held[digest] for digest in digests],
             used=[
@@ -168,7 +168,7 @@ class ThreadReader:
         )
 
     def _members(self, stored: StoredSegment, *, own: bool) -> list[StoredMember]:
-        """Return a segment and its parts; `own`: it holds the log of this thread."""
+        """Return a segment and its parts; `own`: the segment has the log of this thread."""
         segment, members = stored.segment, self.manifest.members
         record = members[stored.location.sha256]
         parts = _parts(members, record.needs)
@@ -225,10 +225,10 @@ class ThreadReader:
     def _new_writes(
         self, record: WritesRecord, stored: StoredSegment, *, own: bool
     ) -> Iterator[tuple[Key, StoredWrite]]:
-        """Yield the writes of a record that count; those of heads keep their values."""
+        """Yield the effective writes of a record; writes of heads keep their values."""
         place = _place(record)
         is_head = place in self._heads
-        # A write that was recorded anew in a later generation, or copied, has the record's number.
+        # A write that was recorded again in a later generation, or copied, has the record's number.
         as_numbered = own and stored.segment.generation == record.generation
         for write in stored.writes.get(_held_place(record), ()):
             rank = (own, stored.segment.generation, write.seq)

@@ -1,8 +1,8 @@
-"""Filling an empty journal from blobs.
+"""Fills an empty journal with recovered rows.
 
-Recovered checkpoints are certified already: only those that no catalog records yet wait for a
-flush. They have no rows in `changes`: cursors of watchers belong to the lost journal. The log
-continues above the greatest number that was stored.
+Recovered checkpoints are certified: only checkpoints that no catalog records yet wait for a flush.
+They have no rows in `changes`, because cursors of watchers belong to the lost journal. The log
+continues above the greatest stored number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..items import item_rows as items
 
 
 class RecoveredRows(NamedTuple):
-    """The rows of a thread that one segment holds: its own row and those of its parts first."""
+    """The rows of a thread from one segment; the rows of the segment and its parts come first."""
 
     thread_id: str
     members: Sequence[StoredMember]
@@ -42,7 +42,7 @@ class RecoveredRows(NamedTuple):
 
 
 class RecoveredValue(NamedTuple):
-    """A value of a channel, by itself; without data its segment alone holds it."""
+    """A value of a channel; a value without data is only in its segment."""
 
     digest: bytes
     type: str
@@ -55,22 +55,22 @@ class RecoveredValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnd:
-    """The rows that complete a thread after its checkpoints."""
+    """The rows that complete a thread, after its checkpoints."""
 
     manifest: Manifest
-    count: int  # of the checkpoints that were inserted
-    added_bytes: int  # of their content
+    count: int  # number of inserted checkpoints
+    added_bytes: int  # bytes of their content
     head_id: str  # latest root checkpoint, or empty
     state: ThreadState
     values: Sequence[RecoveredValue]  # of its family
-    used: Sequence[bytes]  # hashes of the segments that it needs
-    bundles: Sequence[StoredMember]  # members of bundles that were handed off
-    lost: Sequence[Place]  # checkpoints that are recorded and cannot be read
-    lost_segments: dict[bytes, str]  # hashes of segments that cannot be read, and why
+    used: Sequence[bytes]  # hashes of the segments that the thread needs
+    bundles: Sequence[StoredMember]  # members of handed off bundles
+    lost: Sequence[Place]  # recorded checkpoints that cannot be read
+    lost_segments: dict[bytes, str]  # hashes of unreadable segments, and the reasons
 
 
 def _put_member() -> ClauseElement:
-    """Insert a member; only the thread whose log it holds sets the columns of that log."""
+    """Insert a member; only the thread whose log the member has sets the columns of the log."""
     statement = insert_rows(members)
     new, old = statement.excluded, members.c
     columns = (
@@ -103,7 +103,7 @@ _SNAPSHOT_THREADS = Statement(
 def add_members(
     batch: UnitOfWork, tenant: str, found: Iterable[StoredMember], thread: int | None = None
 ) -> None:
-    """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
+    """Insert members; members with an incarnation have the log of `thread`."""
     rows = [member.row(tenant, member.location) for member in found]
     for row in rows:
         row["thread"] = None if row["incarnation"] is None else thread
@@ -113,10 +113,10 @@ def add_members(
 def begin_thread(
     batch: UnitOfWork, tenant: str, manifest: Manifest, seq: int, *, anew: bool
 ) -> None:
-    """Insert a thread of which nothing is here; it founds a family.
+    """Insert a new thread with a family of its own.
 
-    `seq` is the greatest number that is stored of its log. `anew`: no catalog records it: its
-    checkpoints take the numbers that follow, in order, and the next flush records them.
+    `seq` is the greatest stored number of its log. `anew`: no catalog records the thread: its
+    checkpoints get the following numbers, in order, and the next flush records them.
     """
     log = batch.begin(tenant, manifest.thread_id)
     row, setting = log.row, manifest.setting
@@ -142,13 +142,13 @@ def begin_thread(
         deletion.record(batch, log, end_seq, [("", "")])
     elif anew:
         row.settings_seq = batch.change(log, EventKind.PROGRESS)
-    # When a thread with retention last changed is not stored, and it must not go too early.
+    # The last change of a thread with retention is not stored, and it must not expire too early.
     row.set_updated(batch.now_us if row.retention_s else max(times))
     batch.store(log)
 
 
 def add_rows(batch: UnitOfWork, tenant: str, rows: RecoveredRows) -> None:
-    """Insert the checkpoints and pending writes that a segment holds of a thread."""
+    """Insert a thread's checkpoints and pending writes from a segment."""
     log = _log(batch, tenant, rows.thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
     for checkpoint in rows.checkpoints:
@@ -167,9 +167,9 @@ def add_rows(batch: UnitOfWork, tenant: str, rows: RecoveredRows) -> None:
 
 
 def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
-    """Complete a thread whose checkpoints are there.
+    """Complete a thread whose checkpoints are inserted.
 
-    Those that cannot be read count as removed, so that manifests to come lack them.
+    Unreadable checkpoints count as removed, so that later manifests do not list them.
     """
     manifest = end.manifest
     log = _log(batch, tenant, manifest.thread_id)
@@ -183,13 +183,13 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
     row.added_bytes = end.added_bytes
     row.head_id = end.head_id
     row.state = end.state
-    # One that no catalog records is recorded with the settings.
+    # A thread that no catalog records is recorded with the settings.
     anew = row.settings_seq if row.settings_seq > row.certified_seq else None
     for pin in manifest.pins:
         if pin.segment in manifest.members:
             key = CheckpointKey(manifest.thread_id, pin.checkpoint_ns, pin.checkpoint_id)
             seq = pin.seq if anew is None else anew
-            # The change as of which it was made is not stored.
+            # The change at which the bundle was created is not stored.
             pinned_bundles.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [
         PlannedGap(row.number, gap.checkpoint_ns, gap.checkpoint_id, gap.seq, gap.reason, 0)
@@ -210,7 +210,7 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
 
 
 def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
-    """Return the threads that snapshots are kept in, and their latest root checkpoints."""
+    """Return the threads of snapshots, and their latest root checkpoints."""
     return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
 
 

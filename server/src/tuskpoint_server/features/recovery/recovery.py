@@ -1,4 +1,4 @@
-"""Recovering a tenant: finding its catalog or manifest, then threads in groups, rows in batches.
+"""Recovers a tenant from its catalog or manifest: threads in groups, rows in batches.
 
 People name a catalog, or the stored manifest of one thread, by the blob ID that the server's log,
 its status or the pointer file shows. The blob may be a quilt of hundreds of members.
@@ -49,20 +49,20 @@ _Work = Callable[[UnitOfWork], None]
 _Wanted = tuple[ThreadReader, BlobLocation]
 _Read = tuple[ThreadReader, BlobLocation, StoredSegment | bytes]
 _LEFT_OUT = (*DAMAGE, Reason.LIMIT_EXCEEDED)
-"""Reasons for which content may be left out."""
+"""Reasons that allow a recovery to leave out content."""
 
 
 class UnclearReferenceError(Exception):
-    """A reference names nothing, or more than one thing; its text is one line."""
+    """A reference names no member, or several; the text is one line."""
 
 
 def parse_reference(text: str) -> BlobLocation:
     """Parse a reference: "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX".
 
-    Fields that it does not have are empty; see `find`.
+    Missing fields are empty; see `find`.
 
     Raises:
-        UnclearReferenceError: It is none of these.
+        UnclearReferenceError: The reference has another form.
     """
     reference = text.strip()
     separator = "/" if "/" in reference else ":"
@@ -75,10 +75,10 @@ def parse_reference(text: str) -> BlobLocation:
 
 
 async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLocation:
-    """Return the location of the one member of a kind that a reference names.
+    """Return the location of the only member of a kind that a reference names.
 
     Raises:
-        UnclearReferenceError: There is none, or more than one.
+        UnclearReferenceError: The reference names no such member, or several.
         Refusal: `BLOB_HASH_MISMATCH`: no member has the given hash; any refusal of the store.
     """
     blob_id, sha256 = reference.blob_id, reference.sha256
@@ -93,7 +93,7 @@ async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLoc
                 Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
             )
         return locations[0]
-    # For a blob that is no quilt, a store lists the hash of its bytes, and no kind.
+    # For a blob that is not a quilt, a store lists the hash of its bytes, without a kind.
     locations = [member.location for member in members if member.kind in (kind, "")]
     if len(locations) == 1:
         return locations[0]
@@ -112,18 +112,18 @@ def _shorten(items: list[str]) -> str:
 
 
 class RecoverySource(NamedTuple):
-    """The catalog or manifest that a recovery begins with, and its location.
+    """The catalog or manifest that a recovery starts with, and its location.
 
-    All that a catalog has names the blob where it is.
+    Everything in a catalog names its blob.
     """
 
     location: BlobLocation
     content: Catalog | Manifest
-    root: bytes = b""  # its key, as the key provider wrapped it; empty if it is not sealed
+    root: bytes = b""  # wrapped key of the source; empty if it is not sealed
 
     @property
     def generation(self) -> int:
-        """The generation in which the recovered journal goes on."""
+        """The generation in which the recovered journal continues."""
         return self.content.generation + 1
 
 
@@ -137,11 +137,11 @@ async def read_source(
 ) -> RecoverySource:
     """Return the catalog or manifest to recover from.
 
-    All else is trusted by the hash of its location, and opened by the key beside it.
+    Everything else is proven by the hash in its location, and opened by the key beside it.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
-            another format; `LIMIT_EXCEEDED` if its parts take more than `memory_bytes`;
+            another format; `LIMIT_EXCEEDED` if its parts need more than `memory_bytes`;
             `BLOB_UNAVAILABLE`; `KEY_MISSING` if it is sealed and there is no key provider; what
             the key provider refuses.
     """
@@ -165,26 +165,26 @@ async def read_source(
 
 @dataclass(slots=True)
 class RecoveryCounts:
-    """Counts of a recovery so far."""
+    """Counts of a running recovery."""
 
-    threads: int = 0  # that live
+    threads: int = 0  # threads that exist
     snapshots: int = 0
     ended: int = 0  # deleted threads that stay deleted
-    checkpoints: int = 0  # those of snapshots too
-    size_bytes: int = 0  # of their values, each once for a thread, and writes
-    left_out: list[str] = field(default_factory=list)  # damaged content, a sentence each
+    checkpoints: int = 0  # checkpoints, snapshots included
+    size_bytes: int = 0  # bytes of values, each once for a thread, and of writes
+    left_out: list[str] = field(default_factory=list)  # left out content, a sentence each
 
 
 @dataclass(eq=False)
 class Recovery:
-    """Recovers one tenant into an empty journal of the generation that the source names."""
+    """Recovers one tenant into an empty journal, in the generation of the source."""
 
     _tenant: str
     _database: Database
     _blobs: BlobStore
     _: KW_ONLY
-    skip_damaged: bool = False  # leave out damaged content and go on
-    memory_bytes: int = sys.maxsize  # that a segment may take unpacked, or the values of a head
+    skip_damaged: bool = False  # leave out damaged content and continue
+    memory_bytes: int = sys.maxsize  # bytes of an unpacked segment, or of a head's values
     on_progress: Callable[[RecoveryCounts], None] = lambda recovered: None
 
     def __post_init__(self) -> None:
@@ -194,15 +194,15 @@ class Recovery:
         self._done = RecoveryCounts()
 
     async def recover(self, source: RecoverySource) -> RecoveryCounts:
-        """Recover all threads that a catalog leads to, or the one of a manifest.
+        """Recover all threads that a catalog leads to, or the thread of a manifest.
 
-        The next flush after a catalog follows that catalog. After a manifest it records the
-        thread in a catalog of its own.
+        The next flush after a recovery from a catalog follows that catalog. After a recovery from a
+        manifest, the flush records the thread in a new catalog.
 
         Raises:
             Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless damaged
                 content can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
-                journal is then of no use.
+                journal is then unusable.
         """
         backend = self._blobs.backend
         await self._database.transact(lambda batch: status.claim_home(batch.connection, backend))
@@ -215,7 +215,7 @@ class Recovery:
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:
-        if self.skip_damaged:  # merges begin anew
+        if self.skip_damaged:  # merges restart
             levels = [
                 tuple([part for ref in level for part in await self._readable(ref)])
                 for level in catalog.runs.levels
@@ -240,7 +240,7 @@ class Recovery:
         async for thread_id, records in read_threads(catalog.runs, self._blobs.get):
             manifest = fold(thread_id, records)
             if not manifest.records:
-                continue  # all that was stored of it is gone, and was not deleted with it
+                continue  # all stored parts of the thread are lost, and it was not deleted
             seq = max(record.seq for record in records)
             group.append(ThreadReader(manifest, seq, anew=False))
             size += len(records)
@@ -250,7 +250,7 @@ class Recovery:
         await self._recover(group)
 
     async def _readable(self, ref: RunRef) -> list[RunRef]:
-        """Return a run, or those of its parts that can be read."""
+        """Return a run, or its readable parts."""
         try:
             data = open_member(await self._blobs.get(ref.location), ref.location)
             run = decode_run(data, ref)
@@ -264,9 +264,9 @@ class Recovery:
         return [ref] if tuple(parts) == run.runs else parts
 
     async def _keep_whole_snapshots(self) -> None:
-        """Delete each snapshot that is not complete here.
+        """Delete each incomplete snapshot.
 
-        Its members may have been certified in another flush than its description.
+        Another flush may have certified the members than the description.
         """
         heads = await self._database.query(
             lambda connection: filling.snapshot_threads(connection, self._tenant)
@@ -275,7 +275,7 @@ class Recovery:
         for snapshot_id in sorted({name.partition("/")[0] for name in names}):
             try:
                 snapshot = await self._snapshots.snapshot(self._tenant, snapshot_id)
-            except (KeyError, TypeError, ValueError):  # its description is not one
+            except (KeyError, TypeError, ValueError):  # the description is malformed
                 snapshot = None
             if snapshot is not None and all(
                 heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
@@ -326,11 +326,11 @@ class Recovery:
         await self._insert(works)
 
     async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
-        """Return the locations in the records; segments may name earlier ones."""
+        """Return the locations in the records; segments may name earlier locations."""
         return [self._places.get(location.sha256, location) for location in locations]
 
     def _batches(self, group: Iterable[ThreadReader]) -> Iterable[list[_Wanted]]:
-        """Cut the segments that threads need into batches, those of a blob together."""
+        """Cut the segments that threads need into batches, with the segments of a blob together."""
         every: list[_Wanted] = []
         for reading in group:
             for sha256, location in reading.segments.items():
@@ -344,7 +344,7 @@ class Recovery:
         return slice_items(every, lambda entry: entry[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
     async def _read(self, batch: Sequence[_Wanted]) -> list[_Read]:
-        """Return the stored bytes of segments, or those that are kept; one by one they unpack."""
+        """Return the stored or kept bytes of segments, which are unpacked one by one."""
         try:
             contents = await self._segments.stored([location for _, location in batch])
         except Refusal as refusal:
@@ -357,7 +357,7 @@ class Recovery:
         return [(reading, location, contents[location.sha256]) for reading, location in batch]
 
     async def _end(self, reading: ThreadReader) -> filling.ThreadEnd:
-        """Return the rows that complete a thread, all of whose segments were read."""
+        """Return the rows that complete a thread after all its segments."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
             self._lose_place(reading, place, malformed_bytes("", problem))
@@ -380,10 +380,10 @@ class Recovery:
         return end
 
     def _leave_out(self, names: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
-        """Note content that is left out; content that the records call lost always is.
+        """Record left out content; content that the records mark as lost is always left out.
 
         Raises:
-            Refusal: The one given, if nothing may be left out for it.
+            Refusal: The given refusal, if it does not allow to leave out content.
         """
         if refusal.reason not in _LEFT_OUT or not (known or self.skip_damaged):
             raise refusal

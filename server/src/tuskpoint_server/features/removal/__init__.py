@@ -1,5 +1,5 @@
-"""Deleting, pruning, retention and erasure, and the sweep of rows that nobody needs any more.
+"""Deletion, pruning, retention and erasure, and garbage collection of rows.
 
-It must not remove a value that a remaining checkpoint needs, or a row that the archive has still
-to record as gone.
+It must not remove a value that a remaining checkpoint needs, or a row whose removal the archive has
+not recorded yet.
 """

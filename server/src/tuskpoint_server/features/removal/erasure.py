@@ -1,4 +1,4 @@
-"""Erasing what deleted threads leave in the journal until sweeps, merges and checkpoints come."""
+"""Erases the remains of deleted threads in the journal, before garbage collection does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Erasure:
         self._database = database
 
     async def families(self, tenant: str, thread_ids: Collection[str]) -> list[int]:
-        """Return the families of threads, deleted ones too: `purge` wants them from before."""
+        """Return the families of threads, deleted threads included, for a later `purge`."""
         return await self._database.query(
             lambda connection: [
                 row[0] for row in _FAMILIES.run_listed(connection, thread_ids, of_tenant=tenant)
@@ -35,10 +35,10 @@ class Erasure:
         )
 
     async def purge(self, families: Collection[int]) -> None:
-        """Remove the values that no thread of these families needs, and what search has of them.
+        """Remove the values that no thread of some families needs, and their parts in search.
 
-        Values that a fork or copy needs stay. The sweeps would remove the same, but later, and
-        only once they are a good part of what there is.
+        Values that a fork or copy needs stay. Garbage collection would remove the same values, but
+        later, and only when they are a large part of the journal.
         """
         for family in families:
             await garbage_collection.remove_unneeded(self._database, family)
@@ -52,14 +52,14 @@ class Erasure:
             )
 
     async def empty_log(self) -> bool:
-        """Let the database's log have nothing of what was deleted; `False`: it goes later."""
+        """Remove deleted content from the database's log; `False`: the log drops it later."""
         return await self._database.scrub()
 
     async def may_keep_removed(self) -> bool:
-        """Return whether free pages of the file may have what earlier builds removed."""
+        """Return whether free pages of the file may have content that earlier builds removed."""
         return await self._database.may_keep_removed()
 
     @property
     def is_shared(self) -> bool:
-        """Whether the journal is in a database that other servers use, too."""
+        """Whether the journal is in a database that other servers may use."""
         return self._database.is_shared

@@ -1,4 +1,4 @@
-"""Deleting and pruning threads and checkpoints, and the settings that threads are deleted by."""
+"""Calls to delete and prune threads and checkpoints, and to set their retention."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .removal_rows import RemovalRows
 
 _log = logging.getLogger(__name__)
 
-_SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
+_SWEPT_AT_ONCE = 100  # expired threads that are looked up together
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletes and prunes threads of all tenants; changes wait as those of `Branches` do."""
+    """Deletes and prunes threads of all tenants; changes wait like the changes of `Branches`."""
 
     _journal: RemovalRows
     _archive: Archive
@@ -48,10 +48,10 @@ class Removal:
         await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
 
     async def delete_past_retention(self) -> int:
-        """Delete the threads of all tenants that are past their retention; return how many.
+        """Delete the expired threads of all tenants; return their number.
 
-        Each goes in a transaction of its own, which looks again whether it is past. Damaged ones
-        stay as they are.
+        Each thread is deleted in a transaction of its own, which checks its expiry again. Damaged
+        threads stay.
         """
         count = damaged = 0
         while threads := await self._journal.past_retention(_SWEPT_AT_ONCE, damaged):
@@ -75,7 +75,7 @@ class Removal:
         strategy: PruneStrategy,
         wanted: Durability,
     ) -> int:
-        """Prune threads, each in a transaction of its own; return how many checkpoints went."""
+        """Prune threads, each in its own transaction; return the number of deleted checkpoints."""
         count = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:

@@ -1,4 +1,4 @@
-"""Deleting and pruning in the journal, and the sweep."""
+"""Deletion and pruning in the journal, and garbage collection of rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _PAST = Statement(
 
 @dataclass(frozen=True, slots=True)
 class SweepCounts:
-    """Numbers of rows that a sweep removed."""
+    """Numbers of removed rows."""
 
     contents: int = 0
     early_writes: int = 0
@@ -69,7 +69,7 @@ class RemovalRows:
     """Removes checkpoints and threads, and unneeded rows.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
+    commit is fsynced; cancelling the caller withdraws it only before the writer starts it.
     Every call can refuse with `JOURNAL_UNAVAILABLE`.
     """
 
@@ -77,13 +77,13 @@ class RemovalRows:
         self._database = database
 
     async def delete_thread(self, tenant: str, thread_id: str) -> int:
-        """Delete a thread and end its incarnation; nothing if there is none."""
+        """Delete a thread and end its incarnation; do nothing if it does not exist."""
         return await self._database.transact(
             partial(delete_thread, tenant=tenant, thread_id=thread_id)
         )
 
     async def prune_thread(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> int:
-        """Delete old checkpoints of a thread; nothing if there is none."""
+        """Delete old checkpoints of a thread; do nothing if it does not exist."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
         return await self._database.transact(
@@ -98,10 +98,10 @@ class RemovalRows:
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own.
 
-        A damaged thread does not keep the runs in other threads from being deleted.
+        A damaged thread does not prevent the deletion of runs in other threads.
 
         Raises:
-            Refusal: `JOURNAL_DAMAGED`: a thread is damaged; nothing of it was deleted.
+            Refusal: `JOURNAL_DAMAGED`: a thread is damaged and was not changed.
         """
         runs = frozenset(run_ids) - {""}  # an empty ID means no run
         thread_ids = await self._database.query(
@@ -129,7 +129,7 @@ class RemovalRows:
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never.
 
-        It counts as a change, also where nothing is different: the time begins anew.
+        The call counts as a change even with an equal setting: the time restarts.
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
@@ -143,7 +143,7 @@ class RemovalRows:
         await self._database.change(change, thread=(tenant, thread_id))
 
     async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
-        """Set whether search finds the checkpoints of a thread; a change only if it is one.
+        """Set whether search finds the checkpoints of a thread; an equal setting is not a change.
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
@@ -154,15 +154,15 @@ class RemovalRows:
         )
 
     async def past_retention(self, limit: int, skipped: int = 0) -> list[tuple[str, str]]:
-        """Return tenant and name of threads that are past their retention, longest past first.
+        """Return tenant and name of expired threads, the longest expired first.
 
-        `skipped`: how many of the first ones are left out.
+        `skipped`: number of threads to skip.
         """
         parameters = {"now_us": self._database.now_us(), "max_rows": limit, "skipped": skipped}
         return list(await self._database.rows(_PAST, **parameters))
 
     async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
-        """Delete a thread that is past its retention; `None` if it is not (any more)."""
+        """Delete a thread if it is expired; `None` if it is not."""
 
         def delete(batch: UnitOfWork) -> int | None:
             log = batch.find(tenant, thread_id)
@@ -197,7 +197,7 @@ class RemovalRows:
 def superseded_checkpoints(nodes: Nodes) -> set[Place]:
     """Return checkpoints that are not the latest of their namespace, and finished subgraph calls.
 
-    A call has a namespace of its own; it goes with the root checkpoint that it ran under.
+    A call has a namespace of its own, and is deleted with the root checkpoint under which it ran.
     """
     latest: dict[str, str] = {}
     for namespace, checkpoint_id in nodes:

@@ -1,4 +1,4 @@
-"""Retention rules in force, their preview, and the deletion of threads with a receipt."""
+"""Calls on retention: rules in force, previews, and deletion of threads with a receipt."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _UNREACHED = {
     "backups": "backups and copies of the journal and of the blob store are not erased",
     "disks": "disks keep the bytes of removed files until they are overwritten",
 }
-"""Places that an erasure does not reach, by the name that a receipt gives them, and why."""
+"""Places that an erasure does not reach, by their name in a receipt, with the reason."""
 
 
 @dataclass(slots=True)
 class RetentionPreview:
-    """What rules delete: the first threads, and all together."""
+    """Effects of rules: on the first threads, and in total."""
 
     rules: Sequence[RetentionRule]
     effects: list[RetentionEffect] = field(default_factory=list)
@@ -63,7 +63,7 @@ class RetentionPreview:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
-    """A receipt of deletion, and who signed it."""
+    """A receipt of deletion, and its signer."""
 
     content: bytes  # a JSON object; docs/servers/retention.md describes it
     signer: str
@@ -87,15 +87,15 @@ class Retention:
     _rules: Sequence[RetentionRule] = ()
 
     def replace(self, rules: Sequence[RetentionRule]) -> None:
-        """Put other rules in force."""
+        """Replace the rules."""
         self._rules = rules
 
     async def apply(self) -> tuple[int, int]:
-        """Apply the rules in force; return how many threads and checkpoints were deleted."""
+        """Apply the rules; return the numbers of deleted threads and checkpoints."""
         return await self._retention.apply(self._rules)
 
     async def preview(self, tenant: str, rules: Sequence[RetentionRule]) -> RetentionPreview:
-        """Return what rules would delete now, or without any those in force."""
+        """Return the effects of rules if applied now; by default of the rules in force."""
         own_rules = rules or [rule for rule in self._rules if rule.tenant in (tenant, EVERY_TENANT)]
         preview = RetentionPreview(own_rules)
         if own_rules:
@@ -104,11 +104,11 @@ class Retention:
         return preview
 
     async def erase(self, tenant: str, thread_ids: Sequence[str]) -> ErasureReceipt:
-        """Delete threads, wait until that is certified, and return the receipt."""
+        """Delete threads, wait until the deletion is certified, and return the receipt."""
         names = dict.fromkeys(thread_ids)
         copies = await self._left(tenant, names)
         families = await self._erasure.families(tenant, names)
-        # Nothing is deleted if one of them is damaged.
+        # Nothing is deleted if one of the threads is damaged.
         details = {name: await self._journal.thread(tenant, name) for name in names}
         erased = []
         for name, detail in details.items():
@@ -155,7 +155,7 @@ class Retention:
         return [*places, "handoffs", "backups", "disks"]
 
     async def _left(self, tenant: str, erased: dict[str, None]) -> dict[str, list[str]]:
-        """Return the threads and snapshots that have copies of what is about to be deleted."""
+        """Return the threads and snapshots that have copies of the content to delete."""
         copies: dict[str, None] = {}
         for name in erased:
             tree = await self._lineage.lineage(tenant, name, LIMITS.max_lineage_steps)

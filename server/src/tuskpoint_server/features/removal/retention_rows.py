@@ -1,7 +1,7 @@
-"""Applying retention rules, and previewing them: a preview chooses with the same code.
+"""Applies and previews retention rules, with the same code.
 
-Threads are looked at in pages, beside the writer. Each thread that loses something is changed in a
-transaction of its own, which chooses again from the thread as it is then.
+Threads are read in pages, beside the writer. Each affected thread is changed in a transaction of
+its own, which chooses again from the present thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...journal.values.contents import referred_digests
 from ..lineage.subgraphs import stateful_namespaces, tied_subgraphs
 from .rules import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
 
-THREADS_AT_ONCE = 200  # that one read transaction looks at
+THREADS_AT_ONCE = 200  # threads that one read transaction reads
 _MICROSECONDS = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class _Thread(NamedTuple):
 
     @property
     def ref(self) -> ThreadRef:
-        """What rows of the thread are bound to."""
+        """The thread to which rows are bound."""
         return ThreadRef(self.tenant, self.thread_id, self.number)
 
 
@@ -65,7 +65,7 @@ _THREADS = Statement(
 _HANDED_OFF = Statement(
     select(handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id).where(of_thread(handoffs))
 )
-# By the index alone: a namespace with no more checkpoints than it keeps loses none.
+# From the index alone: a namespace with no more checkpoints than the rule keeps loses none.
 _LARGEST = Statement(
     select(func.count().label("many"))
     .where(of_thread(checkpoints))
@@ -117,7 +117,7 @@ class RetentionRows:
         self._database = database
 
     async def apply(self, rules: Sequence[RetentionRule]) -> tuple[int, int]:
-        """Apply rules to all tenants; return how many threads and checkpoints were deleted."""
+        """Apply rules to all tenants; return the numbers of deleted threads and checkpoints."""
         thread_count, checkpoint_count = 0, 0
         tenants = [row[0] for row in await self._database.rows(_TENANTS)] if rules else []
         for tenant in tenants:
@@ -138,7 +138,7 @@ class RetentionRows:
     async def effects(
         self, tenant: str, rules: Sequence[RetentionRule], *, sized: bool = True
     ) -> AsyncIterator[RetentionEffect]:
-        """Yield what rules would delete now, by thread; with bytes if `sized`."""
+        """Yield the effects of rules by thread; with bytes if `sized`."""
         last_name: str | None = ""
         while last_name is not None:
             look = partial(_effects, tenant=tenant, rules=rules, after=last_name, sized=sized)
@@ -152,7 +152,7 @@ class RetentionRows:
 def _apply(
     batch: UnitOfWork, tenant: str, name: str, rules: Sequence[RetentionRule]
 ) -> RetentionEffect:
-    """Delete what the rule for a thread deletes, as the thread is now."""
+    """Apply a rule to the present state of a thread."""
     log = batch.find(tenant, name)
     rule = rule_for(rules, log.row.agent_id, name) if log is not None else None
     if log is None or log.row.deleted or rule is None:
@@ -168,7 +168,7 @@ def _apply(
 
 
 def _skip_damaged(refusal: Refusal) -> None:
-    """Say that a thread is left as it is because its rows are damaged; raise any other refusal."""
+    """Log that a thread with damaged rows is skipped; raise any other refusal."""
     if refusal.reason is not Reason.JOURNAL_DAMAGED:
         raise refusal
     _log.error("no retention rule is applied: %s", refusal)
@@ -183,9 +183,9 @@ def doomed_checkpoints(
 ) -> set[Place]:
     """Return the checkpoints of a thread that a rule deletes.
 
-    A root, and a namespace that no root ran, keep what the rule says. The calls of a subgraph stay
-    with their root. A subgraph that keeps a state of its own keeps its latest checkpoint and those
-    that remaining roots are tied to.
+    The rule applies to roots, and to namespaces that no root ran. The calls of a subgraph stay with
+    their root. A subgraph that keeps a state of its own keeps its latest checkpoint and the
+    checkpoints that belong to remaining roots.
     """
     spared = set(_HANDED_OFF.run(connection, of_thread=thread).fetchall())
     spared |= {place for place, node in nodes.items() if node.label}
@@ -207,7 +207,7 @@ def doomed_checkpoints(
     kept |= spared & nodes.keys()
     roots = {name for namespace, name in kept if not namespace}
     oldest = min(roots, default="")
-    # A root that is not stored yet may still come, unless it is older than all that are kept.
+    # A root that is not stored may still arrive, unless it is older than all kept roots.
     kept |= {
         node.place
         for node in nodes.values()
@@ -229,7 +229,7 @@ def _effects(
     *,
     sized: bool,
 ) -> tuple[list[RetentionEffect], str | None]:
-    """Return what rules delete of the next threads, and the last name; `None`: no more."""
+    """Return the effects on the next threads, and the last name; `None`: no more threads."""
     rows = _THREADS.run(connection, of_tenant=tenant, after=after).fetchall()
     deletions: list[tuple[_Thread, bool, set[Place]]] = []
     for thread in map(_Thread._make, rows):
@@ -274,7 +274,7 @@ def _chosen_checkpoints(
 def _journal_bytes(
     connection: Connection, deletions: Sequence[tuple[_Thread, bool, AbstractSet[Place]]]
 ) -> dict[int, int]:
-    """Return the bytes that the journal can drop, by thread; a shared value counts for the first.
+    """Return the bytes that the journal can drop, by thread; shared values count once.
 
     Values that another thread of the family needs stay.
     """

@@ -1,4 +1,4 @@
-"""The sweep: removes values that nothing needs, and rows whose time has passed."""
+"""Garbage collection of rows: removes unneeded values, and expired rows."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from ...journal.sql.statements import (
     of_thread,
 )
 
-ROWS_AT_ONCE = 1000  # that one write transaction removes, at most
-THREADS_AT_ONCE = 2000  # that one read transaction looks at
+ROWS_AT_ONCE = 1000  # most rows that one write transaction removes
+THREADS_AT_ONCE = 2000  # rows that one read transaction reads
 _MICROSECONDS = 1_000_000
 
 _EARLY = Statement(
@@ -64,7 +64,7 @@ _DROP_ANSWERS = Statement(
         )
     )
 )
-# Changes that search does not need are not kept for it.
+# Changes that search does not need are not kept for search.
 _INDEXED = case(
     (
         or_(~bindparam("indexing", type_=Boolean), threads.c.unindexed_since_us.is_(None)),
@@ -103,11 +103,11 @@ _DROP_CHANGES = Statement(
 
 
 async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
-    """Remove changes from before a time that are certified and indexed; return how many.
+    """Remove certified and indexed changes from before a time; return their number.
 
-    Without an index, none waits for it: search goes through checkpoints by key once it is switched
-    on. The rest of a log has no gap: a change goes only with all before it. After a clock was set
-    back, a change may stay until those before it are old enough.
+    Without an index, no change waits: search reads checkpoints by key when it is enabled. The rest
+    of a log has no gap: a change is removed only with all earlier changes. After a step back of the
+    clock, a change may stay until the earlier changes are old enough.
     """
     parameters = {
         "before_us": before_us,
@@ -126,7 +126,7 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
 
 
 def _at_once(rows: Iterable[SqlRow]) -> Iterator[list[SqlRow]]:
-    """Yield number, tenant and name of threads, and up to where one transaction drops changes."""
+    """Yield threads, and the last change that one transaction drops of each."""
     chunk: list[SqlRow] = []
     room = ROWS_AT_ONCE
     for *thread, compacted_seq, through in rows:
@@ -147,7 +147,7 @@ def _drop_changes(batch: UnitOfWork, rows: Sequence[SqlRow]) -> int:
     for number, tenant, thread_id, through in rows:
         log = batch.find_any(tenant, thread_id)
         if log is None or log.damage is not None:
-            continue  # what is damaged stays as it is, for who looks into it
+            continue  # damaged rows stay for an investigation
         log.row.compacted_seq = max(log.row.compacted_seq, through)
         batch.store(log)
         keys.append({"of_thread": number, "through": through})
@@ -176,17 +176,17 @@ def _drop_early(batch: UnitOfWork, before_us: int) -> int:
                 for _, checkpoint_ns, checkpoint_id, *columns in early_rows
             ]
             forget_rows(batch, log, stored, own)
-            log.forget_checkpoints()  # known ones may have had them
+            log.forget_checkpoints()  # threads that the cache knows may have had the rows
     return len(rows)
 
 
 async def drop_early_writes(database: Database, before_us: int) -> int:
-    """Remove writes whose checkpoint did not come; return how many were looked at."""
+    """Remove early writes whose checkpoint never arrived; return the number of checked writes."""
     return await _repeat_work(database, partial(_drop_early, before_us=before_us))
 
 
 async def drop_answers(database: Database, before_us: int) -> int:
-    """Remove the first answers to requests from before a time; return how many."""
+    """Remove first answers from before a time; return their number."""
     parameters = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
 
     def work(batch: UnitOfWork) -> int:

@@ -1,4 +1,4 @@
-"""The audit trail: who called what, kept as checkpoints of a thread of the server.
+"""The audit trail: callers and their calls, kept as checkpoints of a thread of the server.
 
-It must not hold contents of calls, or let a call end before its entry is as durable as promised.
+It must not store contents of calls, or let a call end before its entry has the promised durability.
 """

@@ -1,4 +1,4 @@
-"""The audit trail: who called what, on which thread, and how it ended. It has no payloads.
+"""The audit trail: caller, method, thread and status of calls, without payloads.
 
 Calls are counted in memory, and every second the counts become one batch of each tenant's trail.
 So a call costs an update of a dictionary, and a server that is killed loses the last second.
@@ -18,12 +18,12 @@ from ...core.errors import Refusal
 from .trail_rows import TrailBatch, TrailRows
 
 FLUSH_SECONDS = 1.0
-_MOST_KINDS = 10_000  # of calls of a tenant that are counted apart until the next flush
-ENTRIES_AT_ONCE = 100  # in a batch; so it stays below `LIMITS.max_metadata`
+_MOST_KINDS = 10_000  # different entries of a tenant that are counted until the next flush
+ENTRIES_AT_ONCE = 100  # entries of a batch, so that it stays below `LIMITS.max_metadata`
 
 _log = logging.getLogger(__name__)
 
-_Kind = tuple[str, str, str, str]  # who, method, thread, status
+_Kind = tuple[str, str, str, str]  # caller, method, thread, status
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Trail:
     """Counts calls, and appends the counts to the trails.
 
     Attributes:
-        records: The methods whose calls are counted, by their full names.
+        records: The full names of the methods whose calls are counted.
     """
 
     def __init__(self, journal: TrailRows, records: Collection[str]) -> None:
@@ -47,13 +47,13 @@ class Trail:
         self._flushing = asyncio.Lock()
 
     def note(self, grant: Grant, method: str, named: Sequence[str], code: str) -> None:
-        """Count a call of a method by its full name, on the threads that its request named."""
+        """Count a call of a method on the threads in its request."""
         now_us = time.time_ns() // 1000
         counts = self._counts.setdefault(grant.tenant, {})
         for thread_id in named or ("",):
             kind = (grant.name, method.rpartition("/")[2], thread_id, code)
             if kind not in counts and len(counts) >= _MOST_KINDS:
-                kind = (grant.name, kind[1], "", code)  # too many threads to tell them apart
+                kind = (grant.name, kind[1], "", code)  # too many threads for separate entries
             count = counts.get(kind)
             if count is None:
                 counts[kind] = _Count(1, now_us, now_us)
@@ -62,9 +62,9 @@ class Trail:
                 count.last_us = now_us
 
     async def flush(self) -> None:
-        """Append what was counted since the last time; after a failure, the next flush retries.
+        """Append the new counts to the trails; after a failure, the next flush retries.
 
-        Whoever is cancelled meanwhile loses nothing: the flush goes on, and the next waits for it.
+        A cancelled caller loses nothing: the flush continues, and the next flush waits for it.
         """
         await asyncio.shield(self._flush())
 
@@ -96,7 +96,7 @@ class Trail:
         self._counts[tenant] = counts
 
     async def read(self, tenant: str, after: str, most: int) -> list[TrailBatch]:
-        """Return batches of a tenant's trail after one, the oldest first."""
+        """Return the batches of a tenant's trail after a batch, oldest first."""
         return await self._journal.read(tenant, after, most)
 
 

@@ -1,4 +1,4 @@
-"""The trail of a tenant: who called what, in a thread that only the server writes.
+"""The trail of a tenant in the journal, a thread that only the server writes.
 
 Each batch of entries is a checkpoint whose metadata names the SHA-256 of the batch before. So the
 trail is stored, certified and recovered like any thread, and nobody can change or leave out a
@@ -28,7 +28,7 @@ from ...journal.sql.statements import EMPTY, Statement
 from ..lineage.snapshot_state import STATE_VERSION
 
 THREAD = TRAIL + "calls"
-"""The thread that keeps the trail."""
+"""The thread of the trail."""
 
 _STATE = checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString()
 _BATCHES = Statement(
@@ -66,14 +66,14 @@ class TrailRows:
         self._database = database
 
     async def append(self, tenant: str, entries: Sequence[dict[str, object]]) -> None:
-        """Append a batch; it is durable when this returns."""
+        """Append a batch, which is durable on return."""
         work = partial(
             _append, tenant=tenant, entries=entries, entropy=self._database.random_bits()
         )
         await self._database.transact(work)
 
     async def read(self, tenant: str, after: str, most: int) -> list[TrailBatch]:
-        """Return batches after one, the oldest first."""
+        """Return the batches after a batch, oldest first."""
         rows = await self._database.rows(_BATCHES, of_tenant=tenant, after=after, most=most)
         return [TrailBatch(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
