@@ -1,4 +1,4 @@
-"""An archive over a journal, flushed when a test says so."""
+"""A journal with an archive that flushes only when a test asks for a flush."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from tuskpoint_server.keys.local import LocalKeys
 from tuskpoint_server.keys.provider import KeyProvider
 
 KEYS = LocalKeys([bytes(range(32))])
-"""Seal what is stored, in the tests that say so."""
+"""Keys for the tests that store sealed values."""
 
-# Settings of a flusher that tries again by itself, and hardly waits before it does.
+# Settings of a flusher that retries by itself, after very short pauses.
 EAGER: dict[str, Any] = {"first_retry_s": 0.001, "longest_retry_s": 0.01}
 
 
 class House:
-    """A journal and its archive; nothing is flushed unless it is asked for.
+    """A journal and its archive; nothing is flushed unless a test asks for a flush.
 
     Attributes:
-        took_over: Set once the server does the duties of the leader after another one.
+        took_over: Set once the server does the duties of the leader after another server.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class House:
         self.clock = clock
 
     async def flush(self) -> int:
-        """Certify everything; return how many checkpoints were."""
+        """Certify everything; return the number of certified checkpoints."""
         return (await self.archive.certify_all(TENANT)).certified
 
     async def from_blobs(self, key: CheckpointKey) -> Checkpoint:
@@ -75,7 +75,7 @@ class House:
         return await self.archive.read(checkpoint.entry)
 
     async def manifest(self, thread_id: str = "t") -> Manifest:
-        """Fold what the newest catalog leads to of a thread."""
+        """Fold the records of a thread that the newest catalog leads to."""
         known = await self.archive.catalog(TENANT)
         assert known is not None
         stored = decode_catalog(await self.content(known.location), known.location.blob_id)
@@ -83,7 +83,7 @@ class House:
         return fold(thread_id, await read_thread(stored.runs, thread_id, self.store.get))
 
     async def content(self, location: BlobLocation) -> bytes:
-        """Return what is stored at a location, opened if it is sealed."""
+        """Return the bytes at a location, opened if they are sealed."""
         return opened_with(await self.store.get(location), location)
 
     async def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -100,7 +100,7 @@ class House:
         return seq, certified_seq
 
     async def evict(self) -> int:
-        """Give up all values that the journal can spare; return how many bytes they took."""
+        """Evict all values that the journal can spare; return the number of their bytes."""
         gone = 0
         for [family] in await self.ask("SELECT DISTINCT family FROM threads"):
             evictions = await evict_family(
@@ -113,7 +113,7 @@ class House:
         return gone
 
     async def waiting(self) -> status.CertificationBacklog:
-        """Return what waits, as the journal counts it."""
+        """Return the certification backlog, as the journal counts it."""
         return await self.journal.database.query(
             lambda connection: status.backlog(connection, TENANT)
         )
@@ -134,18 +134,18 @@ async def house(
 ) -> AsyncIterator[House]:
     """Open a journal and its archive in a directory, as a start of the server does.
 
-    A flush that failed is tried again when someone asks for one.
+    A failed flush is retried when a test asks for a flush.
 
     Args:
         directory: The directory.
         store: The blob store.
         clock: The time.
         journal_of: Directory of another server, whose journal in PostgreSQL is used.
-        lease_of: Makes the lease of a journal.
-        meters: Where to measure.
-        keys: Seals what is stored; `None`: nothing is sealed.
-        open_key: Opens the key of the journal; `None`: it is not sealed.
-        **changed: Settings of the archive other than those of tests.
+        lease_of: Creates the lease of a journal.
+        meters: Provider of the meters.
+        keys: Seal the stored values; `None`: nothing is sealed.
+        open_key: Opens the key of the journal; `None`: the journal is not sealed.
+        **changed: Settings of the archive that differ from the settings of tests.
     """
     time = clock or Clock()
     chosen: dict[str, Any] = {
@@ -187,7 +187,7 @@ async def house(
 
 
 def shown(checkpoint: Checkpoint) -> object:
-    """Return what has to be the same wherever a checkpoint is read, values by digest."""
+    """Return the parts of a checkpoint that are the same wherever it is read, values by digest."""
     assert checkpoint.state is not None
     return (
         checkpoint.entry.key,
@@ -216,7 +216,7 @@ async def keys_of(house: House, thread_id: str) -> list[CheckpointKey]:
 
 
 def _places(manifest: Manifest) -> Places:
-    """Return what says where bytes lie by the records of a thread alone."""
+    """Return a lookup that finds locations by the records of a thread alone."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
         return [manifest.location(location.sha256) or location for location in locations]
@@ -227,14 +227,14 @@ def _places(manifest: Manifest) -> Places:
 async def check_certified(house: House, *, gaps: bool = False) -> int:
     """Check that everything at or below a watermark can be read from the blob store.
 
-    By where the journal says that it lies, and by the folded manifest alone.
+    Bytes are found at the locations in the journal, and by the folded manifest alone.
 
     Args:
         house: The journal and its archive.
         gaps: Checkpoints that are gaps may be missing.
 
     Returns:
-        How many checkpoints were read.
+        Number of checkpoints that were read.
     """
     count = 0
     known = await house.archive.catalog(TENANT)

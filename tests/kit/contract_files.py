@@ -1,4 +1,4 @@
-"""The files of the contract that hold services."""
+"""The files of the contract that define services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The databases that tests of the journal run on: files of SQLite, and schemas of PostgreSQL."""
+"""The databases of the tests of the journal: SQLite files, and schemas of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuskpoint_server.journal.sql.journal_metadata import BOUND, GENERATION, JOU
 from tuskpoint_server.journal.sql.schema import journal_info, metadata
 
 _postgres: str | None = None
-# Where the journals of paths are, and the paths of those that may have tables.
+# Schema of each journal path, and the paths whose schemas may have tables.
 _schemas: dict[Path, str] = {}
 _with_tables: set[Path] = set()
 
@@ -44,8 +44,8 @@ _EMPTY = "; ".join(
 def run_on_each(metafunc: pytest.Metafunc) -> None:
     """Run a test on SQLite and, where the machine has it, on PostgreSQL.
 
-    It runs on one alone if it is marked `sqlite` or `postgresql`; where that one is missing, it
-    is skipped.
+    A test that is marked `sqlite` or `postgresql` runs on that database alone, and is skipped
+    where the database is missing.
     """
     if metafunc.definition.get_closest_marker("sqlite") is not None:
         return
@@ -60,10 +60,10 @@ def run_on_each(metafunc: pytest.Metafunc) -> None:
 
 
 def examples(database: str, count: int) -> int:
-    """Return how many examples a model of the journal gets: `TUSKPOINT_EXAMPLES`, if it is set.
+    """Return the number of examples for a model of the journal: `TUSKPOINT_EXAMPLES` if set.
 
-    On PostgreSQL it gets a quarter of `count`. The model finds wrong rules on SQLite, for a fifth
-    of the time; what PostgreSQL does in another way, few examples meet.
+    On PostgreSQL the number is a quarter of `count`. SQLite needs a fifth of the time to find
+    wrong rules, and few examples are enough for the differences of PostgreSQL.
     """
     chosen = count if database == "sqlite" else count // 4
     return int(os.environ.get("TUSKPOINT_EXAMPLES", chosen))
@@ -71,7 +71,7 @@ def examples(database: str, count: int) -> int:
 
 @contextmanager
 def in_postgres(dsn: str) -> Iterator[None]:
-    """Put the journals that are opened inside of the context into a PostgreSQL server."""
+    """Create the journals that are opened inside the context on a PostgreSQL server."""
     global _postgres
     _postgres = dsn
     try:
@@ -85,10 +85,10 @@ def in_postgres(dsn: str) -> Iterator[None]:
 def postgres() -> str:
     """Return the DSN of a PostgreSQL server that runs until the process ends.
 
-    What it commits is not fsynced: no test of these kills the server.
+    Commits are not fsynced: no test that uses this server kills it.
 
     Raises:
-        LeftOutError: The machine has none.
+        LeftOutError: The machine has no PostgreSQL.
     """
     running = ExitStack()
     atexit.register(running.close)
@@ -100,7 +100,7 @@ def postgres() -> str:
 
 
 def place(path: Path) -> Path | str:
-    """Return where the journal of a path is: the path itself, or a schema of its own."""
+    """Return the address of the journal of a path: the path itself, or a schema for this path."""
     if _postgres is None:
         return path
     schema = _schemas.setdefault(path, f"journal_{len(_schemas)}")
@@ -108,9 +108,9 @@ def place(path: Path) -> Path | str:
 
 
 def place_of_new_journal(path: Path) -> Path | str:
-    """Do as `place`, for a journal that is opened there; its tables may be there, and are empty.
+    """Return the address of a new journal of a path; its tables may exist, and are empty.
 
-    To make them takes longer than most tests do. So the schema is that of a test which is over,
+    Creating tables takes longer than most tests do. So the schema of a finished test is used again,
     if there is one: pytest removes the directory of a test that passed.
     """
     if _postgres is None or path in _schemas:
@@ -134,7 +134,7 @@ def _url_of(schema: str, statements: str) -> str:
 
 @cache
 def _administrator(dsn: str) -> psycopg.Connection[tuple[object, ...]]:
-    """Return a connection that stays open: a new one would read the catalogs anew."""
+    """Return a connection that stays open: a new connection would read the catalogs again."""
     connection = psycopg.connect(dsn, autocommit=True)
     atexit.register(connection.close)
     return connection
@@ -154,7 +154,7 @@ def journal_of(data_dir: Path) -> str:
 
 
 def rows_of_server(data_dir: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query of the journal of a server with this data directory."""
+    """Return the rows of a query on the journal of a server with this data directory."""
     url = journal_of(data_dir)
     if url:
         with psycopg.connect(url) as connection:
@@ -164,7 +164,7 @@ def rows_of_server(data_dir: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def ask(connection: Connection, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return the rows of a query in SQL, a question mark for each value."""
+    """Return the rows of an SQL query, with a question mark for each value."""
     if connection.dialect.name == "postgresql":
         numbers = itertools.count(1)
         statement = re.sub(r"\?", lambda _: f"${next(numbers)}", statement)

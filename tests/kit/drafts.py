@@ -1,4 +1,4 @@
-"""Short ways to say what a test saves."""
+"""Short constructors for the parts of a save."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENANT = "default"
 
 
 class Reference(Enum):
-    """Content of a channel that a save does not carry."""
+    """A channel value that a save names by its digest and does not carry."""
 
     INHERIT = "inherit"
     EMPTY = "empty"
@@ -44,7 +44,7 @@ def digest(data: bytes, kind: str = "msgpack") -> bytes:
 
 
 def channel(name: str, content: Content, version: Version | None = 1) -> value_pb2.Channel:
-    """Bytes are inline data; use `by_digest` for a digest."""
+    """Return a channel: bytes become inline data; `by_digest` names the value by its digest."""
     if isinstance(content, bytes):
         content = value(content)
     made = value_pb2.Channel(name=name)
@@ -71,14 +71,14 @@ def write(
 
 
 def write_of(one: Write) -> StoredWrite:
-    """Return a write as it is sent, not packed yet."""
+    """Return a write as a client sends it, not packed yet."""
     kind, data = one.value.type, one.value.data
     named = (one.task_id, one.idx, one.task_path, one.channel, kind, one.digest)
     return StoredWrite(*named, len(data), 0, 0, None, data)
 
 
 def as_loaded(*writes: StoredWrite) -> tuple[Write, ...]:
-    """Return writes that were sent as a load returns them."""
+    """Return sent writes in the form in which a load returns them."""
     return tuple(
         Write(*named, Value(write.type, write.data or b""), write.digest)
         for write in writes
@@ -105,7 +105,7 @@ def draft(
     raises_id: bool = False,
     restarts: bool = False,
 ) -> IncomingCheckpoint:
-    """Return what is taken from the message of a save, whose limits are not checked."""
+    """Return the draft of the message of a save, without a check of its limits."""
     if isinstance(channels, Mapping):
         channels = [channel(name, content) for name, content in channels.items()]
     state = checkpoint_pb2.CheckpointState.FromString(frame)
@@ -143,13 +143,13 @@ def data_of(checkpoint: Checkpoint | None) -> dict[str, bytes]:
 
 
 def written(checkpoint: Checkpoint | None) -> list[tuple[str, str, int, str, bytes]]:
-    """Return the pending writes in short."""
+    """Return a short form of the pending writes."""
     assert checkpoint is not None
     return [(w.task_path, w.task_id, w.idx, w.channel, w.value.data) for w in checkpoint.writes]
 
 
 async def refused(call: Awaitable[object], reason: Reason) -> Refusal:
-    """Await a call that must be refused for this reason."""
+    """Await a call that must be refused with a given reason."""
     with pytest.raises(Refusal) as caught:
         await call
     assert caught.value.reason is reason

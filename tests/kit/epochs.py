@@ -20,7 +20,7 @@ EPOCH_US = 86_400_000_000
 
 
 class Years:
-    """An archive over a store with epochs, and what a test does with it."""
+    """An archive over a store with epochs, and the steps of a test with it."""
 
     def __init__(self, home: House, store: EpochStore) -> None:
         self.home = home
@@ -52,7 +52,7 @@ class Years:
         return await self.home.archive.lifetime.look_now()
 
     async def keep(self) -> Round:
-        """Look, and let what has to be stored again be stored."""
+        """Check the blobs, and wait until all values that are due are stored again."""
         done = await self.look()
         await self.flush()
         return done
@@ -62,7 +62,7 @@ class Years:
         await self.flush()
 
     async def evict(self) -> int:
-        """Give up all values that may go; return how many bytes they took."""
+        """Evict all values that may go; return the number of their bytes."""
         return await self.home.evict()
 
     async def load(self, checkpoint_id: str, thread_id: str = "t") -> object:
@@ -81,7 +81,7 @@ class Years:
         return checkpoint.entry.segments[0].blob_id
 
     async def blobs(self) -> set[str]:
-        """Return the blobs that the journal has members in."""
+        """Return the blobs that contain members of the journal."""
         return {str(row[0]) for row in await self.home.ask("SELECT blob_id FROM members")}
 
 
@@ -97,17 +97,17 @@ async def years(
     background: bool = False,
     **changed: Any,
 ) -> AsyncIterator[Years]:
-    """Open an archive; it looks at what is due when a test asks for it.
+    """Open an archive, which checks for due blobs when a test asks for the check.
 
     Args:
-        directory: Where the journal and the spool lie.
+        directory: Directory of the journal and the spool.
         epochs: Epochs that a put lasts.
         store: The store of an earlier archive.
-        blobs: Another store than one in memory, or a cache before it.
+        blobs: A store to use instead of a store in memory, or a cache in front of it.
         clock: The clock of an earlier archive.
-        max_put_bytes: What a put holds at most.
-        background: Look in the background too.
-        **changed: As of `house`.
+        max_put_bytes: Most bytes of a put.
+        background: Whether to check in the background too.
+        **changed: Settings of the archive, as for `house`.
     """
     clock = clock or Clock()
     store = store or EpochStore(clock, EPOCH_S, epochs, max_put_bytes)

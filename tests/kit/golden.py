@@ -1,4 +1,4 @@
-"""What servers of older versions left: `tests/golden` has a folder for each layout."""
+"""The data of servers of older versions: `tests/golden` has a folder for each layout."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ else:
     from backports import zstd
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-_SIGNING, _SEALING = "signing.key", "tuskpoint.keys"  # files of keys in a data directory
+_SIGNING, _SEALING = "signing.key", "tuskpoint.keys"  # key files in a data directory
 _NOT_COPIED = ("search_documents",)  # their text has another form in each kind of database
 
 
 def expected(layout: str) -> bytes:
-    """Return what `tuskpoint export` writes of the threads of a layout."""
+    """Return the expected output of `tuskpoint export` for the threads of a layout."""
     return zstd.decompress((GOLDEN / layout / "expected.jsonl.zst").read_bytes())
 
 
 def lay_out(layout: str, data_dir: Path) -> dict[str, str]:
-    """Make a data directory, or a journal in PostgreSQL beside it; return the settings for it."""
+    """Create a data directory, or a journal in PostgreSQL beside it; return the settings for it."""
     made = GOLDEN / layout
     shutil.copytree(made / "blobs", data_dir / "blobs")
     shutil.copy(made / "catalog", data_dir)

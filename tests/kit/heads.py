@@ -1,4 +1,4 @@
-"""What is in memory of checkpoints, beside what the database has of them."""
+"""Compares the checkpoints in memory with the checkpoints in the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLENTY = 1 << 30
 async def in_memory(
     database: Database, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
 ) -> RawCheckpoint | None:
-    """Return a checkpoint that is in memory, and is current where servers share the journal."""
+    """Return a checkpoint from memory, which must be current where servers share the journal."""
     if not database.is_shared:
         return load_head(database.heads, tenant, key, held)
     [checkpoint] = await load_current_heads(database, tenant, [key], [held])
@@ -30,7 +30,7 @@ async def in_memory(
 async def small(
     rows: CheckpointRows, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
 ) -> RawCheckpoint | None:
-    """Return a checkpoint as a call loads it that needs no task of its own."""
+    """Return a checkpoint as a call loads it that does not start a task."""
     [checkpoint] = rows.load_inline(tenant, [key], [held])
     return checkpoint or await rows.load_batched(tenant, key, held)
 
@@ -38,7 +38,7 @@ async def small(
 async def in_database(
     database: Database, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
 ) -> RawCheckpoint | None:
-    """Return a checkpoint as a load reads it that finds nothing in memory."""
+    """Return a checkpoint as a load reads it if memory does not have it."""
 
     def read(connection: Connection) -> RawCheckpoint | None:
         [stored] = load_stored(connection, tenant, [key], PLENTY, [held])
@@ -67,9 +67,9 @@ async def _check_held(database: Database, tenant: str, whole: RawCheckpoint) -> 
 async def check_heads(
     database: Database, tenant: str, places: Iterable[tuple[str, str]]
 ) -> list[CheckpointKey]:
-    """Compare what is in memory of namespaces with the database; return what was in memory.
+    """Compare the heads in memory with the database; return the keys of the heads in memory.
 
-    `places`: threads and namespaces, in which nothing is saved meanwhile.
+    `places` lists threads and namespaces in which nothing is saved during the check.
     """
     kept: list[CheckpointKey] = []
     for thread_id, checkpoint_ns in places:

@@ -42,7 +42,7 @@ EXPECTED = {
 }
 
 WAYS = ("whole", "small puts", "standalone")
-"""How a history is stored: as few puts as can be, puts with little room, blobs of checkpoints."""
+"""Ways to store a history: in as few puts as possible, in small puts, or as standalone blobs."""
 
 
 def store_of(way: str) -> MemoryStore:
@@ -52,7 +52,7 @@ def store_of(way: str) -> MemoryStore:
 
 
 class History:
-    """Does random things to a journal and its archive."""
+    """Random calls to a journal and its archive."""
 
     def __init__(self, seed: int, store: MemoryStore) -> None:
         self.random = random.Random(seed)
@@ -65,13 +65,13 @@ class History:
         store.verdict = self.judge
 
     def enter(self, house: House) -> None:
-        """Go on with a journal that was opened."""
+        """Use a journal that was just opened."""
         self.house = house
         self.removal = house.journal.removal
         self.lineage = house.journal.lineage
 
     def judge(self, members: Sequence[BlobMember]) -> Reason | None:
-        """Reject what has a blocked checkpoint in it."""
+        """Reject members with a blocked checkpoint."""
         for member in members if self.blocked else ():
             if member.kind == Kind.SEGMENT:
                 segment = decode_segment(member.data, "")
@@ -211,18 +211,18 @@ class History:
             await self.house.flush()
 
     async def reject(self) -> None:
-        """Let the store reject a checkpoint that will come, or take all of them again."""
+        """Let the store reject the checkpoint of a later step, or accept all checkpoints again."""
         self.blocked = set() if self.blocked else {f"{self.made + 1:06d}", f"{self.made + 2:06d}"}
 
     async def settle(self) -> None:
-        """Let the store take everything; then nothing waits and nothing is missing."""
+        """Let the store accept all puts; then nothing waits and nothing is missing."""
         self.blocked = set()
         await self.flush()
         assert await self.house.ask("SELECT * FROM holes") == []
         assert (await self.house.waiting()).threads == 0
 
     async def do(self, step: str) -> None:
-        """Do a step, if it can be done."""
+        """Do a step, if the step is possible."""
         self.house.clock.advance(1)
         try:
             await getattr(self, step)()
@@ -234,7 +234,7 @@ class History:
 
 
 async def live(history: History, steps: Sequence[str], *, standalone: bool = False) -> None:
-    """Live through a history; `restart` opens the journal again."""
+    """Run a history; `restart` opens the journal again."""
     clock = Clock()
     left = list(steps)
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""A journal with all its rooms, opened as the server opens it."""
+"""A journal with all its packages, opened as the server opens it."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 
 async def made(call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Make a call once this is awaited."""
+    """Make a call when this coroutine is awaited."""
     return await call(*args, **kwargs)
 
 
 class Clock:
-    """A time that stands still until a test moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now_us = 1_700_000_000_000_000
@@ -61,11 +61,11 @@ class Clock:
 
 
 class Journal(CheckpointRows):
-    """Checkpoints of a database, and its other rooms beside them.
+    """Checkpoints of a database, and its other packages.
 
     Attributes:
         added: Bytes of new content of each commit.
-        is_edited: The test changed rows itself: they are not checked at the end.
+        is_edited: Whether the test changed rows itself, which turns the check at the end off.
     """
 
     is_edited = False
@@ -87,20 +87,20 @@ class Journal(CheckpointRows):
 
 
 async def save(journal: Journal, *drafts: IncomingCheckpoint) -> None:
-    """Save checkpoints, one after the other."""
+    """Save checkpoints, in order."""
     for draft in drafts:
         await journal.save_checkpoint(TENANT, draft)
 
 
 async def thread_of(journal: Journal, thread_id: str = "t") -> Thread:
-    """Return a thread that must be there."""
+    """Return a thread that must exist."""
     detail = await journal.thread(TENANT, thread_id)
     assert detail is not None
     return detail.thread
 
 
 async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
-    """Return the row of a thread that is there or was deleted."""
+    """Return the row of a thread that exists or was deleted."""
     row = await journal.database.query(
         lambda connection: find_thread(connection, TENANT, thread_id)
     )
@@ -109,7 +109,7 @@ async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
 
 
 async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
-    """Return columns of all rows of a table."""
+    """Return some columns of all rows of a table."""
     chosen = select(*(table.c[name] for name in columns))
     return await journal.database.query(
         lambda connection: [tuple(row) for row in Statement(chosen).run(connection).fetchall()]
@@ -150,7 +150,7 @@ def insert_gap(
 
 
 async def seals(stored: str) -> tuple[bytes, str]:
-    """Open the key of a sealed journal, as an `OpenKey`."""
+    """Return the key of a sealed journal, as an `OpenKey`."""
     return bytes(range(32)), stored or "wrapped"
 
 
@@ -161,7 +161,7 @@ async def open_database(
     open_key: OpenKey | None = None,
 ) -> Database:
     key: OpenKey = in_the_clear
-    if (path.parent / "signing.key").exists():  # a server has made the journal
+    if (path.parent / "signing.key").exists():  # a server created the journal
         key = partial(row_key, Config(data_dir=path.parent), None)
     where = place_of_new_journal(path)
     return await Database.open(
@@ -180,8 +180,8 @@ async def opened(
 ) -> AsyncIterator[Journal]:
     """Open the journal of a directory; in PostgreSQL another server may use it already.
 
-    `checked`: at the end of the context all rows have to be bound as they should be. `open_key`
-    opens its key if it is sealed.
+    With `checked`, the context ends with a check that all rows are bound correctly. `open_key`
+    opens the key of a sealed journal.
     """
     database = await open_database(directory / "journal.db", clock, entropy, open_key)
     try:
@@ -194,13 +194,13 @@ async def opened(
 
 
 async def bind_again(database: Database) -> None:
-    """Bind the rows of a journal as they are, after a test changed some of them itself."""
+    """Bind the rows of a journal again, after a test changed some of the rows itself."""
     await unbind(database)
     assert (await bind_rows(database)).is_complete
 
 
 async def unbind(database: Database) -> None:
-    """Leave the rows of a journal as they are once its tables were migrated."""
+    """Unbind the rows of a journal, as a migration of its tables leaves them."""
 
     def forget(batch: UnitOfWork) -> None:
         batch.connection.execute(update(threads).values(binding=None))
@@ -212,7 +212,7 @@ async def unbind(database: Database) -> None:
 
 
 async def check_integrity(database: Database) -> None:
-    """Check that every row of every thread is bound as it should be, and every value sound."""
+    """Check that every row of every thread is bound correctly, and that every value is sound."""
 
     def check(connection: Connection) -> None:
         for tenant, thread_id in connection.execute(select(threads.c.tenant, threads.c.thread_id)):
@@ -230,10 +230,10 @@ async def check_integrity(database: Database) -> None:
 class World:
     """An event loop and a directory that all examples of a property share.
 
-    To open a journal takes longer than most examples; each takes threads of its own instead.
+    Opening a journal takes longer than most examples, so each example uses its own threads instead.
 
     Attributes:
-        directory: It is empty at first, and removed at the end.
+        directory: A directory that is empty at first, and removed at the end.
     """
 
     def __init__(self) -> None:
@@ -247,15 +247,15 @@ class World:
         return self._runner.run(call)
 
     def enter(self, context: AbstractAsyncContextManager[T]) -> T:
-        """Open what is closed at the end."""
+        """Enter a context that is closed with the world."""
         return self.run(self._open.enter_async_context(context))
 
     def leave(self) -> None:
-        """Close what was opened."""
+        """Close all that was opened."""
         self.run(self._open.aclose())
 
     def next_prefix(self) -> str:
-        """Return a prefix of names that no other example has."""
+        """Return a prefix of names that no other example uses."""
         self._examples += 1
         return f"{self._examples}-"
 
@@ -275,12 +275,12 @@ class JournalWorld(World):
         self.clock = Clock()
         self._checked = checked
         self._entropy = entropy
-        # Used tables have statistics, by which PostgreSQL would read many new rows slowly.
+        # Used tables have statistics, with which PostgreSQL would read many new rows slowly.
         place(self.directory / "journal.db")
         self.reopen()
 
     def reopen(self) -> None:
-        """Open the journal, anew if it is open."""
+        """Open the journal, or close it and open it again."""
         self.leave()
         self.journal: Journal = self.enter(
             opened(self.directory, self.clock, self._entropy, checked=self._checked)
@@ -288,7 +288,7 @@ class JournalWorld(World):
 
 
 class Ticks:
-    """The seconds of a server's own clock, which a test moves: the server may have been stopped."""
+    """The seconds of a server's own clock, which a test moves as if the server had been stopped."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -298,6 +298,6 @@ class Ticks:
 
 
 async def expire(database: Database) -> None:
-    """Let the time of the lease be over, by the database's clock."""
+    """Let the lease expire, by the database's clock."""
     statement = "UPDATE leases SET until_us = 0 RETURNING fence"
     await database.write_past_batches(lambda connection: ask(connection, statement))

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that outlive the journal that opened them.
 
-For a new connection, PostgreSQL starts a process that reads the catalogs and plans each statement:
-this takes longer than most tests.
+For a new connection, PostgreSQL starts a process that reads the catalogs and plans each
+statement, which takes longer than most tests.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tuskpoint_server.journal.sql.pulse import PROBE_S
 
 _AS_NEW = ("SELECT pg_advisory_unlock_all()", "UNLISTEN *", "RESET ALL")
 _MOST = 40
-"""Idle connections at most, of the 100 that PostgreSQL accepts."""
+"""Most idle connections, of the 100 connections that PostgreSQL accepts."""
 
 
 class KeptConnections:
-    """Idle connections, by URL; all are closed with `close`."""
+    """Idle connections, by URL; `close` closes all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class KeptConnections:
         self._is_closed = False
 
     def connect(self, url: str, timeout_s: float = PROBE_S) -> PipelinedConnection:
-        """Do as `postgres.connect`, with an idle connection if there is one."""
+        """Connect like `postgres.connect`, with an idle connection if there is one."""
         while (idle := self._take(url)) is not None:
             if not idle.is_lost():
                 return idle
@@ -46,7 +46,7 @@ class KeptConnections:
         return new
 
     def keep(self, connection: KeptConnection) -> bool:
-        """Keep a connection, and return whether there is room for it."""
+        """Keep a connection, and return whether there was room for the connection."""
         with self._lock:
             room = not self._is_closed and sum(map(len, self._idle.values())) < _MOST
             if room:
@@ -54,7 +54,7 @@ class KeptConnections:
             return room
 
     def close(self) -> None:
-        """Close the idle connections; each other one is closed by its journal."""
+        """Close the idle connections; a journal closes the connections that it uses."""
         with self._lock:
             self._is_closed = True
             connections = list(chain.from_iterable(self._idle.values()))
@@ -70,13 +70,13 @@ class KeptConnections:
 
 
 class KeptConnection(PipelinedConnection):
-    """A connection that is reset and kept when it is closed."""
+    """A connection that is reset and kept when its user closes it."""
 
     kept_by: KeptConnections | None = None
     url = ""
 
     def close(self) -> None:
-        # A reset that gets no answer closes the connection from inside.
+        # A reset without an answer closes the connection from inside.
         kept_by, self.kept_by = self.kept_by, None
         if kept_by is None or self.closed or not self._is_reset():
             super().close()
@@ -88,7 +88,7 @@ class KeptConnection(PipelinedConnection):
             super().close()
 
     def is_lost(self) -> bool:
-        """Whether the server has ended the connection: it sends nothing else to an idle one."""
+        """Whether the server ended the connection: it sends nothing else to an idle connection."""
         poll = select.poll()
         poll.register(self.pgconn.socket, select.POLLIN)
         return bool(poll.poll(0))
@@ -96,7 +96,7 @@ class KeptConnection(PipelinedConnection):
     def _is_reset(self) -> bool:
         active = self.info.transaction_status == TransactionStatus.ACTIVE
         if active and not self._unanswered:
-            return False  # somebody stopped in the middle of the answers
+            return False  # the user stopped in the middle of the answers
         try:
             self.rollback()
             for statement in _AS_NEW:

@@ -1,4 +1,4 @@
-"""Requests for the tests, and what the answers say."""
+"""Requests for the tests, and readers of the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = "1f000000-0000-6000-8000-000000000002"
 
 
 def incompressible(size: int, seed: str = "content") -> bytes:
-    """Bytes that nothing makes smaller, the same in every run."""
+    """Return bytes that do not compress, the same bytes in every run."""
     return hashlib.shake_256(seed.encode()).digest(size)
 
 
@@ -75,7 +75,7 @@ def frames(
     large: Sequence[bytes] = (),
     chunk_bytes: int = 1024 * 1024,
 ) -> list[pb.Frame]:
-    """The frames of one save: the request, then the chunks of its large values."""
+    """Return the frames of one save: the request, then the chunks of its large values."""
     if isinstance(request, pb.SaveCheckpointRequest):
         first = pb.Frame(id=number, save=request)
     else:
@@ -84,7 +84,7 @@ def frames(
 
 
 def chunks(number: int, large: Sequence[bytes], chunk_bytes: int = 1024 * 1024) -> list[pb.Frame]:
-    """The chunks of the large values of a save."""
+    """Return the chunks of the large values of a save."""
     return [
         pb.Frame(
             id=number,
@@ -100,7 +100,7 @@ def chunks(number: int, large: Sequence[bytes], chunk_bytes: int = 1024 * 1024) 
 async def exchanged(
     checkpoints: CheckpointServiceAsyncStub, sent: Iterable[pb.Frame]
 ) -> list[pb.Answer]:
-    """Send frames on a stream of their own, each in a message; return all answers."""
+    """Send frames on a new stream, each frame in its own message; return all answers."""
     messages = (pb.ExchangeRequest(frames=[frame]) for frame in sent)
     return [answer async for each in checkpoints.Exchange(messages) for answer in each.answers]
 
@@ -118,8 +118,9 @@ class ReportedError:
 
 
 def reported(error: grpc.RpcError) -> ReportedError:
-    """Read the details of a refused call; the reason is empty if it has none."""
-    trailers: Any = error.trailing_metadata() or ()  # pairs, which the types of gRPC differ about
+    """Read the details of a refused call; without details the reason is empty."""
+    # pairs, whose type differs between gRPC's libraries
+    trailers: Any = error.trailing_metadata() or ()
     raw = next((value for name, value in trailers if name == "grpc-status-details-bin"), b"")
     status = status_pb2.Status.FromString(raw)
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
@@ -134,14 +135,14 @@ def reported(error: grpc.RpcError) -> ReportedError:
         error.code(),
         error.details() or "",
         info.reason,
-        dict(sorted(info.metadata.items())),  # a map has no order of its own
+        dict(sorted(info.metadata.items())),  # a map has no defined order
         tuple(violation.field for violation in bad.field_violations),
         frozenset(detail.TypeName().rpartition(".")[2] for detail in status.details),
     )
 
 
 async def refused(call: Awaitable[Any] | Any) -> ReportedError:
-    """Make a call, unary or server-streaming, that must be refused; return its error."""
+    """Make a unary or server-streaming call that must be refused; return its error."""
     try:
         if hasattr(call, "__aiter__"):
             async for _ in call:
@@ -156,7 +157,7 @@ async def refused(call: Awaitable[Any] | Any) -> ReportedError:
 async def collect(
     stream: AsyncIterable[pb.LoadCheckpointResponse] | AsyncIterable[pb.ListCheckpointsResponse],
 ) -> list[checkpoint_pb2.Checkpoint]:
-    """Return the checkpoints of a stream with their large values put in place."""
+    """Return the checkpoints of a stream with their large values filled in."""
     checkpoints: list[checkpoint_pb2.Checkpoint] = []
     large: list[tuple[Any, bytearray]] = []
     async for frame in stream:

@@ -1,4 +1,4 @@
-"""A journal whose values are evicted and removed, and segments that hold what was certified."""
+"""A journal whose values are evicted and removed, and segments with its certified values."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ PLENTY = 2**62
 
 
 def text(seed: int, size: int) -> bytes:
-    """Return letters that compress to about 60 % and say where they come from."""
+    """Return letters that compress to about 60 % and contain a label."""
     return bytes(random.Random(seed).choices(b"abcdefghijklmnop ", k=size))
 
 
 class Stepped(Database):
-    """A database that lets something else happen before each step of a pass."""
+    """A database that calls a hook before each step of a pass."""
 
     between: Callable[[], Awaitable[None]] | None = None
 
@@ -75,10 +75,10 @@ class Stepped(Database):
 
 
 class Home:
-    """A journal, and what was stored of it.
+    """A journal, and the stored part of it.
 
     Attributes:
-        segments: By hash the values that a segment holds, and its writes by checkpoint.
+        segments: By hash, the values of a segment, and its writes by checkpoint.
     """
 
     def __init__(self, database: Stepped, clock: Clock) -> None:
@@ -115,7 +115,7 @@ class Home:
         await self.checkpoints.save_checkpoint(TENANT, sent)
 
     async def fork(self, source: str, checkpoint_id: str, target: str) -> None:
-        """Copy one checkpoint into a thread that begins, in the same family."""
+        """Copy one checkpoint into a new thread of the same family."""
 
         def copy(batch: UnitOfWork) -> None:
             before = batch.find(TENANT, source)
@@ -132,7 +132,7 @@ class Home:
         await self.database.transact(copy)
 
     async def remove(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> None:
-        """Remove one checkpoint, if it is there."""
+        """Remove one checkpoint, if it exists."""
         await self.removal.delete_runs(TENANT, [f"{thread}/{ns}/{checkpoint_id}"])
 
     async def delete(self, thread: str) -> None:
@@ -140,7 +140,7 @@ class Home:
         await self.removal.delete_thread(TENANT, thread)
 
     async def certify(self, thread: str = "t") -> None:
-        """Store what changed since the last time as one segment."""
+        """Store all changes since the last call as one segment."""
         await self.database.transact(partial(self._certify, thread=thread))
 
     def _certify(self, batch: UnitOfWork, thread: str) -> None:
@@ -208,7 +208,7 @@ class Home:
         return {channel.name for channel in state.channels if channel.value is not EVICTED}
 
     async def data(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> dict[str, bytes]:
-        """Return the values of a checkpoint; evicted ones are read from their segments."""
+        """Return the values of a checkpoint; evicted values are read from their segments."""
         state = (await self.load(checkpoint_id, thread, ns)).state
         assert state is not None
         held = {row["digest"]: row["segment"] for row in await self.rows(thread)}
@@ -223,7 +223,7 @@ class Home:
         return data_by_channel
 
     async def read_back(self, checkpoint_id: str, thread: str = "t") -> int:
-        """Put evicted values of a checkpoint back into the journal; return how many."""
+        """Put evicted values of a checkpoint back into the journal; return their number."""
         state = (await self.load(checkpoint_id, thread)).state
         assert state is not None
         rows = {row["digest"]: row for row in await self.rows(thread)}
@@ -244,11 +244,11 @@ class Home:
         return len(evicted)
 
     async def rows(self, thread: str = "t") -> list[dict[str, Any]]:
-        """Return the rows of the values of a thread's family, in the order they came."""
+        """Return the rows of the values of a thread's family, in the order of insertion."""
         return await self.rows_of(await self.family(thread))
 
     async def rows_of(self, family: int) -> list[dict[str, Any]]:
-        """Return the rows of the values of a family, in the order they came."""
+        """Return the rows of the values of a family, in the order of insertion."""
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             chosen = select(contents).where(contents.c.family == family)
@@ -258,7 +258,7 @@ class Home:
         return await self.database.query(read)
 
     async def check_groups(self, thread: str = "t") -> None:
-        """Check that each value here is whole, or a patch on one that is whole and here."""
+        """Check that each value here is whole, or a patch on a whole value that is here."""
         rows = {row["digest"]: row for row in await self.rows(thread)}
         for row in rows.values():
             if row["data"] is None:

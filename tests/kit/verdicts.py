@@ -1,4 +1,4 @@
-"""Verifying a thread of a `House`, and what is said of it."""
+"""Verifies a thread of a `House`, and collects the verdicts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Verified:
     """The outcome of a verification.
 
     Attributes:
-        verdicts: Its verdicts, in order.
-        chain_problem: What is wrong with the way to the manifest; else empty.
-        mismatches: Members that had another hash than recorded.
+        verdicts: Verdicts, in order.
+        chain_problem: Problem of the chain of stored objects to the manifest; else empty.
+        mismatches: Number of members whose hash differs from the recorded hash.
     """
 
     verdicts: list[Verdict]
@@ -33,7 +33,7 @@ class Verified:
 
     @property
     def counts(self) -> dict[VerdictKind, int]:
-        """How many verdicts there are of each kind."""
+        """Number of verdicts of each kind."""
         kinds = [verdict.kind for verdict in self.verdicts]
         return {kind: kinds.count(kind) for kind in set(kinds)}
 
@@ -45,7 +45,7 @@ class Verified:
 
 
 async def verify(home: House, thread_id: str = "t") -> Verified:
-    """Verify a thread that is there."""
+    """Verify a thread that must exist."""
     mismatches: list[None] = []
     verification = await home.archive.verification(TENANT, thread_id)
     assert verification is not None
@@ -57,7 +57,7 @@ async def verify(home: House, thread_id: str = "t") -> Verified:
 
 
 async def intact(home: House, thread_id: str = "t") -> dict[str, VerdictKind]:
-    """Verify a thread whose chain must hold; return the verdicts by checkpoint ID."""
+    """Verify a thread whose chain must be sound; return the verdicts by checkpoint ID."""
     verification = await verify(home, thread_id)
     assert verification.chain_problem == ""
     assert verification.mismatches == 0

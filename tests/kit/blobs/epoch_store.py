@@ -23,26 +23,26 @@ UNIT_COST = 7
 
 @dataclass
 class Quilt:
-    """Members by hash, and the epoch at whose start they are gone."""
+    """Members by hash, and the epoch at whose start the members are gone."""
 
     members: dict[bytes, BlobMember]
     end_epoch: int
 
 
 class EpochStore:
-    """Each put is one quilt; equal members in equal order are the same quilt.
+    """Store each put as one quilt; equal members in equal order are the same quilt.
 
     Args:
         clock_us: Microseconds since the epoch.
         epoch_s: Length of an epoch.
         epochs: Epochs that a put lasts, the current one included.
-        max_put_bytes: What a put holds at most.
+        max_put_bytes: Most bytes of a put.
 
     Attributes:
-        quilts: What is stored, by blob ID.
+        quilts: Stored quilts, by blob ID.
         puts: Blob IDs in the order of the puts.
-        renewals: Blobs that were renewed.
-        refuse: Asked with the blob ID whether to refuse to store it.
+        renewals: IDs of renewed blobs.
+        refuse: Returns whether to refuse to store the blob with an ID.
     """
 
     backend = "epochs"
@@ -76,11 +76,11 @@ class EpochStore:
         return int(self._clock_us() / 1e6 / self.epoch_s) - self._first_epoch
 
     def live(self) -> set[str]:
-        """Blobs that have not expired."""
+        """IDs of the blobs that have not expired."""
         return {name for name, quilt in self.quilts.items() if quilt.end_epoch > self.epoch}
 
     def wipe(self) -> None:
-        """Lose everything, and begin with the first epoch."""
+        """Lose all blobs, and restart with the first epoch."""
         self.quilts.clear()
         self._first_epoch += self.epoch
 

@@ -1,4 +1,4 @@
-"""What a blob directory holds, read and damaged behind the server's back.
+"""Reads and damages the files of a blob directory behind the server's back.
 
 Shares no code with the server: it follows docs/storage.md.
 """
@@ -30,7 +30,7 @@ class MemberFile:
 
     @classmethod
     def at(cls, blobs: Path, location: Any) -> MemberFile:
-        """Return what lies at a location, of whatever type, below a directory."""
+        """Return the bytes of any type at a location below a directory."""
         return cls(blob_path(blobs, location.blob_id), location.identifier)
 
     @property
@@ -38,27 +38,27 @@ class MemberFile:
         return self.path.name
 
     def read_bytes(self) -> bytes:
-        """Return the bytes, unchecked."""
+        """Return the bytes without a check."""
         whole = self.path.read_bytes()
         return read_pack(whole)[self.identifier][0] if self.identifier else whole
 
     def write_bytes(self, data: bytes) -> None:
-        """Put other bytes in their place; the pack around them stays well-formed."""
+        """Replace the bytes; the pack around them stays well-formed."""
         self.path.write_bytes(replaced(self.path.read_bytes(), self.identifier, data))
 
     def flip(self, position: int = -1) -> None:
-        """Change one bit."""
+        """Flip one bit."""
         data = bytearray(self.read_bytes())
         data[position] ^= 1
         self.write_bytes(bytes(data))
 
     def unlink(self) -> None:
-        """Remove the file, with every member of it."""
+        """Remove the file with all of its members."""
         self.path.unlink()
 
 
 def replaced(whole: bytes, identifier: str, data: bytes) -> bytes:
-    """Return a blob in which a member is another one; without an identifier just that."""
+    """Return a blob with one member replaced, or the new bytes if there is no identifier."""
     if not identifier:
         return data
     members = read_pack(whole)
@@ -67,7 +67,7 @@ def replaced(whole: bytes, identifier: str, data: bytes) -> bytes:
 
 
 def blob_id_of(whole: bytes) -> str:
-    """Return the ID of a blob: the hash of its bytes, in Base64 of URLs without padding."""
+    """Return the ID of a blob: the hash of its bytes, in unpadded base64url."""
     return base64.urlsafe_b64encode(hashlib.sha256(whole).digest()).rstrip(b"=").decode()
 
 
@@ -84,7 +84,7 @@ def stored_files(blobs: Path) -> list[Path]:
 
 
 def stored_members(blobs: Path) -> list[MemberFile]:
-    """Return everything that is stored: members of packs, and blobs of their own."""
+    """Return all stored values: members of packs, and standalone blobs."""
     return [
         MemberFile(path, identifier)
         for path in stored_files(blobs)
@@ -93,7 +93,7 @@ def stored_members(blobs: Path) -> list[MemberFile]:
 
 
 def read_pack(whole: bytes) -> dict[str, tuple[bytes, bytes]]:
-    """Return bytes and kind of each member of a pack file, by identifier; none of another."""
+    """Return bytes and kind of each member by identifier; empty if the blob is not a pack file."""
     if not whole.startswith(b"TUSKPACK"):
         return {}
     _, version, count = _HEAD.unpack_from(whole)
@@ -107,7 +107,7 @@ def read_pack(whole: bytes) -> dict[str, tuple[bytes, bytes]]:
 
 
 def pack_of(members: dict[str, tuple[bytes, bytes]]) -> bytes:
-    """Return the pack file of members: bytes and kind by identifier, whatever their hashes."""
+    """Return a pack file of members: bytes and kind by identifier, without a check of hashes."""
     index, content = [_HEAD.pack(b"TUSKPACK", 1, len(members))], b""
     begin = _HEAD.size + _ROW.size * len(members)
     for identifier in sorted(members):

@@ -1,7 +1,7 @@
 """Buckets for the tests of the blob store in a bucket.
 
-`TUSKPOINT_TEST_BUCKETS` names others that the same tests run against, as URLs of `--blobs` with
-white space between them; what they hold below the prefix is removed.
+`TUSKPOINT_TEST_BUCKETS` names further buckets for the same tests, as URLs of `--blobs` with white
+space between them; objects below the prefix are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONDITIONS = {"s3": "kept", "s3-that-ignores-conditions": "ignored", "gs": "kep
 
 @contextmanager
 def bucket(kind: str, directory: Path) -> Iterator[Any]:
-    """Make an empty bucket of a kind of `BUCKETS`, which is gone afterwards."""
+    """Create an empty bucket of a kind of `BUCKETS`, which is removed afterwards."""
     if kind == "objects-in-memory":
         yield MemoryStore()
     elif kind == "objects-in-files":
@@ -55,7 +55,7 @@ def name_of(blob_id: str) -> str:
 
 
 def overwrite(objects: Any, location: Any, data: bytes) -> None:
-    """Put other bytes in the place of those at a location, behind the store's back."""
+    """Replace the bytes at a location, behind the store's back."""
     name = name_of(location.blob_id)
     whole = bytes(obstore.get(objects, name).bytes())
     obstore.put(objects, name, replaced(whole, location.identifier, data), use_multipart=False)

@@ -1,8 +1,8 @@
-"""An S3 server on a loopback socket, in threads of its own, that fails as it is sent.
+"""An S3 server on a loopback socket, in its own threads, that fails on demand.
 
-It checks signatures (version 4) and knows what a blob store needs: objects, ranges, puts of what is
-absent, uploads in parts, listings. Its answers are those that AWS documents; the same tests run
-against other servers too (docs/testing.md). Shares no code with the server.
+It checks signatures (version 4) and has the calls that a blob store needs: objects, ranges, puts
+of absent objects, uploads in parts, listings. Answers follow the documentation of AWS; the same
+tests run against other servers too (docs/testing.md). It shares no code with the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACCESS_KEY, SECRET_KEY, REGION = "TUSKPOINTKEY", "not a secret, only a test", "e
 UNSIGNED = json.dumps(
     {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 )
-"""A key of Google's kind that signs nothing, so that nobody is asked for a token."""
+"""A key of Google's kind that signs nothing: no token service is called."""
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -46,10 +46,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class S3Request:
-    """A request as it arrived."""
+    """A request as the server received it."""
 
     method: str
-    path: str  # decoded, with the bucket
+    path: str  # decoded; starts with the bucket
     query: dict[str, str]
     headers: dict[str, str]  # names in lower case
     body: bytes
@@ -65,7 +65,7 @@ class S3Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer; `cut` ends the connection after that many bytes of the body."""
+    """An answer; after `cut` bytes of the body the connection ends."""
 
     status: int = 200
     body: bytes = b""
@@ -74,7 +74,7 @@ class Answer:
 
 
 Fault = Callable[[S3Request, Callable[[], Answer]], Answer]
-"""Answers in place of the server, or lets it answer first."""
+"""Function that answers in place of the server, or after the server has acted."""
 
 
 def refused(status: int, code: str, message: str = "no") -> Answer:
@@ -83,12 +83,12 @@ def refused(status: int, code: str, message: str = "no") -> Answer:
 
 
 def instead(answer: Answer) -> Fault:
-    """Answer so and do nothing."""
+    """Return a fault that answers and does nothing."""
     return lambda _request, _do: answer
 
 
 def after(answer: Answer) -> Fault:
-    """Do it, and answer so."""
+    """Return a fault that does what the request asks for, and then answers."""
 
     def fault(_request: S3Request, do: Callable[[], Answer]) -> Answer:
         do()
@@ -101,13 +101,13 @@ class S3Server:
     """A server with one bucket, named `bucket`; runs inside the context.
 
     Attributes:
-        objects: What is stored, by bucket and key.
-        script: Each fault takes the place of one answer.
-        always: Takes the place of every answer while the script is empty.
-        conditional: What is done with `If-None-Match: *`: "kept", "refused" or "ignored".
-        tokens: Whether tokens are taken in the place of signatures, as Google's XML API does, which
-            is the same but for the name of the condition.
-        asked: All requests.
+        objects: Stored objects, by bucket and key.
+        script: Faults; each one replaces one answer.
+        always: Fault that replaces every answer while the script is empty.
+        conditional: Treatment of `If-None-Match: *`: "kept", "refused" or "ignored".
+        tokens: Whether requests need tokens instead of signatures, as in Google's XML API, which
+        differs only in the name of the condition.
+        asked: All requests, in order.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -152,7 +152,7 @@ class S3Server:
         return sorted(self.objects[bucket])
 
     def puts(self, key: str = "") -> int:
-        """Return how many puts of whole objects arrived, or of one."""
+        """Return how many puts of whole objects arrived, of all objects or of one object."""
         requests = [
             request for request in self.asked if request.method == "PUT" and not request.query
         ]
@@ -294,7 +294,7 @@ def _listing(request: S3Request, objects: dict[str, Stored]) -> Answer:
 
 
 def _denied(request: S3Request, path: str) -> Answer | None:
-    """Return the refusal of a request that nobody with the key signed; `None`: it is signed."""
+    """Return the refusal of a request with a wrong signature; `None` if the signature is valid."""
     match = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?"
         r"SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})",
@@ -342,6 +342,6 @@ def _xml(root: str, content: str) -> Answer:
     return Answer(200, body.encode(), {"Content-Type": "application/xml"})
 
 
-@lru_cache(maxsize=8)  # large blobs are read in many ranges
+@lru_cache(maxsize=8)  # large blobs are read in many ranges, each with the ETag
 def _etag(data: bytes) -> str:
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'

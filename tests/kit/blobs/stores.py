@@ -1,4 +1,4 @@
-"""A blob store in memory that packs like a quilt and fails when a test says so."""
+"""A blob store in memory that packs members like a quilt and fails on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuskpoint_server.core.model import BlobLocation, StoredBlob
 from tuskpoint_server.core.values import blob_digest
 
 Verdict = Callable[[Sequence[BlobMember]], Reason | None]
-"""Says why a put fails; `None`: it does not."""
+"""Function that returns the reason to refuse a put; `None` accepts the put."""
 
 
 def member(data: bytes, kind: str = "") -> BlobMember:
@@ -37,7 +37,7 @@ THREE = (member(b"one"), member(b"two" * 1000, "segment"), member(b"", "catalog-
 
 
 async def put(store: BlobStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
-    """Store members; return where they are."""
+    """Store members; return their locations."""
     return (await store.put(members)).locations
 
 
@@ -53,10 +53,10 @@ class MemoryStore:
 
     Attributes:
         packs: Members by blob ID, in the order of the puts.
-        verdict: Asked at every put.
-        after_put: Asked once a put is stored: an error then leaves its answer unknown.
+        verdict: Called at every put.
+        after_put: Called after a put is stored: an error leaves the answer of the put unknown.
         on_put: Awaited before a put is stored.
-        lost: Hashes that cannot be read any more.
+        lost: Hashes that can no longer be read.
     """
 
     backend = "memory"
@@ -143,7 +143,7 @@ class MemoryStore:
 
 
 def rejecting(store: MemoryStore, *names: str) -> None:
-    """Let a store reject what holds these checkpoints."""
+    """Let a store reject members with one of these checkpoints."""
 
     def judge(members: Sequence[BlobMember]) -> Reason | None:
         for member in members:

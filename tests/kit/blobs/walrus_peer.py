@@ -1,7 +1,7 @@
 """A small Walrus publisher and aggregator on a loopback socket that fails on demand.
 
-It knows no rules of Walrus beyond what the tests of the store need; its faults are a
-script: each entry takes the place of one answer.
+The peer knows only the rules of Walrus that the tests of the store need. Its faults are a
+script: each entry replaces one answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROWS, _COLUMNS = 334, 667
 
 @dataclass(frozen=True, slots=True)
 class WalrusRequest:
-    """A request as it arrived."""
+    """A request as the peer received it."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class WalrusRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer; `drop_after` cuts the connection after that many bytes of the body."""
+    """An answer; after `drop_after` bytes of the body the connection ends."""
 
     status: int = 200
     body: bytes = b""
@@ -47,7 +47,8 @@ class Reply:
 
 
 Fault = Callable[[WalrusRequest, Callable[[WalrusRequest], Reply]], Reply | None]
-"""Answers in place of the peer, or asks it first; `None` cuts the connection."""
+"""Function that answers in place of the peer, or asks the peer first; `None` cuts the connection.
+"""
 
 
 def problem(status: int, name: str, reason: str, message: str = "no") -> Reply:
@@ -61,12 +62,12 @@ def as_json(value: object, status: int = 200) -> Reply:
 
 
 def instead(reply: Reply | None) -> Fault:
-    """Answer so and do nothing."""
+    """Return a fault that answers and does nothing."""
     return lambda _request, _answer: reply
 
 
 def after(reply: Reply | None) -> Fault:
-    """Do it and then answer so."""
+    """Return a fault that does what the request asks for, and then answers."""
 
     def fault(request: WalrusRequest, answer: Callable[[WalrusRequest], Reply]) -> Reply | None:
         answer(request)
@@ -76,7 +77,7 @@ def after(reply: Reply | None) -> Fault:
 
 
 def changed(change: Callable[[bytes], bytes]) -> Fault:
-    """Answer with another body."""
+    """Return a fault that answers with another body."""
 
     def fault(request: WalrusRequest, answer: Callable[[WalrusRequest], Reply]) -> Reply:
         reply = answer(request)
@@ -86,7 +87,7 @@ def changed(change: Callable[[bytes], bytes]) -> Fault:
 
 
 class Peer:
-    """A publisher and aggregator in one. `world` may be shared by several."""
+    """A publisher and aggregator in one. Several peers may share a `world`."""
 
     def __init__(self, world: World | None = None) -> None:
         self.world = world or World()
@@ -143,7 +144,7 @@ class Peer:
                 if reply is None or not await _write_reply(writer, reply):
                     break
         except ConnectionError:
-            pass  # the other side went away, as some tests want
+            pass  # the client closed the connection, as some tests want
         finally:
             writer.close()
             self._open.pop(writer).set()
@@ -184,7 +185,7 @@ async def _write_reply(writer: asyncio.StreamWriter, reply: Reply) -> bool:
 
 
 class World:
-    """The stored blobs, and the patches of those that are quilts."""
+    """The stored blobs, and the patches of the blobs that are quilts."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -281,7 +282,7 @@ def blob_id_of(raw: bytes) -> str:
 
 
 def read_form(asked: WalrusRequest) -> dict[str, bytes]:
-    """Return the fields of a multipart form, however they are labelled."""
+    """Return the fields of a multipart form, whatever their labels are."""
     boundary = b"--" + asked.headers["content-type"].partition("boundary=")[2].encode()
     fields = {}
     for part in asked.body.split(boundary)[1:-1]:
@@ -321,7 +322,7 @@ def write_quilt(files: Mapping[str, tuple[dict[str, str], bytes]]) -> bytes:
 
 
 def with_wrong_member(raw: bytes) -> bytes:
-    """Return the quilt that is sound but for one member, which is not what its name says."""
+    """Return a quilt in which the bytes of one member do not match its name."""
     patches = parse_quilt(raw)
     first = patches[0]
     files = {patch.identifier: (dict(patch.tags), patch.data) for patch in patches}

@@ -1,4 +1,4 @@
-"""Walrus stores that end with the test, on peers that fail on demand or on emulators."""
+"""Walrus stores for one test each, on peers that fail on demand or on emulators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MALFORMED = problem(400, "INVALID_ARGUMENT", "MALFORMED_REQUEST")
 
 
 class Time:
-    """A clock that only pauses move."""
+    """A clock that advances only by pauses."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -44,7 +44,7 @@ class Time:
 
 
 class Kit:
-    """Stores, and the time that their pauses take."""
+    """Stores, and the time that their pauses add up to."""
 
     def __init__(self) -> None:
         self.time = Time()
@@ -89,7 +89,7 @@ class PeerKit(Kit):
         )
 
     def metric(self, name: str) -> dict[tuple[object, ...], float]:
-        """Return a metric's counts by the values of their attributes."""
+        """Return the counts of a metric by the values of its attributes."""
         data = self._reader.get_metrics_data()
         counts: dict[tuple[object, ...], float] = {}
         if data is None:

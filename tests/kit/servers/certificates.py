@@ -11,21 +11,21 @@ import trustme
 
 @dataclass(frozen=True)
 class Party:
-    """Someone with a certificate, and the files of it."""
+    """The files of a party: its certificate, its key and its CA."""
 
     ca_file: Path
     cert_file: Path
     key_file: Path
 
     def server(self, clients: Path | None = None) -> grpc.ServerCredentials:
-        """Return the credentials of a server; it asks clients for what is signed by `clients`."""
+        """Return the credentials of a server that asks for certificates signed by `clients`."""
         pair = (self.key_file.read_bytes(), self.cert_file.read_bytes())
         roots = None if clients is None else clients.read_bytes()
         return grpc.ssl_server_credentials([pair], roots, require_client_auth=clients is not None)
 
 
 def party(directory: Path, name: str, ca: trustme.CA | None = None) -> Party:
-    """Return someone with a certificate of this CA; by default with a CA of their own."""
+    """Create a party with a certificate of a CA; by default of a new CA."""
     directory.mkdir()
     made = Party(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
     ca = ca or trustme.CA()

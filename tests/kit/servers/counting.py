@@ -1,4 +1,4 @@
-"""A proxy that counts the bytes that pass it."""
+"""A proxy that counts the bytes it passes on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PIECE_BYTES = 64 * 1024
 
 
 class CountingProxy:
-    """Carries connections to a server.
+    """Forwards connections to a server.
 
     Attributes:
-        target: Where the proxy listens, `host:port`.
+        target: Address of the proxy, `host:port`.
         sent: Bytes that clients have sent.
-        received: Bytes that clients have got.
+        received: Bytes that clients have received.
     """
 
     def __init__(self, port: int) -> None:
@@ -49,7 +49,7 @@ class CountingProxy:
 
 @asynccontextmanager
 async def counting(port: int) -> AsyncIterator[CountingProxy]:
-    """Count what passes between clients and the server at a port of this machine."""
+    """Count the bytes between clients and the server at a port of this machine."""
     proxy = CountingProxy(port)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

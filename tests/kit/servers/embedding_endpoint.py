@@ -17,11 +17,11 @@ class Endpoint:
     """A running endpoint.
 
     Attributes:
-        url: Where its API begins.
-        vectors: What it makes of a text.
-        respond: What it answers instead, if set.
+        url: Base URL of the API.
+        vectors: Function from a text to its vector.
+        respond: Function that answers instead, if set.
         asked: Bodies of the requests so far.
-        headers: Headers of the last one.
+        headers: Headers of the last request.
     """
 
     url: str
@@ -40,7 +40,7 @@ class Endpoint:
 
 
 def answer(embeddings: list[Any]) -> dict[str, Any]:
-    """Return the body of a good answer, the last embedding first: its place is its index."""
+    """Return the body of a good answer in reverse order: `index` has the place of an embedding."""
     rows = [
         {"object": "embedding", "index": index, "embedding": embedding}
         for index, embedding in enumerate(embeddings)

@@ -1,7 +1,7 @@
-"""Programs in processes of their own that import nothing: they are forked off one that has.
+"""Programs in their own processes, forked off a process that has imported the server.
 
-To import the server takes a processor longer than all else that it does at its start, and tests
-start hundreds of programs.
+Importing the server takes more processor time than everything else at its start, and tests start
+hundreds of programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, Self
 from tuskpoint_server.journal import failpoints
 
 Main = Callable[[Sequence[str]], int]
-"""Takes arguments and returns an exit code; a function of a module."""
+"""A function of a module that takes arguments and returns an exit code."""
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -45,18 +45,18 @@ SECONDS = 60.0
 
 
 class Forked:
-    """A program that runs in a process of its own; it has what tests use of `subprocess.Popen`.
+    """A program in its own process, with the methods of `subprocess.Popen` that tests use.
 
     Args:
         main: The program.
-        arguments: What `main` gets.
-        environment: All of its environment variables.
-        log: File to which its standard error is appended, instead of `stderr`.
-        stdin: `subprocess.PIPE`, `subprocess.DEVNULL`, or a descriptor.
-        stdout: The same.
-        stderr: The same.
-        start_new_session: Whether it leads a session of its own.
-        open_files: How many files it may open, if not as many as this process.
+        arguments: Arguments of `main`.
+        environment: All environment variables of the program.
+        log: File that standard error is appended to, instead of `stderr`.
+        stdin: `subprocess.PIPE`, `subprocess.DEVNULL`, or a file descriptor.
+        stdout: A value as for `stdin`.
+        stderr: A value as for `stdin`.
+        start_new_session: Whether the process leads a new session.
+        open_files: Most open files of the process; default: the limit of this process.
     """
 
     def __init__(
@@ -101,54 +101,54 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """The ID of its process."""
+        """ID of the process."""
         assert self._process.pid is not None
         return self._process.pid
 
     @property
     def output(self) -> IO[bytes]:
-        """The pipe with its standard output."""
+        """Pipe with the standard output of the program."""
         assert self.stdout is not None
         return self.stdout
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, minus the number of a signal that killed it; `None` if it runs."""
+        """Exit code, or minus the number of the signal that killed it; `None` while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Return the exit code, if it has ended."""
+        """Return the exit code; `None` while the process runs."""
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def wait(self, timeout: float = SECONDS) -> int:
-        """Wait until it ends; return the exit code."""
+        """Wait until the process ends; return the exit code."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(list(self.args), timeout)
         return self.returncode
 
     def communicate(self, given: bytes = b"", timeout: float = SECONDS) -> tuple[bytes, bytes]:
-        """Send its standard input, and read all that it writes until it ends."""
+        """Send data to standard input, and read all output until the process ends."""
         with ThreadPoolExecutor(2) as pool:
             read = [
                 pool.submit(file.read if file is not None and not file.closed else bytes)
                 for file in (self.stdout, self.stderr)
             ]
             if self.stdin is not None:
-                with suppress(BrokenPipeError):  # it may end without reading all
+                with suppress(BrokenPipeError):  # the program may end before it reads everything
                     self.stdin.write(given)
                 self.stdin.close()
             try:
@@ -161,7 +161,7 @@ class Forked:
         return out, errors
 
     def close(self) -> None:
-        """Close the ends of its pipes."""
+        """Close the pipes to the process."""
         for file in (self.stdin, self.stdout, self.stderr):
             if file is not None:
                 file.close()
@@ -183,7 +183,7 @@ def run_forked(
 
 
 def _ends(number: int, stream: int | Path | None) -> tuple[Connection, IO[bytes] | None]:
-    """Return the end of a stream that the program gets, and the one for the test."""
+    """Return the stream's end for the program, and the end for the test."""
     reads = number == 0
     if stream == subprocess.PIPE:
         reader, writer = os.pipe()
@@ -198,7 +198,7 @@ def _ends(number: int, stream: int | Path | None) -> tuple[Connection, IO[bytes]
 
 
 def _end(descriptor: int, reads: bool) -> Connection:
-    """Wrap a descriptor in what can be sent to another process."""
+    """Wrap a descriptor in an object that can be sent to another process."""
     return Connection(descriptor, readable=reads, writable=not reads)
 
 
@@ -227,6 +227,6 @@ def _run(
     os.environ.update(environment)
     if "PYTHONWARNINGS" in environment:
         warnings.simplefilter("error")
-    gc.freeze()  # what was imported is not scanned, and so stays shared
-    importlib.reload(failpoints)  # the place to die at is read from the environment
+    gc.freeze()  # garbage collection then skips imported objects, which so stay shared
+    importlib.reload(failpoints)  # the failpoint is read from the environment
     sys.exit(main(arguments))

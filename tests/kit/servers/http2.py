@@ -1,4 +1,4 @@
-"""Bytes of HTTP/2, for clients that no library would be: deaf ones, and ones cut off anywhere."""
+"""Bytes of HTTP/2, for clients that no library can be: deaf clients, clients cut off anywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS = 1, 4
-ACK = 1  # of a ping and of settings
+ACK = 1  # flag of a ping and of settings
 INITIAL_WINDOW_SIZE = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -24,17 +24,18 @@ def header(name: bytes, value: bytes) -> bytes:
 
 
 def connecting(*, window: int = 65_535) -> bytes:
-    """Return what begins a connection.
+    """Return the bytes that start a connection.
 
-    `window`: bytes of answers that the client lets through; with 0 not one.
+    `window` is the number of bytes of answers that the client accepts; with 0 the client accepts
+    none.
     """
     return _PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window))
 
 
 def opening(path: str, *more: tuple[bytes, bytes], window: int = 65_535, stream: int = 1) -> bytes:
-    """Return what begins a connection, if it is its first `stream`, and a call on it.
+    """Return the bytes that start a connection, if `stream` is its first, and a call on the stream.
 
-    `more` has further headers, `window` is as for `connecting`.
+    `more` has further headers; `window` is as for `connecting`.
     """
     headers = (
         (b":method", b"POST"),
@@ -50,7 +51,7 @@ def opening(path: str, *more: tuple[bytes, bytes], window: int = 65_535, stream:
 
 
 def message(content: bytes) -> bytes:
-    """Return a message of gRPC, uncompressed."""
+    """Return an uncompressed message of gRPC."""
     return struct.pack(">BI", 0, len(content)) + content
 
 
@@ -64,7 +65,7 @@ def data(content: bytes, *, last: bool = False, stream: int = 1) -> bytes:
 
 
 async def until_answered(reader: asyncio.StreamReader) -> None:
-    """Read up to the headers of an answer."""
+    """Read until the headers of an answer arrive."""
     kind = None
     while kind != HEADERS:
         start = await reader.readexactly(9)
@@ -73,7 +74,7 @@ async def until_answered(reader: asyncio.StreamReader) -> None:
 
 
 async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, int, bytes]]:
-    """Yield what comes: the kind, the flags and the content of each frame, until the end."""
+    """Yield the kind, the flags and the content of each frame, until the connection ends."""
     while start := await reader.read(1):
         start += await reader.readexactly(8)
         yield start[3], start[4], await reader.readexactly(int.from_bytes(start[:3], "big"))

@@ -1,7 +1,7 @@
 """`python -m tests.kit.servers.instruments FILE ...`: a server that names its instruments.
 
-Each line of the file has the kind, the name and the unit of one. What follows are the arguments of
-the server.
+Each line of the file has the kind, the name and the unit of one instrument. The further
+arguments are the arguments of the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS = (
 
 
 def noted(kind: str, create: Callable[..., Any], file: Path) -> Callable[..., Any]:
-    """Return a method of meters that writes down what it creates."""
+    """Return a method of meters that records each instrument it creates."""
 
     def creating(meter: Meter, name: str, *arguments: Any, **named: Any) -> Any:
         made = create(meter, name, *arguments, **named)

@@ -22,7 +22,7 @@ from tuskpoint_server.core.errors import Refusal
 
 PROTO = Path(__file__).parents[3] / "proto"
 COMMON = "common errors that `ErrorReason` lists"
-"""What the comment of each method says, so that a reader knows where the other errors are."""
+"""Text in the comment of each method that leads a reader to the other errors."""
 
 _COMMENT = r"((?:^ *//.*\n)+)^ *"
 _LINE = re.compile(r"^\* `([A-Z_]+)` / ((?:`[A-Z_]+`(?:, )?)+): \S", re.M)
@@ -36,9 +36,9 @@ class ListedError(NamedTuple):
 
 
 def errors_in(text: str) -> list[ListedError]:
-    """Return the errors that a comment lists, in its order."""
+    """Return the errors that a comment lists, in the order of the comment."""
     lines = re.sub(r"^ *// ?", "", text, flags=re.M)
-    joined = re.sub(r"\n +", " ", lines)  # the rest of a line of a list is indented
+    joined = re.sub(r"\n +", " ", lines)  # a continued line of a list is indented
     return [
         ListedError(status, reason)
         for status, reasons in _LINE.findall(joined)
@@ -78,14 +78,14 @@ def listed_errors() -> dict[str, frozenset[ListedError]]:
 
 
 class Answers:
-    """The refusals that servers in this process answered with."""
+    """Refusals that servers in this process answered with."""
 
     def __init__(self) -> None:
         self.count = 0
         self.unlisted: set[tuple[str, ListedError]] = set()
 
     def note(self, method: str, refusal: Refusal) -> None:
-        """Count an answer of a method of the contract, and keep it if it is not listed."""
+        """Count an answer of a method of the contract, and keep the answer if it is not listed."""
         listed = listed_errors().get(method)
         if listed is None:
             return
@@ -97,7 +97,7 @@ class Answers:
 
 @contextmanager
 def noted_answers() -> Iterator[Answers]:
-    """Note what calls, and frames of `Exchange` streams, are refused with inside the context."""
+    """Record the refusals of calls, and of frames of `Exchange` streams, inside the context."""
     answers = Answers()
     refuse_call, refuse_frame = CallPipeline._refuse, Exchange._refuse
 

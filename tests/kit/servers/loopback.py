@@ -1,4 +1,4 @@
-"""The loopback interface of a new network namespace, which is down at first."""
+"""Brings up the loopback interface of a new network namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and emulators in processes of their own."""
+"""Servers and emulators in their own processes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CONTROL_SECONDS = 30.0
 LISTENING = "tuskpoint-server listening on "
 WALRUS_LISTENING = "tuskpoint-walrus listening on "
 
-# So short that the archive is at work whenever a kill comes; what it certified leaves the
-# journal soon after.
+# Intervals so short that the archive is at work whenever a kill comes, and that certified values
+# leave the journal soon.
 FLUSH_OFTEN = {
     "TUSKPOINT_FLUSH_INTERVAL": "0.2",
     "TUSKPOINT_JOURNAL_BYTES": "0",
@@ -45,30 +45,30 @@ class Output(Protocol):
 
 
 class Program(Protocol):
-    """A process."""
+    """A process that tests start and stop."""
 
     @property
     def output(self) -> Output:
-        """Its standard output."""
+        """Standard output of the process."""
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
 
     def poll(self) -> int | None:
-        """Return the exit code, minus the number of a signal; `None` if it runs."""
+        """Return the exit code, or minus the number of a signal; `None` while the process runs."""
 
     def wait(self, seconds: float) -> int:
-        """Wait until it ends; return the exit code."""
+        """Wait until the process ends; return the exit code."""
 
 
 class ServerEndedError(Exception):
-    """The server ended before it listened; the message is the end of its log."""
+    """The server ended before it listened; the message is the end of the server's log."""
 
 
 def _ports() -> Iterator[int]:
-    """Yield the ports of this worker of pytest, again and again.
+    """Yield the ports of this worker of pytest, in an endless cycle.
 
-    Servers listen seconds after their port was chosen: nobody else may choose it meanwhile.
+    A server listens seconds after its port was chosen: no other test may choose the port meanwhile.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw7")
     own = range(20_000, 32_000)[int(worker.removeprefix("gw")) % 8 :: 8]
@@ -80,10 +80,10 @@ _PORTS = _ports()
 
 
 def unused_port() -> int:
-    """Return a free port below the ephemeral range, and not one that was returned lately.
+    """Return a free port below the ephemeral range that was not returned recently.
 
-    A client that keeps dialling a free ephemeral port on the loopback interface can be given
-    that very port as its own, and so take it from the server that comes back.
+    A client that keeps dialling a free ephemeral port on the loopback interface can get that port
+    as its own source port, and so take the port from a server that restarts.
     """
     for port in islice(_PORTS, 100):
         with socket.socket() as probe:
@@ -134,7 +134,7 @@ class ServerProcess:
         """Start the process and wait until it listens.
 
         Raises:
-            ServerEndedError: It ended instead.
+            ServerEndedError: The process ended instead.
         """
         self.launch(failpoint)
         assert self._process is not None
@@ -143,45 +143,45 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and nobody has waited for its end."""
+        """Whether the process was started, and no call has waited for its end."""
         return self._process is not None
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended already."""
+        """Send SIGKILL, unless the process has ended already."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self.ended(STOP_SECONDS)
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing, and its connections stay open."""
+        """Send SIGSTOP: the process does nothing, and its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """SIGTERM; return the exit code."""
+        """Send SIGTERM; return the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self.ended(STOP_SECONDS)
 
     def ended(self, seconds: float) -> int:
-        """Wait until it ends; return the exit code."""
+        """Wait until the process ends; return the exit code."""
         assert self._process is not None
         code = self._process.wait(seconds)
         self._process = None
         return code
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the log."""
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
 
 class WalrusProcess:
-    """The emulator of a Walrus publisher and aggregator, which nothing kills."""
+    """The emulator of a Walrus publisher and aggregator, which no test kills."""
 
     def __init__(self, *options: str) -> None:
         arguments = ["--listen", "127.0.0.1:0", *options]
@@ -205,7 +205,7 @@ class WalrusProcess:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Variables with which a server stores there, sealed."""
+        """Variables with which a server stores sealed blobs in the emulator."""
         return {
             "WALRUS_PUBLISHER_URL": self.url,
             "WALRUS_AGGREGATOR_URL": self.url,
@@ -213,7 +213,7 @@ class WalrusProcess:
         }
 
     def strike(self, operation: str, probability: float, **fault: object) -> None:
-        """Let requests of an operation meet a fault by chance."""
+        """Let requests of an operation fail at random."""
         answer = httpx.post(
             f"{self.url}/emulator/faults",
             json={"operation": operation, "probability": probability, "fault": fault},
@@ -233,7 +233,7 @@ class WalrusProcess:
         assert answer.is_success, answer.text
 
     def calm(self) -> None:
-        """Let nothing go wrong any more."""
+        """Remove all faults."""
         answer = httpx.delete(
             f"{self.url}/emulator/faults", trust_env=False, timeout=CONTROL_SECONDS
         )
@@ -250,7 +250,7 @@ def own_environment() -> dict[str, str]:
 
 
 def await_line(output: Output, beginning: str) -> str | None:
-    """Return what follows this beginning of a line of output; `None` if it never comes."""
+    """Return the rest of the output line with a prefix; `None` if there is no such line."""
     deadline = time.monotonic() + START_SECONDS
     printed = b""
     while beginning.encode() not in printed or not printed.endswith(b"\n"):
