@@ -238,13 +238,11 @@ class Archive:
         for tenant in await self._database.query(status.catalog_tenants):
             catalog = await self.catalog(tenant)
             if catalog is not None:
-                # if this fails, the next flush writes the pointer
-                await self._flusher(tenant).flush.point(catalog.location)
+                await self._flusher(tenant).flush.point(catalog.location)  # or the next flush does
                 if self._parts.keys is not None and not self._parts.keys.is_current(catalog.root):
                     self._flusher(tenant).flush.renew_root()
                 if catalog.location.blob_id in self._parts.settings.given_up:
-                    # Note the loss before anything is certified: the next catalog is not the one
-                    # given up.
+                    # Before anything is certified: the next catalog is not the one given up.
                     await self._parts.lease.transact(partial(losses.note, tenant=tenant))
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
