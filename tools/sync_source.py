@@ -76,15 +76,15 @@ ROOTS = (
         names={"AsyncClient": "Client", "acall": "call", "loops": "threads"},
         phrases={
             "`AsyncClient`": "`Client`",
-            "for asyncio": "blocking its thread",
+            "the asyncio client": "the blocking client",
             "by all tasks, and by any number of event loops and their threads": (
                 "by all threads of a process"
             ),
-            "in another task": "in another thread",
-            "another task reads": "another thread reads",
-            "This is the one source of both clients: `tools/sync_source.py` writes the package "
-            "`_sync` from it.\nA change is made here and followed by `make sync`.": (
-                "It is written from the package `_async` by `tools/sync_source.py`."
+            "another task closes": "another thread closes",
+            "another task reads raises in that task": "another thread reads raises in that thread",
+            "This package is the only source of both clients: `tools/sync_source.py` generates the "
+            "package\n`_sync` from it. Change this package, then run `make sync`.": (
+                "`tools/sync_source.py` generates this package from the package `_async`."
             ),
         },
     ),
@@ -142,9 +142,9 @@ ROOTS = (
         phrases={
             "`AsyncClient`": "`Client`",
             "An async context manager": "A context manager",
-            "by several tasks": "by several threads",
-            "to be awaited, from which `make sync` generates the package `_sync`": (
-                "that blocks its thread, generated from the package `_async`"
+            "Several tasks must": "Several threads must",
+            "asyncio session, from which `make sync` generates the package `_sync`": (
+                "blocking session, generated from the package `_async`"
             ),
         },
     ),

@@ -1,8 +1,7 @@
 """Python client of TuskPoint, the gRPC checkpoint service for AI agents.
 
-Names are imported when they are first used: `import tuskpoint` loads neither gRPC nor LangGraph,
-so that a process which only wants the contract's messages, or forks workers later, stays free
-of both.
+Names are imported at first use: `import tuskpoint` loads neither gRPC nor LangGraph. So a process
+that needs only the contract's messages, or that forks workers later, stays free of both.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use (PEP 562)."""
     if name == "__version__":
-        from importlib import metadata  # loads a good deal, which few need
+        from importlib import metadata  # `importlib` loads many modules, which few callers need
 
         value: Any = metadata.version("tuskpoint")
     elif name in __all__:

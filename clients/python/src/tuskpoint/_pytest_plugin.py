@@ -1,4 +1,4 @@
-"""The pytest fixture of this package. pytest loads this module in every run, so it is small."""
+"""pytest fixture of this package. pytest loads this module in each run, so the module is small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tuskpoint_server() -> Iterator[RunningServer]:
-    """A TuskPoint server for all tests of this run, started by the first test that uses it."""
+    """A TuskPoint server for all tests of this run; the first test that uses it starts it."""
     from .testing import server
 
     with server() as running:

@@ -1,4 +1,4 @@
-"""`AsyncClient`: the service for agents without LangGraph, for asyncio."""
+"""`AsyncClient`: the asyncio client for agents without LangGraph."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ._async.client import AsyncClient
 
 __all__ = ["AsyncClient"]
 
-AsyncClient.__module__ = __name__  # for pickles, tracebacks and documentation
+AsyncClient.__module__ = __name__  # pickles, tracebacks and documentation show this module

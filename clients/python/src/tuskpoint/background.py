@@ -1,4 +1,4 @@
-"""`BackgroundSaver`: saves the steps of agents that do not wait for it."""
+"""`BackgroundSaver`: saves the steps of agents that do not wait for the server."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ __all__ = ["STEP_COMPLETE", "AgentStep", "BackgroundSaver", "QueueFull", "StepsN
 OnError = Callable[[AgentStep, Exception], object]
 
 _log = logging.getLogger(__name__)
-_ONCE = RetryPolicy(max_attempts=1)  # retried here, where `stop` can interrupt a pause
+_ONCE = RetryPolicy(max_attempts=1)  # a retry here has a pause that `stop` can interrupt
 _PAUSES = RetryPolicy()
 _REMEMBERED_THREADS = 10_000
-_NAMED = 5  # maximum number of steps that a message names
+_NAMED = 5  # most steps that a message names
 
 
 class StepsNotSaved(TuskPointError):
     """The timeout passed before all accepted steps were saved. The saver still has these steps.
 
     Attributes:
-        steps: The steps, in the order in which they were accepted. One whose save was running may
-            have been saved.
+        steps: The steps, in the order in which they were accepted. A step with an unfinished save
+            may have been saved.
     """
 
     def __init__(self, steps: Sequence[AgentStep]) -> None:
@@ -60,7 +60,7 @@ class StepsNotSaved(TuskPointError):
 
 
 class _DoneAwaitable:
-    """An awaitable of something that has happened. It may also be dropped."""
+    """An awaitable of something that has already happened. Callers may ignore it."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
@@ -72,15 +72,15 @@ class BackgroundSaver:
     `handle_agent_step` copies the step and returns; workers save it. The steps of one thread are
     saved in the order in which they were accepted, each as the successor of the one before; the
     steps of different threads are saved concurrently. While the server does not answer, or rejects
-    the token, they wait.
+    the token, steps wait.
 
     Each accepted step is saved, passed to `on_error` because the server refused it, or reported by
     `stop`. If the process ends without `stop`, or a saver that does not run is garbage-collected,
     the number of lost steps is logged. The workers keep a running saver alive.
 
     All methods may be called from any thread; `handle_agent_step` also from an event loop. As a
-    context manager, sync or async, it starts and stops itself. It belongs to the process that
-    created it and does not work in a forked child.
+    context manager, sync or async, a saver starts and stops itself. A saver belongs to the process
+    that created it and does not work in a forked child.
 
     Args:
         target: `host:port` of the server, or several with commas between. Default: the
@@ -88,15 +88,15 @@ class BackgroundSaver:
         on_error: Called in a worker with a step and the permanent error of its save. Default: the
             error is logged.
         max_steps: Maximum number of waiting steps.
-        max_bytes: Approximate maximum of their size in memory.
-        workers: Number of threads of agents that are saved concurrently.
+        max_bytes: Maximum size of the waiting steps in memory, in bytes, approximately.
+        workers: Number of agent threads that are saved concurrently.
         agent_id: Name of the agent, recorded with each thread.
         durability: "journaled", or "certified" to keep a step until it is in the blob store.
-        searchable: Whether search finds the threads that it saves to. Default: unchanged; a new
+        searchable: Whether search finds the threads of the saved steps. Default: unchanged; a new
             thread is searchable.
-        auto_checkpoint: Whether steps are accepted; see the property.
+        auto_checkpoint: Whether the saver accepts steps; see the property.
         timeout_s: Deadline of an attempt to save, in seconds; another attempt follows.
-        token: This and the following arguments are those of `Client`.
+        token: Bearer token. `Client` describes this argument and the following ones.
         ca_file: Trusted CA certificates.
         cert_file: The client's certificate.
         key_file: The private key of that certificate.
@@ -148,7 +148,7 @@ class BackgroundSaver:
         self._memory = Memory()
         self._heads = Memory(_REMEMBERED_THREADS)
         self._forgetting = threading.Lock()
-        self._forgotten = 0  # number of calls of `forget`
+        self._forgotten = 0  # number of calls of `forget` for each thread
         self._is_delayed = False
         self._life = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -157,7 +157,7 @@ class BackgroundSaver:
 
     @property
     def target(self) -> str:
-        """The address of the server, normalized."""
+        """Address of the server, normalized."""
         return self._options.target
 
     @property
@@ -167,10 +167,10 @@ class BackgroundSaver:
 
     @property
     def auto_checkpoint(self) -> bool:
-        """Whether `handle_agent_step` accepts steps. It may be set at any time, in any thread.
+        """Whether `handle_agent_step` accepts steps. Settable at any time, in any thread.
 
         While it is off, `handle_agent_step` drops each step and returns False. Steps that were
-        accepted before are saved all the same.
+        accepted before are still saved.
         """
         return self._auto_checkpoint
 
@@ -187,8 +187,8 @@ class BackgroundSaver:
     def handle_agent_step(self, event: Any) -> bool:
         """Accept the step of an event. Never waits for the server.
 
-        The state is encoded as JSON before this returns, so it may be changed afterwards.
-        Steps accepted before the first `start` wait for it.
+        The state is encoded as JSON before the method returns, so the caller may change it
+        afterwards. Steps accepted before the first `start` wait for it.
 
         Args:
             event: A mapping, an object with attributes, or a JSON object as text or bytes, with
@@ -219,10 +219,10 @@ class BackgroundSaver:
         return True
 
     def start(self) -> Awaitable[None]:
-        """Start the workers. Does nothing if they run.
+        """Start the workers. Do nothing if they run.
 
         Returns:
-            An awaitable that is done, so that `await saver.start()` works too.
+            A completed awaitable, so that `await saver.start()` works too.
 
         Raises:
             PreconditionFailed: This is a forked child, or a worker.
@@ -265,7 +265,7 @@ class BackgroundSaver:
         await asyncio.to_thread(self.flush, timeout_s)
 
     def stop(self, timeout_s: float | None = 30.0) -> Awaitable[None]:
-        """Accept no more steps, save the accepted ones, and stop. Does nothing if it has stopped.
+        """Accept no more steps, save the accepted steps, and stop. Do nothing if already stopped.
 
         Steps that could not be saved are kept: `start` continues with them and with the same
         checkpoint IDs, so that nothing is saved twice.
@@ -275,10 +275,10 @@ class BackgroundSaver:
 
         Returns:
             An awaitable. Where an event loop runs, `stop` does not block it: await the result to
-            wait for the end. Elsewhere `stop` returns when it has stopped.
+            wait for the end. Elsewhere `stop` returns when the workers have stopped.
 
         Raises:
-            StepsNotSaved: The timeout passed, or the saver was not running. It has stopped,
+            StepsNotSaved: The timeout passed, or the saver was not running. The saver has stopped,
                 unless another `stop` still waits.
             PreconditionFailed: This is a forked child, or a worker.
         """
@@ -313,8 +313,8 @@ class BackgroundSaver:
     def forget(self, thread_id: str) -> None:
         """Let the next step of a thread follow the thread's latest checkpoint.
 
-        Required to continue a thread that was deleted or rolled back: a deleted thread refuses
-        successors of its old checkpoints, so that late steps do not restore it.
+        Call this to continue a thread that was deleted or rolled back. A deleted thread refuses
+        successors of its old checkpoints, so that late steps do not restore the thread.
         """
         with self._forgetting:
             self._forgotten += 1
@@ -379,7 +379,7 @@ class BackgroundSaver:
                 status="FAILED_PRECONDITION",
             )
 
-    # --- in the workers --------------------------------------------------------------
+    # --- run by the workers ----------------------------------------------------------
 
     def _work(self, shift: int, calls: SyncCalls) -> None:
         while (queued := self._queue.take(shift)) is not None:
@@ -391,7 +391,7 @@ class BackgroundSaver:
                 self._queue.rest(shift, pause_s)
 
     def _attempt(self, queued: QueuedStep, shift: int, calls: SyncCalls) -> float | None:
-        """Try to save a step; return the seconds before a retry, `None` for no retry."""
+        """Try to save a step; return the seconds before a retry, or `None` for no retry."""
         try:
             self._save(queued, calls)
         except Exception as error:  # noqa: BLE001 - a worker outlives every step and reports the error
@@ -465,7 +465,7 @@ class BackgroundSaver:
 
 
 def _passes(error: Exception) -> TypeGuard[TuskPointError]:
-    """Return whether a retry can help. It is safe, because saves are idempotent."""
+    """Return whether a retry can help. Retries are safe, because saves are idempotent."""
     if isinstance(error, DeadlineExceeded | Unauthenticated):
         return True  # a token may be replaced in its file or added at the server
     return isinstance(error, TuskPointError) and worth_repeating(

@@ -1,4 +1,4 @@
-"""`Client`: the service for agents without LangGraph, blocking its thread."""
+"""`Client`: the blocking client for agents without LangGraph."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ._sync.client import Client
 
 __all__ = ["Client"]
 
-Client.__module__ = __name__  # for pickles, tracebacks and documentation
+Client.__module__ = __name__  # pickles, tracebacks and documentation show this module

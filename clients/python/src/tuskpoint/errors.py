@@ -1,7 +1,8 @@
 """The errors of the clients: one class for each reaction of a caller.
 
-The reason decides the class; the canonical status decides where there is no reason or it leaves the
-choice open. Message text decides about `TlsMismatch` only: gRPC reports it in no other way.
+The reason decides the class. The canonical status decides if there is no reason or if the reason
+leaves the choice open. Message text decides about `TlsMismatch` only: gRPC reports this error in
+no other way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class TuskPointError(Exception):
     """A call that failed or could not be started.
 
     Attributes:
-        message: What happened and what to do, for people.
+        message: Text for people: what happened and what to do.
         status: Name of the canonical gRPC status, such as "NOT_FOUND".
         reason: Name of the `tuskpoint.v1.ErrorReason` without its prefix, such as
             "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
@@ -45,7 +46,7 @@ class TuskPointError(Exception):
 
 
 class InvalidRequest(TuskPointError):
-    """The request can never succeed as it is: change it."""
+    """The request can never succeed unchanged: change it."""
 
 
 class InvalidType(InvalidRequest, TypeError):
@@ -66,12 +67,12 @@ class DescriptorMismatch(InvalidRequest):
 
     @property
     def claimed(self) -> str:
-        """The value in the descriptor."""
+        """Value in the descriptor."""
         return self.metadata.get("claimed", "")
 
     @property
     def found(self) -> str:
-        """What the blob holds."""
+        """Value in the blob."""
         return self.metadata.get("found", "")
 
 
@@ -80,7 +81,7 @@ class CursorCompacted(InvalidRequest):
 
     @property
     def oldest_cursor(self) -> bytes:
-        """The oldest cursor that a watch may start with; empty if the service named none."""
+        """Oldest cursor with which a watch may start; empty if the service named none."""
         try:
             return base64.b64decode(self.metadata.get("oldest_cursor", ""), validate=True)
         except (binascii.Error, ValueError):
@@ -141,34 +142,34 @@ class DataLoss(TuskPointError):
 
 
 class HashMismatch(DataLoss):
-    """Stored bytes do not have the recorded hash: do not use them."""
+    """The stored bytes do not match the recorded hash: do not use them."""
 
     @property
     def blob_id(self) -> str:
-        """The blob."""
+        """ID of the blob."""
         return self.metadata.get("blob_id", "")
 
     @property
     def expected(self) -> str:
-        """The recorded SHA-256, as lowercase hex."""
+        """Recorded SHA-256, as lowercase hex."""
         return self.metadata.get("expected", "")
 
     @property
     def actual(self) -> str:
-        """The SHA-256 of the bytes found, as lowercase hex."""
+        """SHA-256 of the stored bytes, as lowercase hex."""
         return self.metadata.get("actual", "")
 
 
 class ResourceExhausted(TuskPointError):
-    """Too large or too much at once: send less, or wait if `retry_after_s` is set."""
+    """The request or the server's load is too large: send less, or wait for `retry_after_s`."""
 
 
 class Unavailable(TuskPointError):
-    """The service, or the store behind it, does not answer: try again later."""
+    """The service, or its blob store, does not answer: try again later."""
 
 
 class TlsMismatch(Unavailable):
-    """The TLS settings of client and server do not match: correct them, a retry cannot help.
+    """The TLS settings of client and server do not match: correct them; a retry cannot help.
 
     The server's certificate is not trusted or has other names, or the server does not speak TLS.
     """
@@ -187,7 +188,7 @@ class PermissionDenied(TuskPointError):
 
     @property
     def scope(self) -> str:
-        """The scope that the token lacks; empty if the service named none."""
+        """Scope that the token lacks; empty if the service named none."""
         return self.metadata.get("scope", "")
 
 
@@ -221,7 +222,7 @@ BY_STATUS: Mapping[str, type[TuskPointError]] = {
     "DATA_LOSS": DataLoss,
     "UNAUTHENTICATED": Unauthenticated,
 }
-"""Class of each canonical status but `OK`."""
+"""Error class of each canonical status but `OK`."""
 
 BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "INVALID_FIELD": InvalidRequest,
@@ -272,9 +273,9 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "DESCRIPTOR_MISMATCH": DescriptorMismatch,
     "SEARCH_UNAVAILABLE": None,
 }
-"""Class of each `ErrorReason`; `None` where the contract lets the status decide."""
+"""Error class of each `ErrorReason`; `None` if the canonical status decides."""
 
 
 def error_class(status: str, reason: str) -> type[TuskPointError]:
-    """Return the class for a status and a reason, either of which may be unknown."""
+    """Return the error class for a status and a reason, either of which may be unknown."""
     return BY_REASON.get(reason) or BY_STATUS.get(status, ServerError)

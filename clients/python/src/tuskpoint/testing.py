@@ -1,4 +1,4 @@
-"""A TuskPoint server for tests and notebooks, in a process of its own."""
+"""A TuskPoint server for tests and notebooks, in a separate process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LISTENING = b"tuskpoint-server listening on "
 _LAST_LINES = 20
 _SETTINGS = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
 
-# The end of its standard input tells the server that its parent is gone, however that ended.
+# The end of its standard input tells the server that its parent has ended, in any way.
 _PROGRAM = """
 import os, sys, threading
 
@@ -37,11 +37,11 @@ sys.exit(main())
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that runs.
+    """A running server.
 
     Attributes:
-        target: Its address, `host:port`.
-        folder: The temporary folder that has its data, and its log in `server.log`.
+        target: Address of the server, `host:port`.
+        folder: Temporary folder with the server's data, and its log in `server.log`.
     """
 
     target: str
@@ -52,12 +52,12 @@ class RunningServer:
 def server() -> Iterator[RunningServer]:
     """Run a server on a free port of this machine until the end of the block.
 
-    The server has no settings but its defaults: it ignores the `TUSKPOINT_` variables of this
-    process. It is killed at the end of the block and when this process ends, and its folder is
-    removed. An event loop may be running: the block starts a program and uses no loop.
+    The server uses only default settings: it ignores the `TUSKPOINT_` variables of this process.
+    The server is killed, and its folder removed, at the end of the block or of this process. An
+    event loop may be running: the block starts a program and uses no loop.
 
     Yields:
-        The server, which accepts calls.
+        The server, ready for calls.
 
     Raises:
         ImportError: The package tuskpoint-server is not installed.

@@ -1,8 +1,8 @@
-"""`AsyncClient`; `parts` has a module for each kind of thing that it works with.
+"""`AsyncClient`, and in `parts` a module for each kind of object that the client works with.
 
-This is the one source of both clients: `tools/sync_source.py` writes the package `_sync` from it.
-A change is made here and followed by `make sync`.
+This package is the only source of both clients: `tools/sync_source.py` generates the package
+`_sync` from it. Change this package, then run `make sync`.
 
-It asks the server and makes records of the answers. What needs no server belongs to `_messages`,
-and what every call has in common to `_transport`.
+The modules call the server and return records. Code that needs no server belongs to `_messages`,
+and what all calls share belongs to `_transport`.
 """

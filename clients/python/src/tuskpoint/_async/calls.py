@@ -25,11 +25,11 @@ from .transport import AsyncTransport
 
 
 class AsyncCalls(AsyncTransport):
-    """The calls that need more than one request and one answer; `unary` makes all others.
+    """Calls that need more than one request and one answer; `unary` makes all others.
 
     Args:
-        options: Target, times, and how many bytes of values are kept.
-        values: The values that loads need not send again; of its own if it is `None`.
+        options: Target, timeouts, and most bytes of values to keep.
+        values: Values that loads need not send again. `None` creates a cache for these calls alone.
     """
 
     def __init__(self, options: Options, values: ValueCache | None = None) -> None:
@@ -57,9 +57,9 @@ class AsyncCalls(AsyncTransport):
     async def get_checkpoint(
         self, ref: CheckpointRef, *, view: View = VIEW_FULL, source: Source = SOURCE_ANY
     ) -> Checkpoint | None:
-        """Return a checkpoint of any size, every value inline; `None` if it does not exist.
+        """Return a checkpoint of any size with all values inline, or `None` if it does not exist.
 
-        The server leaves out values that this client has.
+        The server leaves out values that are in the client's cache.
         """
         is_whole = view == VIEW_FULL and source == SOURCE_ANY
         held = self._values.held_for(ref.thread_id, ref.checkpoint_ns) if is_whole else {}
@@ -86,7 +86,7 @@ class AsyncCalls(AsyncTransport):
     async def list_checkpoints(
         self, request: checkpoints.ListCheckpointsRequest
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints, greatest ID first, every value inline."""
+        """Yield checkpoints with all values inline, greatest ID first."""
         assembler = CheckpointAssembler()
         async with aclosing(self._stream(methods.LIST_CHECKPOINTS, request)) as frames:
             async for frame in frames:
@@ -98,7 +98,7 @@ class AsyncCalls(AsyncTransport):
     async def get_delta_history(
         self, request: checkpoints.GetDeltaHistoryRequest
     ) -> list[checkpoints.DeltaChannelHistory]:
-        """Return what rebuilds each channel, in the order in which they were asked for."""
+        """Return what rebuilds each delta channel, in the order of the request."""
         assembler = DeltaHistoryAssembler()
         async with aclosing(self._stream(methods.GET_DELTA_HISTORY, request)) as frames:
             async for frame in frames:
@@ -108,19 +108,19 @@ class AsyncCalls(AsyncTransport):
     def verify_thread(
         self, request: threads.VerifyThreadRequest
     ) -> AsyncGenerator[threads.VerifyThreadResponse, None]:
-        """Yield a verdict per checkpoint, then the total."""
+        """Yield a verdict for each checkpoint, then the total."""
         return self._stream(methods.VERIFY_THREAD, request)
 
     def replay_thread(
         self, request: history.ReplayThreadRequest
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints, smallest ID first, every value inline; resume after breaks."""
+        """Yield checkpoints with all values inline, smallest ID first; resume after breaks."""
         return self._resume(methods.REPLAY_THREAD, ReplayStream(request))
 
     def watch_thread(
         self, request: history.WatchThreadRequest
     ) -> AsyncGenerator[history.ThreadEvent, None]:
-        """Yield the events of a thread without end, every value inline; resume after breaks."""
+        """Yield the events of a thread without end, all values inline; resume after breaks."""
         return self._resume(methods.WATCH_THREAD, WatchStream(request))
 
     async def search_checkpoints(
@@ -137,7 +137,7 @@ class AsyncCalls(AsyncTransport):
         WARNINGS.log(self.options.target, answer.warnings)
 
     async def get_items(self, request: store.GetItemsRequest) -> list[store.Item]:
-        """Return the items that exist, asking again for what did not fit into an answer."""
+        """Return the items that exist; request further answers until all items have arrived."""
         items: list[store.Item] = []
         while True:
             answer = await self.unary(methods.GET_ITEMS, request)
@@ -149,7 +149,7 @@ class AsyncCalls(AsyncTransport):
     async def search_items(
         self, request: store.SearchItemsRequest
     ) -> list[store.SearchItemsResponse]:
-        """Find items, asking again for what did not fit into an answer."""
+        """Find items; request further answers until the limit is reached."""
         answers: list[store.SearchItemsResponse] = []
         count = 0
         while True:
@@ -165,7 +165,7 @@ class AsyncCalls(AsyncTransport):
     async def list_item_namespaces(
         self, request: store.ListItemNamespacesRequest
     ) -> list[store.ItemNamespace]:
-        """Return namespaces that have items, asking again for what is beyond an answer."""
+        """Return namespaces that have items; request further answers until the limit is reached."""
         namespaces: list[store.ItemNamespace] = []
         while True:
             page = namespaces_page(request, len(namespaces))
@@ -177,7 +177,7 @@ class AsyncCalls(AsyncTransport):
     def adopt_handoff(
         self, request: handoffs.AdoptHandoffRequest
     ) -> AsyncGenerator[handoffs.AdoptHandoffResponse, None]:
-        """Yield the stages of an adoption; an empty `request_id` is generated."""
+        """Yield the stages of an adoption. An empty `request_id` is generated."""
         return self._resume(methods.ADOPT_HANDOFF, AdoptionStream(with_request_id(request)))
 
     async def _load(self, request: checkpoints.LoadCheckpointRequest) -> Checkpoint:

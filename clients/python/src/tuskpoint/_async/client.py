@@ -1,4 +1,4 @@
-"""`AsyncClient`: the service for agents without LangGraph, for asyncio."""
+"""`AsyncClient`: the asyncio client for agents without LangGraph."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class AsyncClient(
     """Saves and loads the state of agents.
 
     One client may be shared by all tasks, and by any number of event loops and their threads.
-    Failed calls are retried where that is safe, and every call has a deadline. Errors are those
-    of `tuskpoint.errors`.
+    Failed calls are retried where that is safe, and every call has a deadline. Methods raise the
+    errors of `tuskpoint.errors`.
 
     Args:
         target: `host:port` of the server, or several with commas between. Default: the
             environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
-        timeout_s: Seconds after which a quick call gives up, its retries included. Calls that
-            wait for the blob store or read streams have longer ones. Default: 30, but 5 while the
-            server has never answered.
-        token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
+        timeout_s: Deadline of a quick call in seconds, its retries included. Calls that wait for
+            the blob store or read streams have longer deadlines. Default: 30, but 5 until the
+            server has answered once.
+        token: Bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
             file that `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
-        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else those that this
-            machine trusts.
-        cert_file: The client's certificate, PEM, for a server that requires one. Default:
-            `TUSKPOINT_CERT_FILE`.
-        key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
-        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
-            is a certificate, or if there is a token and the server is not on this machine.
-        value_cache_bytes: Bytes of values that the client keeps of the checkpoints it saved and
-            loaded last, so that loads need not send them again. 0 keeps none.
+        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else the certificates
+            that this machine trusts.
+        cert_file: The client's certificate, PEM, for a server that requires client certificates.
+            Default: `TUSKPOINT_CERT_FILE`.
+        key_file: Private key of the client's certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else TLS is used if there is
+            a certificate, or if there is a token and the server is on another machine.
+        value_cache_bytes: Most bytes of values that the client keeps of the checkpoints that it
+            saved and loaded last. Loads do not send these values again. 0 keeps no values.
 
     Raises:
         InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0,
@@ -90,11 +90,11 @@ class AsyncClient(
 
     @property
     def target(self) -> str:
-        """The address of the server, normalized."""
+        """Address of the server, normalized."""
         return self._calls.options.target
 
     async def aclose(self) -> None:
-        """Close the connection. Later calls raise; closing again does nothing."""
+        """Close the connection. Later calls raise; a second `aclose` does nothing."""
         await self._calls.aclose()
 
     async def __aenter__(self) -> Self:

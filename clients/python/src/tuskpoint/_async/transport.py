@@ -1,4 +1,4 @@
-"""How calls are made: deadline, retries, observation, errors.
+"""Calls to the service, with deadline, retries, observation and errors.
 
 Each call carries the caller's token, has a deadline, is retried where that is safe (see `retry`),
 is traced (see `telemetry`) and raises the errors of `tuskpoint.errors`. Saves and loads of single
@@ -38,16 +38,16 @@ ItemT = TypeVar("ItemT")
 
 
 class AsyncTransport(Transport):
-    """Makes calls.
+    """Makes calls to the service.
 
     Args:
-        options: Target and times. The channels are opened by the first call.
+        options: Target and timeouts. The first call opens the channels.
     """
 
     async def aclose(self) -> None:
-        """Release the channels. Later calls raise; closing again does nothing.
+        """Release the channels. Later calls raise; a second `aclose` does nothing.
 
-        A stream that another task reads raises there.
+        A stream that another task reads raises in that task.
         """
         self._close()
 
@@ -63,7 +63,8 @@ class AsyncTransport(Transport):
                     answer: AnswerT = await streams.acall(call.renewed(_traceparent(rpc)))
                     return answer
             except Unimplemented:
-                # An older server; it has no other way for chunks that this client knows.
+                # The server is older and cannot receive the chunks of this client in any other
+                # way.
                 if has_chunks:
                     raise
                 self._has_exchange = False
@@ -77,7 +78,7 @@ class AsyncTransport(Transport):
         An empty `request_id` is generated, so that retries are safe.
 
         Raises:
-            TuskPointError: It failed, and no retry is left or a retry cannot help.
+            TuskPointError: The call failed, and no retry is left or a retry cannot help.
         """
         target = self.options.target
         request = with_request_id(request)
@@ -163,7 +164,7 @@ class AsyncTransport(Transport):
         """Wait until the target has answered this process once.
 
         Raises:
-            Unavailable: Nothing answers there.
+            Unavailable: Nothing answers at the target.
         """
         if self._lease().has_answered:
             return

@@ -1,1 +1,1 @@
-"""The steps that `BackgroundSaver` keeps until they are saved. It must not make calls."""
+"""Queue of the steps that `BackgroundSaver` keeps until they are saved. Must not make calls."""

@@ -1,4 +1,4 @@
-"""Events of finished agent steps, and the step that is made of one. Pure."""
+"""Events of finished agent steps, and the steps made from events. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._messages.arguments import components, encode_json, encode_state, is_unic
 from ..errors import InvalidRequest
 
 STEP_COMPLETE = "agent/step_complete"
-"""Topic of the events that are saved."""
+"""Topic of the events that are saved as steps."""
 
 _ABSENT = object()
 _OVERHEAD_BYTES = 1024  # approximate size of the objects around the JSON text of a step
@@ -22,15 +22,15 @@ _COMPONENT_BYTES = 32  # size of a number in a tuple
 
 @dataclass(frozen=True, slots=True)
 class AgentStep:
-    """A finished step of an agent, as it was when the event was handled.
+    """A finished step of an agent, as the step was when its event was handled.
 
     Attributes:
         thread_id: The thread.
         step: Number of the step.
         timestamp: Time of the step from the event; a `datetime` becomes ISO 8601.
         summary: One sentence about what happened; may be empty.
-        values: The state: channel to its value as JSON text.
-        vector: The vector by which search finds the step; empty for none.
+        values: Maps each channel of the state to its value as JSON text.
+        vector: Vector by which search finds the step; empty for no vector.
     """
 
     thread_id: str
@@ -42,12 +42,12 @@ class AgentStep:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state, decoded at each use."""
+        """State of the step, decoded at each use."""
         return {name: json.loads(data) for name, data in self.values.items()}
 
     @property
     def metadata_json(self) -> bytes:
-        """The metadata that is saved with the step."""
+        """Metadata that is saved with the step, as JSON text."""
         members = {"source": "loop", "step": self.step, "timestamp": self.timestamp}
         return encode_json("metadata", members)
 
@@ -96,13 +96,13 @@ def agent_step(event: Any) -> AgentStep | None:
         values=encode_state(_state(payload)),
         vector=_vector(_get(payload, "vector")),
     )
-    # Refuses a number that JSON lacks now, while the caller can see the error.
+    # Refuses a number that JSON lacks at this point, while the caller can see the error.
     encode_json("timestamp", step.timestamp)
     return step
 
 
 def _opened(name: str, value: Any) -> Any:
-    """Return what a JSON text says; anything else as it is."""
+    """Return the parsed value of JSON text or bytes, or any other value unchanged."""
     if not isinstance(value, str | bytes | bytearray):
         return value
     try:
@@ -154,7 +154,7 @@ def _state(payload: Any) -> Mapping[str, Any]:
 
 
 def _vector(value: Any) -> tuple[float, ...]:
-    # A step that is handled again has an empty vector where none was given.
+    # A step that is handled again has an empty vector if its event had no vector.
     if value is _ABSENT or value is None or (isinstance(value, tuple) and not value):
         return ()
     return tuple(components("vector", value))

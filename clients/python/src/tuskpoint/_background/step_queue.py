@@ -1,4 +1,4 @@
-"""The steps that wait to be saved: bounded, in order per thread, shared among workers."""
+"""Queue of the steps that wait to be saved: bounded, in order per thread, shared by workers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class QueueFull(TuskPointError):
 
 @dataclass(slots=True, eq=False)
 class QueuedStep:
-    """A step that waits, and the checkpoint that it becomes.
+    """A waiting step, and the checkpoint that the step becomes.
 
     Attributes:
         step: The step.
-        number: Its position in the order of acceptance.
-        size: Its size in bytes.
-        parent: The checkpoint that it follows; `None` until decided.
-        checkpoint_id: The ID that it is saved with; `None` until generated.
-        ts: Time of its checkpoint; empty until the ID is generated.
-        failures: Number of failed attempts to save it.
-        done: Whether it left the queue.
+        number: Position of the step in the order of acceptance.
+        size: Size of the step in bytes.
+        parent: ID of the checkpoint that the step follows; `None` until decided.
+        checkpoint_id: ID of the step's checkpoint; `None` until generated.
+        ts: Time of the step's checkpoint; empty until the ID is generated.
+        failures: Number of failed attempts to save the step.
+        done: Whether the step left the queue.
     """
 
     step: AgentStep
@@ -41,10 +41,11 @@ class QueuedStep:
 
 
 class StepQueue:
-    """Steps in one line per thread of an agent. Thread-safe; methods wait only where documented.
+    """Steps that wait, in one line per thread of an agent. Thread-safe.
 
-    A worker that takes a step holds its line until it puts the step back or finishes it, so the
-    steps of one thread are saved one after another. Lines take turns.
+    Methods wait only where documented. A worker that takes a step locks the step's line until it
+    puts the step back or finishes it, so the steps of one thread are saved one after another. Lines
+    take turns.
 
     Workers belong to a *shift*. After its end, `take` returns `None`.
 
@@ -76,14 +77,14 @@ class StepQueue:
 
     @property
     def bytes(self) -> int:
-        """Size of those steps, in bytes."""
+        """Size of the accepted steps that are not finished, in bytes."""
         return self._bytes
 
     def accept(self, step: AgentStep) -> None:
         """Accept a step.
 
         Raises:
-            QueueFull: The queue has no room now.
+            QueueFull: The queue is full.
             InvalidRequest: The step alone is larger than `max_bytes`.
             PreconditionFailed: The queue is closed.
         """
@@ -99,7 +100,7 @@ class StepQueue:
                 self._make_ready(step.thread_id)
 
     def close(self) -> None:
-        """Accept no steps until the next shift begins."""
+        """Accept no steps until the next shift starts."""
         with self._lock:
             self._is_closed = True
 
@@ -133,7 +134,7 @@ class StepQueue:
             self._done.notify_all()
 
     def begin_shift(self) -> int:
-        """Begin a shift; return its number."""
+        """Start a shift; return its number."""
         with self._lock:
             self._shift += 1
             self._on_duty = True
@@ -141,14 +142,14 @@ class StepQueue:
             return self._shift
 
     def end_shift(self) -> None:
-        """End the shift: no step is taken any more. A step that was taken may still be finished."""
+        """End the shift: `take` returns no more steps. Taken steps may still be finished."""
         with self._lock:
             self._on_duty = False
             for waiting in (self._work, self._done, self._over):
                 waiting.notify_all()
 
     def lasts(self, shift: int) -> bool:
-        """Return whether this shift has not ended."""
+        """Return whether a shift has not ended."""
         return self._on_duty and self._shift == shift
 
     def rest(self, shift: int, seconds: float) -> None:
@@ -160,10 +161,11 @@ class StepQueue:
         """Wait until all steps accepted so far are finished.
 
         Returns:
-            False if the time is up or no shift runs.
+            False if the time passed before all steps were finished, or no shift runs.
         """
         with self._lock:
-            # Lines are processed in order, so the last step of a line implies those before.
+            # Lines are processed in order, so the last step of a line implies the steps before
+            # it.
             last = [line[-1] for line in self._lines.values()]
             self._done.wait_for(lambda: not self._on_duty or _all_done(last), timeout_s)
             return _all_done(last)

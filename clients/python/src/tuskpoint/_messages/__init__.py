@@ -1,4 +1,4 @@
-"""Arguments to contract messages, and contract messages to records. Pure.
+"""Contract messages from arguments, and records from contract messages. Pure.
 
-It must not do I/O or import gRPC: audits, which open no channel, import it too.
+Must not do I/O or import gRPC: audits, which open no channel, import this package too.
 """

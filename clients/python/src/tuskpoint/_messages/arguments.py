@@ -1,4 +1,4 @@
-"""Arguments of the clients' methods: checks and encoding. Pure."""
+"""Checks and encoding of the arguments of the clients' methods. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import InvalidRequest, InvalidType
 RefusedT = TypeVar("RefusedT", bound=InvalidRequest)
 
 Vector = Iterable[SupportsFloat]
-"""A vector: a list or tuple of numbers, an `array.array`, a NumPy array, a tensor."""
+"""Vector: a list or tuple of numbers, an `array.array`, a NumPy array or a tensor."""
 
 
 def components(what: str, vector: Vector) -> array[float]:
@@ -48,7 +48,7 @@ def components(what: str, vector: Vector) -> array[float]:
 
 def _check_numbers(what: str, numbers: list[Any]) -> None:
     for position, component in enumerate(numbers):
-        # Python counts bool as a number; here it is a mistake.
+        # Python counts bool as a number; in a vector a bool is a mistake.
         if isinstance(component, bool) or not isinstance(component, Real):
             raise invalid_field(
                 what, f"component {position} must be a number, not {component!r:.80}"
@@ -70,8 +70,8 @@ def encode_state(state: Mapping[str, Any], *, strict: bool = False) -> dict[str,
     """Return each value of a state as JSON text.
 
     Args:
-        state: Channel to value.
-        strict: Whether to refuse tuples, which come back as lists.
+        state: Maps channels to values.
+        strict: Whether to refuse tuples. Otherwise tuples come back as lists.
 
     Raises:
         InvalidRequest: The state is not a mapping, a value cannot be written as JSON (the message
@@ -103,7 +103,7 @@ def check_text(what: str, text: object) -> None:
     """Check that an argument is a text that can be sent.
 
     Raises:
-        InvalidRequest: It is not; `what` names it in the message.
+        InvalidRequest: The argument is not such a text. The message names it by `what`.
     """
     if not isinstance(text, str):
         raise wrong_type(what, f"it must be a string, not {text!r:.80}")
@@ -114,15 +114,15 @@ def check_text(what: str, text: object) -> None:
 def encode_json(what: str, value: Any, *, strict: bool = False) -> bytes:
     """Return a value as compact JSON in UTF-8.
 
-    Python's `json` makes strings of the keys of mappings that are none; here they are refused.
+    Python's `json` converts keys of mappings to strings; this function refuses such keys.
 
     Args:
         what: Name of the value, for the error.
         value: The value.
-        strict: Whether to refuse tuples, which come back as lists.
+        strict: Whether to refuse tuples. Otherwise tuples come back as lists.
 
     Raises:
-        InvalidRequest: It cannot be written as JSON. The message has the path of the part.
+        InvalidRequest: The value cannot be written as JSON. The message has the path of the part.
     """
     failure = None
     data = b""
@@ -145,12 +145,12 @@ _KEYS = frozenset((str,))
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value that JSON could hold is read as it was written.
+    """Return whether JSON that was written from a value reads back as the same value.
 
-    Every save pays for this, so it looks at types only; `_refused_part` looks closer.
+    Each save calls this function, so it checks types only; `_refused_part` checks the rest.
     """
     waiting = [value]
-    for node in waiting:  # grows meanwhile
+    for node in waiting:  # grows while the loop runs
         if type(node) is dict:
             if not _KEYS.issuperset(map(type, node)):
                 return False
@@ -166,22 +166,22 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-_Path = tuple[Any, Any] | None  # of a part: the path of the value that holds it, and its key there
+_Path = tuple[Any, Any] | None  # path of the value that contains a part, and the part's key
 
 
 def _refused_part(
     value: Any, failure: Exception | None, *, strict: bool
 ) -> tuple[_Path, str] | None:
-    """Return the path and the problem of a part that JSON cannot express; `None` for none.
+    """Return the path and the problem of a part that JSON cannot express, or `None`.
 
     Args:
         value: The value.
-        failure: The error with which it could not be written.
-        strict: Whether a tuple is such a part.
+        failure: Error of the attempt to write the value.
+        strict: Whether a tuple is refused.
     """
     waiting: list[tuple[_Path, Any]] = [(None, value)]
-    seen: set[int] = set()  # a value may hold itself
-    for path, node in waiting:  # grows meanwhile
+    seen: set[int] = set()  # a value may contain itself
+    for path, node in waiting:  # grows while the loop runs
         parts: Iterable[tuple[Any, Any]] = ()
         if isinstance(node, dict):
             for key in node:
@@ -213,7 +213,7 @@ def _shown(path: _Path) -> str:
 
 
 def _is_scalar(part: object) -> bool:
-    """Return whether JSON has this value, which holds no others."""
+    """Return whether a value is a scalar of JSON, which contains no other values."""
     if isinstance(part, str):
         return is_unicode(part)
     if isinstance(part, float):
@@ -222,7 +222,7 @@ def _is_scalar(part: object) -> bool:
 
 
 def invalid_field(field_name: str, problem: str) -> InvalidRequest:
-    """Return the error for an argument that is never valid."""
+    """Return the error for an argument that can never be valid."""
     return _refused(InvalidRequest, field_name, problem)
 
 

@@ -1,4 +1,4 @@
-"""Replays and watches: the event record and the requests. Pure."""
+"""Records and requests of replays and watches. Pure."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class ThreadEvent:
     """One change of a thread.
 
     Attributes:
-        kind: What happened: "checkpoint_saved", "writes_saved", "label_set",
+        kind: Kind of the change: "checkpoint_saved", "writes_saved", "label_set",
             "checkpoints_deleted", "thread_deleted" (the last of an incarnation),
             "retention_set", "searchable_set", "handed_off", "recovered", "certified" (everything
-            up to `seq` is), or "progress" (nothing happened). An unknown kind of a newer server
-            has its own name.
-        cursor: Position that a watch can start after.
+            up to `seq` is), or "progress" (nothing happened). A newer server may send other kinds.
+        cursor: Position after which a watch can start.
         seq: Position in the thread's sequence, which rises by 1 from change to change; "certified"
             and "progress" are not changes.
         incarnation: Incarnation of the thread.
-        checkpoint: The checkpoint of the change, as it was when the event was delivered. One that
-            no longer existed has only its identity. `None` if the change has no checkpoint.
+        checkpoint: Checkpoint of the change, with its state at the delivery of the event. A
+            checkpoint that no longer exists has only its identity. `None` if the change has no
+            checkpoint.
         deleted_checkpoints: Number of checkpoints that a deletion removed.
         time: Time of the change.
     """
@@ -69,12 +69,12 @@ class ThreadEvent:
 
     @property
     def is_progress(self) -> bool:
-        """Whether nothing happened and all earlier events were delivered."""
+        """Whether the event is no change but a report that all earlier events were delivered."""
         return self.kind == "progress"
 
 
 def thread_event(message: history.ThreadEvent) -> ThreadEvent:
-    """Return a complete event message (every value inline) as a record."""
+    """Return the record of a complete event message, which has all values inline."""
     has_checkpoint = message.HasField("checkpoint")
     return ThreadEvent(
         kind=_kind_name(message.kind),

@@ -1,4 +1,4 @@
-"""Items of stores: the records and the requests. Pure."""
+"""Records and requests about items of stores. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class ItemChange:
     """An item to put or to delete.
 
     Attributes:
-        namespace: Its namespace, a path of labels.
-        key: Its key in the namespace.
-        value: Its value, which is what JSON can say: an object of strings, numbers, booleans,
-            `None`, and lists and objects of these. Tuples become lists. `None` deletes the item.
-        ttl_s: Seconds after which it expires unless it is put again, or read with `refresh_ttl`;
-            `None`: never.
-        index: The parts of the value that a search by meaning sees: paths such as "text",
-            "author.name", "notes[*].text"; "$" is all of it. `None`: all of it; `False`: nothing.
+        namespace: Namespace of the item, a path of labels.
+        key: Key of the item in the namespace.
+        value: Value of the item, a JSON object: strings, numbers, booleans, `None`, and lists and
+            objects of these. Tuples become lists. `None` deletes the item.
+        ttl_s: Seconds after which the item expires unless it is put again, or read with
+            `refresh_ttl`. `None` means never.
+        index: Parts of the value that a search by meaning compares: paths such as "text",
+            "author.name", "notes[*].text"; "$" is the whole value. `None` means the whole value,
+            `False` nothing.
     """
 
     namespace: Iterable[str]
@@ -49,14 +50,14 @@ class ItemRecord:
     """An item.
 
     Attributes:
-        namespace: Its namespace.
-        key: Its key in the namespace.
-        value: Its value.
-        created: When it was put first.
-        updated: When it was put last.
-        expires: When it expires; `None`: never.
-        score: Of a search by meaning: the cosine of the angle to the query, 1 at most; `None` if
-            it was not compared.
+        namespace: Namespace of the item.
+        key: Key of the item in the namespace.
+        value: Value of the item.
+        created: Time of the first put.
+        updated: Time of the last put.
+        expires: Time of the item's expiry; `None` means never.
+        score: Cosine of the angle between item and query in a search by meaning, at most 1; `None`
+            if the item was not compared.
     """
 
     namespace: Namespace
@@ -72,7 +73,7 @@ class FoundItems(list[ItemRecord]):
     """The items that a search found.
 
     Attributes:
-        warnings: Warnings about this search: the query was not compared.
+        warnings: Warnings about this search, such as a query that was not compared.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ def putting(changes: Iterable[ItemChange], safe: DurabilityName) -> store.PutIte
     """Return the request that puts and deletes items.
 
     Raises:
-        InvalidRequest: A value has a part that JSON cannot say, or an argument cannot be sent.
+        InvalidRequest: A value has a part that JSON cannot express, or an argument cannot be sent.
     """
     request = store.PutItemsRequest(durability=durability(safe))
     for change in changes:
@@ -129,7 +130,7 @@ def searching(
     *,
     refresh_ttl: bool,
 ) -> store.SearchItemsRequest:
-    """Return the request of a search; its limit may be above that of one answer.
+    """Return the request of a search. Its limit may be above the limit of one answer.
 
     Raises:
         InvalidRequest: An argument is of a wrong type, or cannot be sent.
@@ -146,7 +147,7 @@ def searching(
 
 
 def page_of(request: store.SearchItemsRequest, count: int) -> store.SearchItemsRequest:
-    """Return the request of the next page of a search that found so many items."""
+    """Return the request for the next page of a search that has returned `found` items."""
     page = store.SearchItemsRequest()
     page.CopyFrom(request)
     page.offset = min(request.offset + count, MAX_LIMIT)
@@ -157,7 +158,7 @@ def page_of(request: store.SearchItemsRequest, count: int) -> store.SearchItemsR
 def namespaces_page(
     request: store.ListItemNamespacesRequest, count: int
 ) -> store.ListItemNamespacesRequest:
-    """Return the request of the next page of a listing that found so many namespaces."""
+    """Return the request for the next page of a listing that has returned `found` namespaces."""
     page = store.ListItemNamespacesRequest()
     page.CopyFrom(request)
     page.offset = min(request.offset + count, MAX_LIMIT)
@@ -191,7 +192,7 @@ def listing(
 
 
 def item_record(message: store.Item, score: float | None = None) -> ItemRecord:
-    """Return an item message as a record."""
+    """Return the record of an item message."""
     return ItemRecord(
         namespace=tuple(message.namespace),
         key=message.key,
@@ -204,7 +205,7 @@ def item_record(message: store.Item, score: float | None = None) -> ItemRecord:
 
 
 def found_items(answers: Sequence[store.SearchItemsResponse]) -> FoundItems:
-    """Return the answers of a search, page after page, as records."""
+    """Return the records in the answers of a search, page after page."""
     records = (
         item_record(result.item, result.score if result.HasField("score") else None)
         for answer in answers

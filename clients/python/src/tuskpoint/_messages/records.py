@@ -1,4 +1,4 @@
-"""The records that the clients return, made from contract messages. Pure."""
+"""Records that the clients return, from contract messages. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reference:
 
     Attributes:
         thread_id: The thread.
-        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_ns: The namespace inside the thread; empty is the root.
         checkpoint_id: The checkpoint.
     """
 
@@ -53,7 +53,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The origin of a checkpoint, besides its parent; each "thread:checkpoint" or empty."""
+    """The origins of a checkpoint besides its parent; each is "thread:checkpoint" or empty."""
 
     forked_from: str = ""
     rolled_back_from: str = ""
@@ -67,7 +67,7 @@ class Channel:
     Attributes:
         type: Name of the encoding of `data`; `None` if the channel has no value.
         data: The encoded value; `None` if the channel has no value.
-        version: Version of the content, in the kind it was saved as.
+        version: Version of the content, in the kind of its save: text, integer or float.
         digest: SHA-256 over the type, a zero byte and the data, as lowercase hex; empty if the
             channel has no value.
     """
@@ -100,11 +100,11 @@ class Write:
 
     @property
     def value(self) -> Any:
-        """The value, decoded.
+        """The decoded value.
 
         Raises:
-            UnreadableValue: Its type is not json, null or bytes. A read with the view "json"
-                has it as json.
+            UnreadableValue: The type is not json, null or bytes. A read with the view "json"
+                returns the value as json.
         """
         return _decode(self.channel, self.type, self.data)
 
@@ -115,20 +115,22 @@ class CheckpointRecord:
 
     Attributes:
         thread_id: The thread.
-        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_ns: The namespace inside the thread; empty is the root.
         checkpoint_id: The checkpoint.
-        parent_checkpoint_id: The checkpoint it follows; empty at the root.
-        metadata: The metadata that was saved with it.
+        parent_checkpoint_id: The checkpoint that this checkpoint follows; empty for the first
+            checkpoint.
+        metadata: Metadata that was saved with the checkpoint.
         summary: One sentence about what happened.
-        label: Its name; empty if it has none.
-        lineage: Its origin, besides its parent.
-        seq: Position of its last change in the thread's sequence.
-        durability: How safe that change is.
-        location: Location of the segment that holds its state; `None` until it is stored.
-        created: Time of its first save.
-        channels: The state as it was encoded; empty if it was read without state.
-        writes: The pending writes, in order; empty if it was read without state.
-        agent_id: Name of the agent that drives the thread; empty if none was named.
+        label: Name of the checkpoint; empty if it has no name.
+        lineage: Origins of the checkpoint besides its parent.
+        seq: Position of the checkpoint's last change in the thread's sequence.
+        durability: Durability of the last change.
+        location: Location of the segment with the checkpoint's state; `None` until the segment is
+            stored.
+        created: Time of the first save.
+        channels: The encoded state; empty if the checkpoint was read without state.
+        writes: The pending writes, in order; empty if the checkpoint was read without state.
+        agent_id: Name of the agent that drives the thread; empty if no agent was named.
     """
 
     thread_id: str
@@ -149,11 +151,11 @@ class CheckpointRecord:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state, decoded: one key per channel that has a value.
+        """The decoded state: one key per channel that has a value.
 
         Raises:
-            UnreadableValue: A channel's type is not json, null or bytes. `channels` has its
-                bytes, and a read with the view "json" has it as json.
+            UnreadableValue: The type of a channel is not json, null or bytes. `channels` has the
+                channel's bytes, and a read with the view "json" returns the value as json.
         """
         return {
             name: _decode(name, channel.type, channel.data or b"")
@@ -183,7 +185,7 @@ def _decode(name: str, kind: str, data: bytes) -> Any:
 
 
 def version_value(version: value_pb2.Version) -> VersionValue:
-    """Return a version in the kind it was saved as; `None` if it has none."""
+    """Return a version in the kind of its save, or `None` if there is no version."""
     kind = version.WhichOneof("kind")
     if kind == "integer":
         return version.integer
@@ -193,24 +195,24 @@ def version_value(version: value_pb2.Version) -> VersionValue:
 
 
 def reference_of(ref: checkpoint_pb2.CheckpointRef) -> Reference:
-    """Return an identity as a record."""
+    """Return the record of an identity."""
     return Reference(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
 
 
 def location_of(location: checkpoint_pb2.BlobLocation) -> Location:
-    """Return a blob's location as a record."""
+    """Return the record of a blob's location."""
     return Location(
         location.blob_id, location.identifier, location.sha256.hex(), location.size_bytes
     )
 
 
 def lineage_of(lineage: checkpoint_pb2.Lineage) -> Lineage:
-    """Return lineage as a record."""
+    """Return the record of a lineage."""
     return Lineage(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from)
 
 
 def moment(timestamp: Timestamp) -> datetime:
-    """Return a timestamp as an aware datetime."""
+    """Return an aware datetime for a timestamp."""
     return timestamp.ToDatetime(tzinfo=UTC)
 
 
@@ -221,7 +223,7 @@ def durability_name(durability: checkpoint_pb2.Durability) -> DurabilityName:
 
 
 def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
-    """Return a complete checkpoint message (every value inline) as a record."""
+    """Return the record of a complete checkpoint message, which has all values inline."""
     return CheckpointRecord(
         thread_id=message.ref.thread_id,
         checkpoint_ns=message.ref.checkpoint_ns,

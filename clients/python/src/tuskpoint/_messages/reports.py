@@ -28,23 +28,23 @@ _STATE_NAMES: dict[int, StateName] = {
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
-    """One agent run.
+    """A thread: one run of an agent.
 
     Attributes:
         thread_id: The thread.
-        incarnation: Number of its incarnation, from 1.
-        agent_id: The agent that drives it; empty if none was named.
-        state: Its state.
-        head_checkpoint_id: Latest checkpoint of the root namespace; empty if it has none.
+        incarnation: Number of the thread's incarnation, from 1.
+        agent_id: The agent that drives the thread; empty if no agent was named.
+        state: State of the thread.
+        head_checkpoint_id: Latest checkpoint of the root namespace; empty if there is none.
         created: Time of the first change of this incarnation.
         updated: Time of the last change.
-        expires: Earliest time at which a blob that it needs expires unless it is renewed; `None` if
-            none does, and in a listing.
-        retention: Time after the last change at which it is deleted; `None` keeps it.
-        searchable: Whether search finds its checkpoints.
-        heads: Namespace to its latest checkpoint. Empty in a listing.
-        checkpoint_count: Number of its checkpoints; 0 in a listing.
-        uncertified_count: Number of its checkpoints that are not certified; 0 in a listing.
+        expires: Earliest time at which a blob of the thread expires unless the blob is renewed;
+            `None` if no blob expires, and in a listing.
+        retention: Time after the last change at which the thread is deleted; `None` keeps it.
+        searchable: Whether search finds the thread's checkpoints.
+        heads: Maps each namespace to its latest checkpoint. Empty in a listing.
+        checkpoint_count: Number of checkpoints; 0 in a listing.
+        uncertified_count: Number of checkpoints that are not certified; 0 in a listing.
     """
 
     thread_id: str
@@ -64,20 +64,21 @@ class ThreadRecord:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRecord:
-    """A stored checkpoint, as the manifest of its thread has it.
+    """A stored checkpoint in the manifest of its thread.
 
     Attributes:
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint.
-        parent_checkpoint_id: The checkpoint it follows; empty at the root.
-        seq: The stored change, the last of the checkpoint and its writes.
-        segment: The segment that holds the checkpoint.
-        state_sha256: Hash of the stored bytes of its state, as lowercase hex.
-        writes: The segments that hold its pending writes, in the order of the log.
+        parent_checkpoint_id: The checkpoint that this checkpoint follows; empty for the first
+            checkpoint.
+        seq: Position of the last stored change of the checkpoint and its writes.
+        segment: The segment with the checkpoint.
+        state_sha256: SHA-256 of the stored bytes of the state, as lowercase hex.
+        writes: The segments with the pending writes, in the order of the log.
         summary: One sentence about what happened.
-        label: Its name; empty if it has none.
-        lineage: Its origin, besides its parent.
-        created: Time at which it was first saved.
+        label: Name of the checkpoint; empty if it has no name.
+        lineage: Origins of the checkpoint besides its parent.
+        created: Time of the first save.
     """
 
     checkpoint_ns: str
@@ -99,10 +100,10 @@ class Gap:
 
     Attributes:
         thread_id: The thread.
-        checkpoint_ns: Namespace of a checkpoint that cannot be stored as it is.
-        checkpoint_id: That checkpoint; empty if a stored segment was lost.
-        segment_sha256: Hash of the lost segment in hex; empty if a checkpoint is concerned.
-        reason: The cause.
+        checkpoint_ns: Namespace of a checkpoint that cannot be stored.
+        checkpoint_id: ID of a checkpoint that cannot be stored; empty if a stored segment was lost.
+        segment_sha256: SHA-256 of a lost segment in hex; empty if the gap is a checkpoint.
+        reason: Cause of the gap.
         retry: Time of the next attempt.
     """
 
@@ -123,27 +124,27 @@ class ArchiveStatus:
         backlog_bytes: Bytes that wait for certification.
         oldest_uncertified: Time of the oldest change that is not certified.
         last_error: The archive's last error; empty after a success.
-        last_error_time: Time of that error.
+        last_error_time: Time of the last error.
         last_flush: Time of the last flush that certified a checkpoint.
         catalog: The newest catalog; a server can be rebuilt from it.
         journal_bytes: Size of the journal's database.
-        spool_bytes: Bytes that are built and not yet certified.
+        spool_bytes: Bytes of built packs that are not certified yet.
         cache_bytes: Size of the local cache.
         certified_checkpoints: Number of certified checkpoints.
         earliest_expiry: Earliest time at which a needed blob may expire unless it is renewed.
         evicted_bytes: Bytes of values and writes that are in the blob store only.
         stored_blobs: Number of blobs that were stored and have not expired.
-        billed_bytes: Bytes that the blob store billed for those, over all puts.
-        cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
-        failing_renewals: Number of blobs that are due for renewal and whose last renewal
-            failed.
-        gaps: Number of checkpoints that cannot be stored as they are, and of stored segments
-            that were lost. Each is retried; nothing else waits for it.
-        first_gaps: The first of them, at most 100.
-        search: The state of the search index; `None` if the server does not index.
-        scrubbed: Time at which the scrub had last gone through all threads of the journal.
+        billed_bytes: Bytes that the blob store billed for the stored blobs, over all puts.
+        cost: Price of the puts of the stored blobs in FROST (1 WAL is 1,000,000,000 FROST), without
+            gas.
+        failing_renewals: Number of blobs that are due for renewal after their last renewal failed.
+        gaps: Number of checkpoints that cannot be stored and of stored segments that were lost. The
+            server retries each gap; nothing else waits for a gap.
+        first_gaps: The first gaps, at most 100.
+        search: The state of the search index; `None` if the server has no search index.
+        scrubbed: Time of the last complete scrub of all threads of the journal.
         damaged_threads: Threads in which the scrub found damage that it could not repair; at most
-            100. `verify` says what is wrong with each.
+            100. `verify` describes the damage.
     """
 
     backlog_checkpoints: int
@@ -176,7 +177,7 @@ class ClockJump:
 
     Attributes:
         expected: Time that the journal expects.
-        clock: Time that the clock says.
+        clock: Time of the clock.
     """
 
     expected: datetime
@@ -188,21 +189,22 @@ class ServerInfo:
     """A description of the server.
 
     Attributes:
-        version: Its version.
-        methods: Full names of the methods that it implements.
-        limits: Name to number, as in `tuskpoint.v1.ServerLimits`; sizes in bytes, times in
+        version: Version of the server.
+        methods: Full names of the methods that the server implements.
+        limits: Maps names to numbers, as in `tuskpoint.v1.ServerLimits`; sizes in bytes, times in
             seconds.
         journal_backend: Kind of journal.
         blob_backend: Kind of blob store.
         journal_id: Identity of the journal.
-        started: Time at which it started.
-        search_modes: Its modes of search; empty if it does not index.
-        embedder: Name of the embedder, which turns text into vectors; empty if there is none.
-        signers: Public keys that sign its hand-offs, as hex; the first signs now.
-        recipients: Public keys of age to which hand-offs for this tenant can be sealed; name the
+        started: Time of the server's start.
+        search_modes: Modes of search; empty if the server has no search index.
+        embedder: Name of the embedder, which turns text into vectors; empty if the server has no
+            embedder.
+        signers: Public keys that sign the server's hand-offs, as hex; the first key is in use.
+        recipients: Public keys of age to which hand-offs for this tenant can be sealed; use the
             first. Empty if the server has no identity.
-        clock_jump: A step of its clock that stops deletions until `accept_clock`; `None` if there
-            is none.
+        clock_jump: A step of the server's clock that stops deletions until `accept_clock`; `None`
+            if the clock made no step.
     """
 
     version: str
@@ -220,7 +222,7 @@ class ServerInfo:
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
-    """Return a thread message as a record."""
+    """Return the record of a thread message."""
     return ThreadRecord(
         thread_id=message.thread_id,
         incarnation=message.incarnation,
@@ -239,7 +241,7 @@ def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
 
 
 def manifest_record(message: manifest_pb2.ManifestEntry) -> ManifestRecord:
-    """Return a manifest entry as a record."""
+    """Return the record of a manifest entry."""
     return ManifestRecord(
         checkpoint_ns=message.checkpoint_ns,
         checkpoint_id=message.checkpoint_id,
@@ -261,7 +263,7 @@ def stored_manifest(message: GetManifestResponse) -> Location | None:
 
 
 def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
-    """Return the archive's state as a record."""
+    """Return the record of the archive's state."""
     return ArchiveStatus(
         backlog_checkpoints=message.backlog_checkpoints,
         backlog_bytes=message.backlog_bytes,
@@ -299,7 +301,7 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
 
 
 def server_info(message: GetServerInfoResponse) -> ServerInfo:
-    """Return the server's description as a record."""
+    """Return the record of the server's description."""
     limits: dict[str, float] = {}
     for field, value in message.limits.ListFields():
         is_number = isinstance(value, int)
@@ -321,7 +323,7 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
 
 
 def clock_jump(message: admin.ClockJump) -> ClockJump:
-    """Return a step of the clock as a record."""
+    """Return the record of a step of the clock."""
     return ClockJump(moment(message.expected_time), moment(message.clock_time))
 
 
@@ -331,9 +333,10 @@ class MemWalStatus:
 
     Attributes:
         healthy: Whether the last call to MemWal succeeded.
-        waiting: Summaries that wait to be sent.
-        underway: Summaries that were sent and, as far as is known, cannot be recalled yet.
-        delivered: Summaries that can be recalled.
+        waiting: Number of summaries that wait to be sent.
+        underway: Number of summaries that were sent and, as far as is known, cannot be recalled
+            yet.
+        delivered: Number of summaries that can be recalled.
         oldest_waiting: Time since which the oldest summary waits.
         last_error: The last error; empty after a success.
         last_error_time: Time of that error.
@@ -355,16 +358,16 @@ class SearchStatus:
     """The state of the search index.
 
     Attributes:
-        unindexed_checkpoints: Checkpoints that are journaled and not indexed yet; with an embedder
-            also those without a vector.
+        unindexed_checkpoints: Number of journaled checkpoints that are not indexed yet; with an
+            embedder also of checkpoints without a vector.
         oldest_unindexed: Time since which the oldest checkpoint waits for its text to be indexed;
-            `None` if none does.
-        indexed_checkpoints: Checkpoints that are indexed.
-        vectors: Vectors in the index.
+            `None` if no checkpoint waits.
+        indexed_checkpoints: Number of indexed checkpoints.
+        vectors: Number of vectors in the index.
         last_error: The indexer's last error; empty after a success.
         memwal: The state of MemWal; `None` if the server does not use it.
-        truncated_checkpoints: Indexed checkpoints of whose state only the latest part is
-            indexed.
+        truncated_checkpoints: Number of indexed checkpoints that have only the latest part of their
+            state in the index.
     """
 
     unindexed_checkpoints: int
@@ -377,7 +380,7 @@ class SearchStatus:
 
 
 def search_status(message: admin.SearchStatus) -> SearchStatus:
-    """Return the index's state as a record."""
+    """Return the record of the search index's state."""
     return SearchStatus(
         unindexed_checkpoints=message.unindexed_checkpoints,
         oldest_unindexed=_when(message, "oldest_unindexed_time"),
@@ -407,7 +410,7 @@ def _when(message: Any, name: str) -> datetime | None:
 
 
 def mode_name(mode: int) -> str:
-    """Return the name of a mode; the number of a mode that only newer servers have."""
+    """Return the name of a search mode, or its number if only newer servers have the mode."""
     if mode not in search.SearchMode.values():
         return str(mode)
     return search.SearchMode.Name(search.SearchMode.ValueType(mode))[len("SEARCH_MODE_") :].lower()

@@ -1,4 +1,4 @@
-"""The arguments of the clients' methods as contract messages. Pure."""
+"""Contract messages from the arguments of the clients' methods. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STRATEGIES: dict[str, threads.PruneStrategy] = {
 
 
 def choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
-    """Return the value of a word.
+    """Return the number of a word in a table.
 
     Raises:
         InvalidRequest: The word is unknown.
@@ -84,7 +84,7 @@ def flag(what: str, value: bool | None) -> bool | None:
     """Return a setting: true, false, or `None` for no change.
 
     Raises:
-        InvalidRequest: It is something else.
+        InvalidRequest: The value is something else.
     """
     if value is not None and not isinstance(value, bool):
         raise invalid_field(what, f"it must be True, False or None, not {value!r:.80}")
@@ -92,7 +92,7 @@ def flag(what: str, value: bool | None) -> bool | None:
 
 
 def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
-    """Return a reference; no ID means the latest.
+    """Return a checkpoint reference; an empty ID means the latest checkpoint.
 
     Raises:
         InvalidRequest: A part is not a string, or cannot be sent.
@@ -113,7 +113,7 @@ def finding(checkpoint_id: str | None, checkpoint_ns: str) -> ListCheckpointsReq
 
     Args:
         checkpoint_id: The checkpoint.
-        checkpoint_ns: Its namespace; empty is any.
+        checkpoint_ns: Namespace of the checkpoint; empty is any namespace.
 
     Raises:
         InvalidRequest: No checkpoint is given, or an argument is not a string.
@@ -135,8 +135,8 @@ def only_one(
         refs: The checkpoints that have it.
 
     Raises:
-        NotFound: There is none.
-        InvalidRequest: There are several.
+        NotFound: There is no such checkpoint.
+        InvalidRequest: There are several such checkpoints.
     """
     if len(refs) == 1:
         return refs[0]
@@ -221,7 +221,7 @@ def retaining(
     """Return the request that sets how long a thread is kept.
 
     Raises:
-        InvalidRequest: The time is not above zero or not in whole seconds.
+        InvalidRequest: The time is not above zero, or is not in whole seconds.
     """
     if retention is not None and not is_whole_seconds(retention):
         raise invalid_field(
@@ -240,7 +240,7 @@ def exposing(
     """Return the request that sets whether search finds a thread.
 
     Raises:
-        InvalidRequest: It is neither true nor false.
+        InvalidRequest: The value is neither true nor false.
     """
     if not isinstance(searchable, bool):
         raise invalid_field("searchable", f"it must be True or False, not {searchable!r}")
@@ -311,14 +311,14 @@ def thread_listing(
 
 
 def metadata_json(metadata: Mapping[str, Any] | None, what: str = "metadata") -> bytes:
-    """Return metadata as JSON text; empty for none.
+    """Return metadata as JSON text; empty for no metadata.
 
     Args:
         metadata: The metadata or a filter.
         what: Name of the argument, for the error.
 
     Raises:
-        InvalidRequest: It is not a mapping or cannot be written as JSON.
+        InvalidRequest: The metadata is not a mapping, or cannot be written as JSON.
     """
     if metadata is not None and not isinstance(metadata, Mapping):
         raise wrong_type(what, f"it must be a mapping, not {type(metadata).__name__}")

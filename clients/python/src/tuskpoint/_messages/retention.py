@@ -1,4 +1,4 @@
-"""Retention rules, what they would delete, and receipts of deletion. Pure."""
+"""Records and requests of retention rules, their preview and deletion receipts. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TIMES = ("delete_after", "keep_for")
 class RetentionRule:
     """A rule that says which threads and checkpoints are kept.
 
-    With `keep_last` or `keep_for`, a checkpoint stays if one of them keeps it, if it has a label,
-    if it was handed off, or if it belongs to a root checkpoint that stays.
+    With `keep_last` or `keep_for`, a checkpoint stays if one of the two keeps it, if it has a
+    label, if it was handed off, or if it belongs to a root checkpoint that stays.
 
     Attributes:
         agent_id: Only threads of this agent, if not empty.
         thread_id: Only this thread, if not empty.
         delete_after: Time without a change after which a thread is deleted, in whole seconds.
-        keep_last: The latest checkpoints that each namespace keeps; 0 keeps one.
+        keep_last: Number of latest checkpoints that each namespace keeps; 0 keeps one.
         keep_for: Time for which checkpoints are kept, in whole seconds.
     """
 
@@ -39,14 +39,14 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class RetentionEffect:
-    """What rules delete of a thread.
+    """The data that retention rules delete from a thread.
 
     Attributes:
         thread_id: The thread; empty in a sum.
         thread_deleted: Whether the whole thread is deleted.
-        checkpoints: Number of checkpoints deleted.
-        journal_bytes: Bytes that the journal does not need then.
-        stored_bytes: Bytes in the blob store that are not renewed then.
+        checkpoints: Number of deleted checkpoints.
+        journal_bytes: Bytes that the journal no longer needs after the deletion.
+        stored_bytes: Bytes in the blob store that are no longer renewed after the deletion.
     """
 
     thread_id: str
@@ -58,13 +58,13 @@ class RetentionEffect:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPreview:
-    """What rules would delete now.
+    """The deletions that retention rules would make now.
 
     Attributes:
         rules: The rules.
-        effects: The first 1,000 threads concerned, by ID.
-        total: The sum over all threads concerned.
-        threads: Number of threads concerned.
+        effects: Effects on the first 1,000 affected threads, by ID.
+        total: Sum over all affected threads.
+        threads: Number of affected threads.
         threads_deleted: Number of threads that would be deleted.
     """
 
@@ -77,7 +77,7 @@ class RetentionPreview:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The proof that a server deleted threads.
+    """Signed proof that a server deleted threads.
 
     Attributes:
         content: The signed JSON object, as the server sent it.
@@ -92,7 +92,7 @@ class Receipt:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content, parsed; docs/servers/retention.md describes its keys."""
+        """Parsed content; docs/servers/retention.md describes its keys."""
         document: dict[str, Any] = json.loads(self.content)
         return document
 
@@ -101,7 +101,7 @@ def preview(rules: Iterable[RetentionRule]) -> threads.PreviewRetentionRequest:
     """Return the request that previews rules.
 
     Raises:
-        InvalidRequest: A time is not above zero or not in whole seconds.
+        InvalidRequest: A time is not above zero, or is not in whole seconds.
     """
     request = threads.PreviewRetentionRequest()
     for number, rule in enumerate(rules):
@@ -123,7 +123,7 @@ def preview(rules: Iterable[RetentionRule]) -> threads.PreviewRetentionRequest:
 
 
 def previewed(answer: threads.PreviewRetentionResponse) -> RetentionPreview:
-    """Return the answer to a preview."""
+    """Return the record of a preview."""
     return RetentionPreview(
         tuple(map(_rule, answer.rules)),
         tuple(map(_effect, answer.effects)),

@@ -1,4 +1,4 @@
-"""Search: the records and the requests. Pure."""
+"""Records and requests of searches. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .records import Reference
 from .reports import mode_name
 from .requests import choice, metadata_json
 
-if TYPE_CHECKING:  # LangGraph need not be installed
+if TYPE_CHECKING:  # LangGraph is an optional dependency
     from langchain_core.runnables import RunnableConfig
 
 SearchModeName = Literal["lexical", "vector", "memwal"]
@@ -36,22 +36,23 @@ MAX_LIMIT = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A checkpoint that a search found: its identity, and what matched.
+    """A checkpoint that a search returned: its identity, and the text that matched.
 
-    It unpacks as `content, metadata, distance`.
+    A result unpacks as `content, metadata, distance`.
 
     Attributes:
         thread_id: The thread.
-        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_ns: The namespace inside the thread; empty is the root.
         checkpoint_id: The checkpoint.
         summary: One sentence about what happened; may be empty.
-        content: The text of the state that was searched, or the summary if there is none. Empty
-            only if both are.
-        metadata: The metadata that was saved with it.
-        distance: Distance from the query; smaller is nearer. Comparable within one answer only.
-        mode: The mode of the search, as in `SearchResults`.
-        truncated: Whether the new part of the state has more text than was searched; of a long
-            text the latest part is.
+        content: The searched text of the state, or the summary if the state has no text. Empty only
+            if both are empty.
+        metadata: Metadata that was saved with the checkpoint.
+        distance: Distance from the query; smaller is nearer. Distances are comparable within one
+            answer only.
+        mode: Mode of the search, as in `SearchResults`.
+        truncated: Whether the new part of the state has more text than was searched. The index has
+            the latest part of a long text.
     """
 
     thread_id: str
@@ -69,12 +70,12 @@ class SearchResult:
 
     @property
     def ref(self) -> Reference:
-        """The identity of the checkpoint."""
+        """Identity of the checkpoint."""
         return Reference(self.thread_id, self.checkpoint_ns, self.checkpoint_id)
 
     @property
     def config(self) -> RunnableConfig:
-        """The config with which LangGraph loads this checkpoint."""
+        """Config with which LangGraph loads this checkpoint."""
         return {
             "configurable": {
                 "thread_id": self.thread_id,
@@ -89,11 +90,11 @@ class SearchWarning:
     """A warning about a search. `str()` returns the message.
 
     Attributes:
-        kind: "search_fell_back" (another mode was used), "memories_dropped" (MemWal has
-            matches that it could not return), "no_vectors" (nothing in the scope of the search has
-            a vector), "values_sealed" (only summaries were searched), "text_truncated" (checkpoints
-            with more text than is indexed may have been missed), or the number of a kind of a
-            newer server.
+        kind: "search_fell_back" (another mode was used), "memories_dropped" (MemWal has matches
+            that it could not return), "no_vectors" (nothing in the scope of the search has a
+            vector), "values_sealed" (only summaries were searched), "text_truncated" (checkpoints
+            with more text than is indexed may have been missed), or the number of a kind that only
+            newer servers have.
         message: The message, for people.
     """
 
@@ -110,9 +111,9 @@ class SearchResults(list[SearchResult]):
     Attributes:
         mode: "lexical" (by words), "vector" or "memwal"; the number of a mode
             that only newer servers have.
-        metric: The meaning of `distance`: "cosine", "l2", or "bm25" for words.
-        unindexed: Number of checkpoints that the search could not find yet: not indexed, or
-            without the vector that an embedder makes.
+        metric: Metric of `distance`: "cosine", "l2", or "bm25" for words.
+        unindexed: Number of checkpoints that the search could not find yet: they are not indexed,
+            or the embedder has not computed their vector.
         truncated: Whether matches may exist that were not examined.
         warnings: Warnings about this search.
     """
@@ -136,7 +137,7 @@ class SearchResults(list[SearchResult]):
 
 
 def search_results(answer: search.SearchCheckpointsResponse) -> SearchResults:
-    """Return the answer of a search as records."""
+    """Return the records of a search."""
     mode = mode_name(answer.mode)
     return SearchResults(
         (_result(result, mode) for result in answer.results),
@@ -163,7 +164,7 @@ def _result(message: search.SearchResult, mode: str) -> SearchResult:
 
 
 def warning_of(message: ServiceWarning) -> SearchWarning:
-    """Return a warning as a record."""
+    """Return the record of a warning."""
     return SearchWarning(kind_name(message.kind), message.message)
 
 
@@ -221,7 +222,7 @@ def _searching(
 
 
 def _thread(thread_id: str | None) -> str:
-    """Return a thread filter as it is sent: an empty text searches all threads."""
+    """Return a thread filter for a request: an empty text searches all threads."""
     if thread_id is None:
         return ""
     if thread_id == "":
@@ -230,10 +231,10 @@ def _thread(thread_id: str | None) -> str:
 
 
 def limit_sent(limit: int, what: str = "limit") -> int:
-    """Return a limit as it is sent. The service checks its upper bound.
+    """Return a limit for a request. The service checks its upper bound.
 
     Raises:
-        InvalidRequest: It is no whole number above 0; `what` names it.
+        InvalidRequest: The limit is not a whole number above 0. The message names it by `what`.
     """
     try:
         most = operator.index(limit)
@@ -250,7 +251,7 @@ def _text(name: str, text: str) -> str:
 
 
 def kind_name(kind: int) -> str:
-    """Return the name of a kind of warning; the number of a kind that only newer servers have."""
+    """Return the name of a kind of warning, or its number if only newer servers have the kind."""
     kinds = WarningKind.values()
     if kind not in kinds:
         return str(kind)

@@ -1,4 +1,4 @@
-"""The audit trail: its entries, and the check that no batch is changed or left out. Pure."""
+"""Audit trail: its entries, and the check that no batch is changed or left out. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TrailEntry:
 
     Attributes:
         batch_id: The batch that the entry is in.
-        who: Name of the credential; empty where the server asks for none.
+        who: Name of the caller's credential; empty if the server requires no credentials.
         method: The method, such as "SaveCheckpoint".
-        thread_id: The thread that the calls named; empty if none.
-        status: How they ended: "OK", or the name of a gRPC status.
+        thread_id: The thread that the calls named; empty if they named no thread.
+        status: Result of the calls: "OK", or the name of a gRPC status.
         calls: Number of the calls.
-        first: Time at which the first of them ended.
-        last: Time at which the last of them ended.
+        first: Time of the end of the first call.
+        last: Time of the end of the last call.
         certified: Whether the batch is in the blob store.
     """
 
@@ -42,16 +42,16 @@ class TrailEntry:
 
 
 class TrailReader:
-    """Takes the batches of a trail in order, and checks that each names the one before."""
+    """Reads the batches of a trail in order, and checks that each batch names the one before."""
 
     def __init__(self) -> None:
         self._last = ""  # hash of the last batch
 
     def entries(self, batch: TrailBatch) -> list[dict[str, Any]]:
-        """Return the entries of the next batch, for `trail_entry`.
+        """Return the entries of the next batch, as input for `trail_entry`.
 
         Raises:
-            DataLoss: The batch is malformed, or does not name the one before.
+            DataLoss: The batch is malformed, or does not name the batch before it.
         """
         try:
             document = json.loads(batch.content)
@@ -67,7 +67,7 @@ class TrailReader:
 
 
 def trail_entry(batch: TrailBatch, entry: dict[str, Any]) -> TrailEntry:
-    """Return an entry of a batch.
+    """Return the record of an entry of a batch.
 
     Raises:
         DataLoss: The entry is malformed.

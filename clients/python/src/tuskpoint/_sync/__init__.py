@@ -1,8 +1,8 @@
 # Written by `make sync` from _async/__init__.py; do not edit.
-"""`Client`; `parts` has a module for each kind of thing that it works with.
+"""`Client`, and in `parts` a module for each kind of object that the client works with.
 
-It is written from the package `_async` by `tools/sync_source.py`.
+`tools/sync_source.py` generates this package from the package `_async`.
 
-It asks the server and makes records of the answers. What needs no server belongs to `_messages`,
-and what every call has in common to `_transport`.
+The modules call the server and return records. Code that needs no server belongs to `_messages`,
+and what all calls share belongs to `_transport`.
 """

@@ -26,11 +26,11 @@ from .transport import SyncTransport
 
 
 class SyncCalls(SyncTransport):
-    """The calls that need more than one request and one answer; `unary` makes all others.
+    """Calls that need more than one request and one answer; `unary` makes all others.
 
     Args:
-        options: Target, times, and how many bytes of values are kept.
-        values: The values that loads need not send again; of its own if it is `None`.
+        options: Target, timeouts, and most bytes of values to keep.
+        values: Values that loads need not send again. `None` creates a cache for these calls alone.
     """
 
     def __init__(self, options: Options, values: ValueCache | None = None) -> None:
@@ -56,9 +56,9 @@ class SyncCalls(SyncTransport):
     def get_checkpoint(
         self, ref: CheckpointRef, *, view: View = VIEW_FULL, source: Source = SOURCE_ANY
     ) -> Checkpoint | None:
-        """Return a checkpoint of any size, every value inline; `None` if it does not exist.
+        """Return a checkpoint of any size with all values inline, or `None` if it does not exist.
 
-        The server leaves out values that this client has.
+        The server leaves out values that are in the client's cache.
         """
         is_whole = view == VIEW_FULL and source == SOURCE_ANY
         held = self._values.held_for(ref.thread_id, ref.checkpoint_ns) if is_whole else {}
@@ -85,7 +85,7 @@ class SyncCalls(SyncTransport):
     def list_checkpoints(
         self, request: checkpoints.ListCheckpointsRequest
     ) -> Generator[Checkpoint, None, None]:
-        """Yield checkpoints, greatest ID first, every value inline."""
+        """Yield checkpoints with all values inline, greatest ID first."""
         assembler = CheckpointAssembler()
         with closing(self._stream(methods.LIST_CHECKPOINTS, request)) as frames:
             for frame in frames:
@@ -97,7 +97,7 @@ class SyncCalls(SyncTransport):
     def get_delta_history(
         self, request: checkpoints.GetDeltaHistoryRequest
     ) -> list[checkpoints.DeltaChannelHistory]:
-        """Return what rebuilds each channel, in the order in which they were asked for."""
+        """Return what rebuilds each delta channel, in the order of the request."""
         assembler = DeltaHistoryAssembler()
         with closing(self._stream(methods.GET_DELTA_HISTORY, request)) as frames:
             for frame in frames:
@@ -107,19 +107,19 @@ class SyncCalls(SyncTransport):
     def verify_thread(
         self, request: threads.VerifyThreadRequest
     ) -> Generator[threads.VerifyThreadResponse, None, None]:
-        """Yield a verdict per checkpoint, then the total."""
+        """Yield a verdict for each checkpoint, then the total."""
         return self._stream(methods.VERIFY_THREAD, request)
 
     def replay_thread(
         self, request: history.ReplayThreadRequest
     ) -> Generator[Checkpoint, None, None]:
-        """Yield checkpoints, smallest ID first, every value inline; resume after breaks."""
+        """Yield checkpoints with all values inline, smallest ID first; resume after breaks."""
         return self._resume(methods.REPLAY_THREAD, ReplayStream(request))
 
     def watch_thread(
         self, request: history.WatchThreadRequest
     ) -> Generator[history.ThreadEvent, None, None]:
-        """Yield the events of a thread without end, every value inline; resume after breaks."""
+        """Yield the events of a thread without end, all values inline; resume after breaks."""
         return self._resume(methods.WATCH_THREAD, WatchStream(request))
 
     def search_checkpoints(
@@ -136,7 +136,7 @@ class SyncCalls(SyncTransport):
         WARNINGS.log(self.options.target, answer.warnings)
 
     def get_items(self, request: store.GetItemsRequest) -> list[store.Item]:
-        """Return the items that exist, asking again for what did not fit into an answer."""
+        """Return the items that exist; request further answers until all items have arrived."""
         items: list[store.Item] = []
         while True:
             answer = self.unary(methods.GET_ITEMS, request)
@@ -146,7 +146,7 @@ class SyncCalls(SyncTransport):
                 return items
 
     def search_items(self, request: store.SearchItemsRequest) -> list[store.SearchItemsResponse]:
-        """Find items, asking again for what did not fit into an answer."""
+        """Find items; request further answers until the limit is reached."""
         answers: list[store.SearchItemsResponse] = []
         count = 0
         while True:
@@ -162,7 +162,7 @@ class SyncCalls(SyncTransport):
     def list_item_namespaces(
         self, request: store.ListItemNamespacesRequest
     ) -> list[store.ItemNamespace]:
-        """Return namespaces that have items, asking again for what is beyond an answer."""
+        """Return namespaces that have items; request further answers until the limit is reached."""
         namespaces: list[store.ItemNamespace] = []
         while True:
             page = namespaces_page(request, len(namespaces))
@@ -174,7 +174,7 @@ class SyncCalls(SyncTransport):
     def adopt_handoff(
         self, request: handoffs.AdoptHandoffRequest
     ) -> Generator[handoffs.AdoptHandoffResponse, None, None]:
-        """Yield the stages of an adoption; an empty `request_id` is generated."""
+        """Yield the stages of an adoption. An empty `request_id` is generated."""
         return self._resume(methods.ADOPT_HANDOFF, AdoptionStream(with_request_id(request)))
 
     def _load(self, request: checkpoints.LoadCheckpointRequest) -> Checkpoint:

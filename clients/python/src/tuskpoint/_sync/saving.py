@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/saving.py; do not edit.
-"""Saving a draft: which checkpoint it follows, and what is sent again after a refusal."""
+"""Saving a draft: the choice of its parent, and the retry after a refusal."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def save_draft(calls: SyncCalls, draft: Draft, memory: Memory) -> str:
     """Save a draft and return the ID of the checkpoint.
 
     Without a parent or an expected head, the service decides which checkpoint the draft follows:
-    the latest when the save commits. An outdated memory does no harm then.
+    the latest when the save commits. Then an outdated `memory` does no harm.
 
     Args:
-        calls: The calls.
-        draft: What to save.
+        calls: The calls of the client.
+        draft: The draft to save.
         memory: The checkpoints that this client saved last.
 
     Raises:
         InvalidRequest: A name or a text of the draft cannot be sent.
-        Conflict: The latest is not `expected_head`.
+        Conflict: The latest checkpoint is not `expected_head`.
         ThreadDeleted: `parent` belongs to a deleted thread, or the ID is one of its checkpoints.
     """
     check_draft(draft)
@@ -57,7 +57,7 @@ def save_draft(calls: SyncCalls, draft: Draft, memory: Memory) -> str:
 
 def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> KnownCheckpoint:
     head = memory.get(draft.thread_id, draft.checkpoint_ns)
-    # A save that names the expected head follows it.
+    # A save that names the expected head follows that head.
     parent_id = draft.expected_head if draft.parent is None else draft.parent
     if parent_id is None:
         return head or NOTHING
@@ -82,10 +82,10 @@ def save_inlining(
     request: SaveCheckpointRequest,
     inline: Callable[[Collection[str] | None], None],
 ) -> SaveCheckpointResponse:
-    """Save a checkpoint; values that the service does not have are sent with another attempt.
+    """Save a checkpoint; send values that the service does not have with another attempt.
 
     Args:
-        calls: The calls.
+        calls: The calls of the client.
         request: The save.
         inline: Puts the values of some channels into the request; `None` means all channels.
     """

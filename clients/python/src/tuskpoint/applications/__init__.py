@@ -1,7 +1,7 @@
-"""The habits of applications that keep agents: what they do at start, at stop and in between.
+"""Sessions of applications that run agents: restore at start, label inputs, capture at the end.
 
-`ApplicationSession` and `AsyncApplicationSession` have the same methods for the two clients. They
-call nothing but public methods of a client and of `BackgroundSaver`.
+`ApplicationSession` and `AsyncApplicationSession` have the same methods for the two clients. Both
+call only public methods of a client and of `BackgroundSaver`.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ __all__ = [
 ]
 
 for _public in (ApplicationSession, AsyncApplicationSession, RestoredSession):
-    _public.__module__ = __name__  # for pickles, tracebacks and documentation
+    _public.__module__ = __name__  # pickles, tracebacks and documentation show this module

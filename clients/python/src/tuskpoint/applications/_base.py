@@ -1,4 +1,4 @@
-"""What both sessions share: their settings, the threads they follow, labels, and SIGTERM."""
+"""Parts that both sessions share: settings, followed threads, labels, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _log = logging.getLogger(__package__)
 
 @dataclass(frozen=True, slots=True)
 class RestoredSession:
-    """What an application continues from.
+    """The state from which an application continues.
 
     Attributes:
         snapshot: The snapshot.
-        threads: Each captured thread, and the checkpoint that it continues from: of a new
-            thread, or of its own.
-        newer: Each captured thread that was saved to after the snapshot, and the latest checkpoint
-            that it had. The session continues from it with the mode "continue" only; otherwise it
-            is in the history of its thread.
-        deleted: The captured threads that were deleted since, and are therefore not in `threads`.
-            The mode "new_threads" restores them, too.
+        threads: Maps each captured thread to the checkpoint from which it continues, in a new
+            thread or in its own.
+        newer: Maps each captured thread with saves after the snapshot to its latest checkpoint. The
+            session continues from that checkpoint only with the mode "continue"; otherwise the
+            checkpoint is in the history of its thread.
+        deleted: The captured threads that were deleted after the snapshot, and are therefore not in
+            `threads`. The mode "new_threads" restores these threads, too.
     """
 
     snapshot: SnapshotRecord
@@ -53,8 +53,8 @@ class RestoredSession:
 def input_label(message: str) -> str:
     """Return the label of a checkpoint that an input led to.
 
-    It is the message on one line, cut between characters to the 256 bytes that a label has;
-    "(empty)" for one without any text.
+    The label is the message on one line, cut between characters to 256 bytes, the most for a
+    label; "(empty)" for a message without text.
     """
     line = " ".join(message.replace("\0", " ").split())
     label = line.encode("utf-8", "replace")[:MAX_LABEL_BYTES].decode("utf-8", "ignore")
@@ -62,7 +62,7 @@ def input_label(message: str) -> str:
 
 
 class SessionBase(Generic[ClientT]):
-    """The settings of a session and the threads that belong to it."""
+    """Settings of a session, and the threads that belong to it."""
 
     def __init__(
         self,
@@ -87,14 +87,15 @@ class SessionBase(Generic[ClientT]):
         self._metadata = metadata
         self._durability = durability
         self._background = background
-        # Thread to its latest checkpoint when last looked at: empty for none, None if unknown.
+        # Maps each thread to its latest checkpoint at the last look: empty for no checkpoint,
+        # None if unknown.
         self._heads: dict[str, str | None] = dict.fromkeys(threads)
         self._snapshot: SnapshotRecord | None = None
         self._termination = _Termination()
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """The threads that belong to the session."""
+        """Threads that belong to the session."""
         return tuple(self._heads)
 
     def untrack(self, thread_id: str) -> None:
@@ -111,8 +112,9 @@ class SessionBase(Generic[ClientT]):
 
         Args:
             snapshot: The snapshot.
-            latest: The latest checkpoint that each captured thread had; none of a deleted thread.
-            threads: The checkpoint that each captured thread continues from.
+            latest: The latest checkpoint of each captured thread before the restore; deleted
+                threads are left out.
+            threads: The checkpoint from which each captured thread continues.
         """
         for member in snapshot.members:
             self._heads.pop(member.thread_id, None)
@@ -126,16 +128,16 @@ class SessionBase(Generic[ClientT]):
         return RestoredSession(snapshot, threads, newer, deleted)
 
     def _followed(self, thread_id: str, checkpoint_id: str) -> None:
-        """Note a checkpoint that the session made, so that background saving follows it."""
+        """Remember a checkpoint that the session saved, so that background saving follows it."""
         self._heads[thread_id] = checkpoint_id
         if self._background is not None:
             self._background.forget(thread_id)
 
 
 class _Termination:
-    """Turns SIGTERM into `SystemExit`, so that the program leaves its blocks in order.
+    """Turns SIGTERM into `SystemExit`, so that the program leaves its `with` blocks in order.
 
-    SIGTERM is ignored while this context is entered. Leaving it restores the signal's default.
+    Inside this context SIGTERM is ignored. The end of the context restores the signal's default.
     """
 
     def __init__(self) -> None:
@@ -143,7 +145,7 @@ class _Termination:
         self._ending = False
 
     def install(self) -> None:
-        """Catch the signal, unless the program does, or this is not its main thread."""
+        """Catch SIGTERM, unless the program handles it or this is not the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -165,7 +167,7 @@ class _Termination:
 
 
 def log_unlabelled(thread_id: str) -> None:
-    """Log that an input made no checkpoint to be labelled."""
+    """Log that an input led to no checkpoint that could be labelled."""
     _log.warning("the input handled by thread '%s' made no checkpoint to label", thread_id)
 
 

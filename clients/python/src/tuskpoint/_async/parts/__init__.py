@@ -1,1 +1,1 @@
-"""The parts of the client: the methods about one kind of thing each."""
+"""Parts of the client: each has the methods about one kind of object."""

@@ -1,4 +1,4 @@
-"""The archive and the server."""
+"""Methods about the archive and the server."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .part import AsyncPart
 
 
 class AsyncAdmin(AsyncPart):
-    """The archive and the server."""
+    """Methods about the archive and the server."""
 
     async def flush(self) -> int:
         """Certify everything saved so far; return how many checkpoints became certified.
 
         Raises:
-            Unavailable: The blob store refuses. The checkpoints stay journaled.
+            Unavailable: The blob store refuses the bytes. The checkpoints stay journaled.
         """
         flushed = await self._calls.unary(methods.FLUSH, FlushRequest())
         return flushed.certified_checkpoints
@@ -42,21 +42,22 @@ class AsyncAdmin(AsyncPart):
         return archive_status(await self._calls.unary(methods.GET_ARCHIVE_STATUS, request))
 
     async def info(self) -> ServerInfo:
-        """Return version, limits and backends of the server."""
+        """Return the version, limits and backends of the server."""
         request = GetServerInfoRequest()
         return server_info(await self._calls.unary(methods.GET_SERVER_INFO, request))
 
     async def accept_clock(self) -> ClockJump | None:
-        """Let the journal follow the server's clock; needs the scope "admin".
+        """Let the journal follow the server's clock. Needs the scope "admin".
 
         Returns:
-            The step that stopped deletions, which continue now. `None` if there was none.
+            The step of the clock that had stopped deletions, which continue now. `None` if the
+            clock had made no step.
         """
         answer = await self._calls.unary(methods.ACCEPT_CLOCK, AcceptClockRequest())
         return clock_jump(answer.accepted) if answer.HasField("accepted") else None
 
     async def trail(self) -> AsyncIterator[TrailEntry]:
-        """Yield the entries of the audit trail, the oldest first; needs the scope "admin".
+        """Yield the entries of the audit trail, oldest first. Needs the scope "admin".
 
         Raises:
             DataLoss: A batch is malformed, or was changed or left out.

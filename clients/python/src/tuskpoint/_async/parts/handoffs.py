@@ -1,4 +1,4 @@
-"""Handing checkpoints off and adopting them."""
+"""Methods that hand checkpoints off and adopt them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .part import AsyncPart
 
 
 class AsyncHandoffs(AsyncPart):
-    """Handing checkpoints off and adopting them."""
+    """Methods that hand checkpoints off and adopt them."""
 
     async def handoff(
         self,
@@ -25,26 +25,26 @@ class AsyncHandoffs(AsyncPart):
         include_key: bool = False,
         recipient: str | None = None,
     ) -> Descriptor:
-        """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
+        """Store a checkpoint and all that it needs as one blob; return the descriptor of the blob.
 
-        An agent with the descriptor and the same blob store can adopt it. The call is idempotent: a
-        retry gets the first answer.
+        An agent with the descriptor and access to the same blob store can adopt the checkpoint. The
+        call is idempotent: a retry gets the first answer.
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint. Default: the latest.
-            to_agent: Name of the receiving agent. Default: none.
+            checkpoint_id: The checkpoint. Default: the latest checkpoint.
+            to_agent: Name of the receiving agent. Default: no name.
             checkpoint_ns: The namespace.
-            include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
-                server has other keys. Whoever has the descriptor can read the checkpoint then.
-            recipient: Seal the key to this public key of age, one of the `recipients` in the
-                `info()` of the receiver's server; only that server opens the blob then. The
-                sender's server must seal what it stores. Default: nobody.
+            include_key: Whether the descriptor contains the key of a sealed blob, for a receiver
+                whose server has other keys. Whoever has such a descriptor can read the checkpoint.
+            recipient: Public key of age to which the key of the blob is sealed, so that only the
+                receiver's server opens the blob: one of the `recipients` in the `info()` of that
+                server. The sender's server must seal its blobs. Default: no recipient.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
-            PreconditionFailed: There is a recipient, and the server does not seal.
+            PreconditionFailed: `recipient` is given, and the server does not seal blobs.
         """
         request = handoffs.handing_off(
             *(thread_id, checkpoint_id, checkpoint_ns, to_agent),
@@ -64,30 +64,32 @@ class AsyncHandoffs(AsyncPart):
         durability: DurabilityName = "certified",
         require_signers: Sequence[str] = (),
     ) -> Adoption:
-        """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+        """Create a thread whose first checkpoint is a hand-off, after its hash was checked.
 
-        The blob is fetched from the blob store itself. The call is idempotent: a retry gets the
-        first answer.
+        The server fetches the blob from the blob store itself. The call is
+        idempotent: a retry gets the first answer.
 
         Args:
-            descriptor: What `handoff` returned, or its mapping, JSON text or message.
+            descriptor: The descriptor that `handoff` returned, or its mapping, JSON text or
+                message.
             new_thread_id: Name of the new thread. Default: the server generates one.
             handoff_json: Another name for `descriptor`; give one of the two.
-            on_progress: Called with each stage. An exception that it raises ends the wait, not the
-                adoption.
-            durability: "certified", or "journaled" not to wait until the new checkpoint has a
-                blob of its own.
-            require_signers: Adopt only what one of these servers signed: public keys, as in
-                `info().signers` of the server that handed off.
+            on_progress: Called with each stage. An exception in `on_progress` ends the wait, not
+                the adoption.
+            durability: "certified" waits until the new checkpoint has a blob of its own;
+                "journaled" does not.
+            require_signers: Public keys of the servers whose hand-offs are accepted, as in
+                `info().signers` of the server that handed off. Default: any server, signed or not.
 
         Raises:
             InvalidDescriptor: The descriptor is malformed.
-            DescriptorMismatch: The blob holds another checkpoint than the descriptor names.
-            HashMismatch: The blob does not have the hash. Nothing was written.
+            DescriptorMismatch: The blob contains another checkpoint than the descriptor names.
+            HashMismatch: The bytes of the blob do not match the hash in the descriptor. Nothing was
+                written.
             NotFound: The blob store has no such blob.
             PreconditionFailed: The blob is sealed, and neither the descriptor nor the server has
-                its key, or the descriptor has it for another recipient; or the signature is wrong,
-                or not that of a required signer.
+                its key, or the descriptor has the key for another recipient. Or the signature is
+                wrong, or none of the required signers made it.
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.AdoptionCollector(on_progress)

@@ -1,4 +1,4 @@
-"""Replaying and watching threads."""
+"""Methods that replay and watch threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .part import AsyncPart
 
 
 class AsyncHistory(AsyncPart):
-    """Replaying and watching threads."""
+    """Methods that replay and watch threads."""
 
     async def replay(
         self,
@@ -25,12 +25,13 @@ class AsyncHistory(AsyncPart):
     ) -> AsyncGenerator[CheckpointRecord, None]:
         """Yield the checkpoints of a thread, oldest first.
 
-        They are streamed: neither side holds more than a few. After a lost connection or a restart
-        of the server the replay resumes behind the last checkpoint that was yielded.
+        The checkpoints are streamed: neither side keeps more than a few in memory. After a lost
+        connection or a restart of the server, the replay resumes after the last yielded checkpoint.
 
         Args:
             thread_id: The thread.
-            checkpoint_ns: Only this namespace; empty is the root. Default: all, by ID.
+            checkpoint_ns: Only this namespace; empty is the root. Default: all namespaces, in the
+                order of the IDs.
             from_checkpoint_id: First ID to yield.
             to_checkpoint_id: Last ID to yield.
             view: As in `load`.
@@ -56,28 +57,27 @@ class AsyncHistory(AsyncPart):
         progress_s: float | None = None,
         from_now: bool = False,
     ) -> AsyncGenerator[ThreadEvent, None]:
-        """Yield the changes of a thread in order: past ones, then each new one as it happens.
+        """Yield the changes of a thread in order: past changes, then each new change as it happens.
 
-        It does not end. After a lost connection, a shutdown or a crash of the server it resumes
-        behind the last event that was yielded, without gap or duplicate, if a server is back
-        within minutes. To continue in another process, or after an error, start with the
-        `cursor` of the last event. Closing the client in another task makes a waiting watch
-        raise.
+        The watch does not end. After a lost connection, a shutdown or a crash of the server, the
+        watch resumes after the last yielded event, without gap or duplicate, if a server is back
+        within minutes. To continue in another process, or after an error, start with the `cursor`
+        of the last event. If another task closes the client, a waiting watch raises.
 
         Args:
-            thread_id: The thread. With a cursor, it may have been deleted.
-            cursor: Yield the events after this one. Default: from the start of the thread's
+            thread_id: The thread. With a cursor, the thread may be deleted.
+            cursor: Position after which the watch starts. Default: from the start of the thread's
                 current incarnation.
-            kinds: Only events of these kinds. Default: all.
-            view: How much to return of a checkpoint that was saved, as in `load`.
-            progress_s: Seconds of silence, 1 or more, after which an event of the kind
-                "progress" is yielded, with a newer cursor. Default: none is yielded.
-            from_now: Without a cursor: yield only what happens after the call.
+            kinds: Only events of these kinds. Default: all kinds.
+            view: View of the saved checkpoints, as in `load`.
+            progress_s: Seconds without an event, 1 or more, after which the watch yields an event
+                of the kind "progress" with a newer cursor. Default: no such events.
+            from_now: Whether a watch without a cursor yields only changes after the call.
 
         Raises:
-            NotFound: There is no such thread, and no cursor.
+            NotFound: There is no such thread, and no cursor is given.
             CursorCompacted: Events after the cursor were compacted.
-            Unavailable: No server was found for minutes.
+            Unavailable: No server answered for minutes.
         """
         request = watching(thread_id, cursor, kinds, view, progress_s, from_now=from_now)
         async with aclosing(self._calls.watch_thread(request)) as messages:

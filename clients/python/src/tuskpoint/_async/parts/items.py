@@ -1,4 +1,4 @@
-"""Items: JSON objects that outlive threads."""
+"""Methods about items: JSON objects that outlive threads."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from .part import AsyncPart
 
 
 class AsyncItems(AsyncPart):
-    """Items: JSON objects that outlive threads."""
+    """Methods about items: JSON objects that outlive threads."""
 
     async def put_items(
         self, changes: Iterable[ItemChange], *, durability: DurabilityName = "journaled"
     ) -> None:
-        """Put and delete items, all or none.
+        """Put and delete items: all of them, or none if one fails.
 
         Args:
-            changes: At most 1,000; of several changes of an item the last one counts.
+            changes: The changes, at most 1,000. If an item has several changes, the last one
+                counts.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            InvalidRequest: A value has a part that JSON cannot say, or an argument breaks its
+            InvalidRequest: A value has a part that JSON cannot express, or an argument breaks its
                 limits.
             ResourceExhausted: A value is too large, or too much waits for certification.
         """
@@ -44,11 +45,11 @@ class AsyncItems(AsyncPart):
     async def get_items(
         self, keys: Iterable[tuple[Iterable[str], str]], *, refresh_ttl: bool = False
     ) -> list[ItemRecord | None]:
-        """Return an item for each key, `None` for those that do not exist or have expired.
+        """Return an item for each key, or `None` if the item does not exist or has expired.
 
         Args:
-            keys: Namespaces and keys.
-            refresh_ttl: Whether the time of those that expire begins anew.
+            keys: The namespace and the key of each item.
+            refresh_ttl: Whether the time to live of the returned items restarts.
         """
         item_keys = [(tuple(namespace), key) for namespace, key in keys]
         records: dict[tuple[Namespace, str], ItemRecord] = {}
@@ -69,17 +70,18 @@ class AsyncItems(AsyncPart):
         offset: int = 0,
         refresh_ttl: bool = False,
     ) -> FoundItems:
-        """Find the items below a namespace: nearest first, or without a query the last put.
+        """Find the items below a namespace: nearest to the query first, else last put first.
 
         Args:
-            namespace_prefix: The labels that namespaces begin with; none: all.
-            query: What is looked for, by meaning. A server without an embedder does not compare
-                it, and warns.
-            filter: Only items whose value has all of these. A value such as `{"$gte": 3}` compares
-                with an operator: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`.
-            limit: At most this many.
-            offset: So many are passed over first.
-            refresh_ttl: Whether the time of those that expire begins anew.
+            namespace_prefix: First labels of the namespaces to search. Empty searches all
+                namespaces.
+            query: Text to compare with the items by meaning. A server without an embedder ignores
+                the query and returns a warning.
+            filter: Only items whose value has all of these keys with these values. A value such as
+                `{"$gte": 3}` compares with an operator: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`.
+            limit: Most items to return.
+            offset: Number of items to skip first.
+            refresh_ttl: Whether the time to live of the returned items restarts.
 
         Raises:
             InvalidRequest: An argument breaks its limits, or an operator is not known.
@@ -100,11 +102,12 @@ class AsyncItems(AsyncPart):
         """Return the namespaces that have items, in order.
 
         Args:
-            matching: Only namespaces that have all of these: "prefix" or "suffix", and labels,
-                in which "*" stands for any one.
-            max_depth: Namespaces are cut to so many labels, and equal ones listed once.
-            limit: At most this many.
-            offset: So many are passed over first.
+            matching: Only namespaces that match all of these conditions: "prefix" or "suffix", and
+                labels, where "*" stands for any label.
+            max_depth: Most labels of a returned namespace. Longer namespaces are cut, and equal
+                ones listed once.
+            limit: Most namespaces to return.
+            offset: Number of namespaces to skip first.
 
         Raises:
             InvalidRequest: An argument breaks its limits.

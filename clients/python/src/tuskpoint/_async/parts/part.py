@@ -1,4 +1,4 @@
-"""What every part of the client has."""
+"""Base class of the parts of the client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..calls import AsyncCalls
 
 
 class AsyncPart:
-    """A part of the client: methods about one kind of thing."""
+    """A part of the client: methods about one kind of object."""
 
     _calls: AsyncCalls
     _memory: Memory

@@ -1,4 +1,4 @@
-"""Capturing several threads together and restoring them."""
+"""Methods that capture several threads together and restore them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .part import AsyncPart
 
 
 class AsyncSnapshots(AsyncPart):
-    """Capturing several threads together and restoring them."""
+    """Methods that capture several threads together and restore them."""
 
     async def create_snapshot(
         self,
@@ -28,15 +28,15 @@ class AsyncSnapshots(AsyncPart):
     ) -> SnapshotRecord:
         """Capture the latest checkpoints of threads at one instant.
 
-        The snapshot keeps what it captured when the threads are pruned or deleted. The call
-        is idempotent: a retry gets the first answer.
+        The snapshot keeps the captured checkpoints even if the threads are pruned or deleted. The
+        call is idempotent: a retry gets the first answer.
 
         Args:
             thread_ids: The threads, 1 to 1,000.
             session_id: Session of the application.
             hostname: Host of the application.
             working_directory: Working directory of the application.
-            metadata: A JSON object to save with it.
+            metadata: JSON object to save with the snapshot.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
@@ -64,9 +64,9 @@ class AsyncSnapshots(AsyncPart):
         """Return the newest snapshot.
 
         Args:
-            session_id: Only of this session.
-            hostname: Only from this host.
-            working_directory: Only from this directory.
+            session_id: Only snapshots of this session.
+            hostname: Only snapshots from this host.
+            working_directory: Only snapshots from this directory.
 
         Raises:
             NotFound: No snapshot matches.
@@ -83,9 +83,9 @@ class AsyncSnapshots(AsyncPart):
         """Yield snapshots, newest first.
 
         Args:
-            session_id: Only of this session.
-            hostname: Only from this host.
-            working_directory: Only from this directory.
+            session_id: Only snapshots of this session.
+            hostname: Only snapshots from this host.
+            working_directory: Only snapshots from this directory.
         """
         request = shots.snapshot_listing(session_id, hostname, working_directory)
         while True:
@@ -104,17 +104,17 @@ class AsyncSnapshots(AsyncPart):
         skip_deleted: bool = False,
         durability: DurabilityName = "journaled",
     ) -> tuple[Reference, ...]:
-        """Restore every member of a snapshot, or none; return the restored checkpoints.
+        """Restore all members of a snapshot, or none; return the restored checkpoints.
 
-        They are in the order of the snapshot's members. The call is idempotent: a retry gets the
-        first answer.
+        The checkpoints are in the order of the snapshot's members. The call is idempotent: a retry
+        gets the first answer.
 
         Args:
             snapshot_id: The snapshot.
-            mode: "new_threads" creates a new thread for each member; "rollback" rolls the thread of
-                each member back to it.
-            skip_deleted: For "rollback": leave out members whose thread was deleted, instead of
-                raising `NotFound`.
+            mode: "new_threads" creates a new thread for each member; "rollback" rolls each member's
+                thread back to the captured checkpoint.
+            skip_deleted: Whether the mode "rollback" leaves out members whose thread was deleted,
+                instead of raising `NotFound`.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
@@ -130,9 +130,9 @@ class AsyncSnapshots(AsyncPart):
     async def delete_snapshot(
         self, snapshot_id: str, *, durability: DurabilityName = "journaled"
     ) -> bool:
-        """Delete a snapshot and what only it keeps; return whether it existed.
+        """Delete a snapshot and the data that only the snapshot needs; return whether it existed.
 
-        Threads that were restored from it stay.
+        Threads that were restored from the snapshot stay.
         """
         request = shots.dropping(snapshot_id, durability)
         return (await self._calls.unary(methods.DELETE_SNAPSHOT, request)).deleted

@@ -1,4 +1,4 @@
-"""Describing, listing, copying and deleting threads."""
+"""Methods that describe, list, copy and delete threads."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .part import AsyncPart
 
 
 class AsyncThreads(AsyncPart):
-    """Describing, listing, copying and deleting threads."""
+    """Methods that describe, list, copy and delete threads."""
 
     async def get_thread(self, thread_id: str) -> ThreadRecord:
-        """Describe a thread. Also called `thread`.
+        """Return the description of a thread. `thread` is another name of this method.
 
         Raises:
             NotFound: There is no such thread.
@@ -51,10 +51,12 @@ class AsyncThreads(AsyncPart):
         changed_before: datetime | None = None,
         latest_first: bool = False,
     ) -> AsyncIterator[ThreadRecord]:
-        """Yield threads, by ID unless `latest_first`. Also called `threads`.
+        """Yield threads, by ID unless `latest_first` is set.
+
+        `threads` is another name of this method.
 
         Args:
-            agent_id: Only threads that this agent drives.
+            agent_id: Only threads that this agent drives. Default: all agents.
             label: Only threads that have a checkpoint with this label.
             state: Only threads in this state.
             changed_after: Only threads that changed at this time or later; without a time zone it

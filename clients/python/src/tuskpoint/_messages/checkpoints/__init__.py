@@ -1,4 +1,4 @@
-"""A checkpoint as messages: its ID, what a save sends, large values in chunks, interrupts.
+"""Messages about a checkpoint: its ID, the save, large values in chunks, interrupts.
 
-It must not do I/O or import gRPC.
+Must not do I/O or import gRPC.
 """

@@ -1,7 +1,7 @@
 """Checkpoint IDs: UUID version 6, whose text order is their order in time.
 
-The layout is that of RFC 9562, section 5.6. The client generates the ID of a checkpoint, so that a
-save whose answer was lost can be sent again without creating a second checkpoint. If no UUIDv6
+RFC 9562, section 5.6, defines the layout. The client generates the ID of a checkpoint, so that a
+retry after a lost answer does not create a second checkpoint. If no UUIDv6
 sorts after the caller's own ID, such as `cp-001`, the next ID is that ID, a dash and a UUIDv6.
 """
 
@@ -25,7 +25,7 @@ def new_checkpoint_id(above: str) -> str:
     """Return an ID of the current time that is lexically greater than `above`.
 
     Args:
-        above: The ID to follow; empty for none.
+        above: ID to follow; empty for any ID.
 
     Raises:
         InvalidRequest: Such an ID would be longer than an ID may be.
@@ -34,12 +34,12 @@ def new_checkpoint_id(above: str) -> str:
 
 
 def mint(ticks: int, entropy: int, above: str) -> str:
-    """Return the ID of a time, or the next one above `above` if that is later.
+    """Return the ID of a time, or the next ID above `above` if that ID is greater.
 
     Args:
         ticks: Time in units of 100 ns since 1582-10-15.
         entropy: 62 random bits.
-        above: The ID to follow; empty for none.
+        above: ID to follow; empty for any ID.
 
     Raises:
         InvalidRequest: Such an ID would be longer than an ID may be.

@@ -1,8 +1,9 @@
 """Interrupts that a checkpoint waits for, and their answers.
 
-An interrupt is a pending write of a task on the channel `__interrupt__`. Its answer is one on
-`__resume__`: of no task if only one interrupt waits, else of the task that asks. LangGraph itself
-keeps both in this form (`langgraph/pregel/_task_status.py` and `_algo.py`).
+An interrupt is a pending write of a task on the channel `__interrupt__`. Its answer is a pending
+write on `__resume__`: of no task if only one interrupt waits, else of the task that asks. LangGraph
+itself stores interrupts and answers in this form (`langgraph/pregel/_task_status.py` and
+`_algo.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..records import CheckpointRecord, Write, checkpoint_record
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 INTERRUPT, RESUME = "__interrupt__", "__resume__"
-# Channels with the state of a task. Any other write means that the task ended.
+# Channels with the state of a task. A write on any other channel means that the task ended.
 _OF_CONTROL = frozenset({INTERRUPT, RESUME, "__error__", "__error_source_node__"})
 _NAMED = 5  # most interrupts that a message names
 
@@ -29,7 +30,7 @@ class OpenInterrupt:
     """A question that waits for an answer.
 
     Attributes:
-        interrupt_id: Its ID; empty if the framework gave it no readable one.
+        interrupt_id: ID of the interrupt; empty if the framework gave it no readable ID.
         value: The question, as in the view "json".
         task_id: The task that asks.
         checkpoint_id: The checkpoint that waits.
@@ -42,14 +43,15 @@ class OpenInterrupt:
 
 
 def open_interrupts(checkpoint: CheckpointRecord) -> tuple[OpenInterrupt, ...]:
-    """Return the interrupts that wait in a checkpoint, which was read with the view "json".
+    """Return the interrupts that wait in a checkpoint that was read with the view "json".
 
-    A task waits until it has written something else or its checkpoint has a successor, so an
-    answered task waits until its graph has continued.
+    A task waits until the task has written on another channel or its checkpoint has a successor. So
+    an answered task waits until its graph has continued.
     """
     ended = {write.task_id for write in checkpoint.writes if write.channel not in _OF_CONTROL}
     interrupts: dict[str, OpenInterrupt] = {}
-    # A task and its caller, whose path is a prefix, both have the interrupt; the called task asks.
+    # A task and its caller both have the interrupt. The caller's path is a prefix of the task's
+    # path; the called task asks.
     for write in sorted(checkpoint.writes, key=lambda write: -len(write.task_path)):
         if write.channel == INTERRUPT and write.task_id not in ended | {NO_TASK}:
             for interrupt in _asked(write, checkpoint.checkpoint_id):
@@ -62,13 +64,13 @@ def open_interrupts(checkpoint: CheckpointRecord) -> tuple[OpenInterrupt, ...]:
 def answered_interrupts(
     checkpoint: CheckpointRecord, waiting: tuple[OpenInterrupt, ...], *, is_asked_again: bool
 ) -> tuple[OpenInterrupt, ...]:
-    """Return those of the open interrupts that have an answer, which the graph has yet to use.
+    """Return the open interrupts that have an answer which the graph has not used yet.
 
     Args:
         checkpoint: The checkpoint.
-        waiting: What `open_interrupts` returned for it.
-        is_asked_again: Whether the thread still waits at this checkpoint, as the server says: then
-            the answer to a single interrupt belongs to an earlier question of the task.
+        waiting: The interrupts that `open_interrupts` returned for the checkpoint.
+        is_asked_again: Whether the thread still waits at this checkpoint according to the server.
+            Then the answer to a single interrupt belongs to an earlier question of the task.
     """
     answered = {write.task_id for write in checkpoint.writes if write.channel == RESUME}
     if len(waiting) == 1:
@@ -85,7 +87,7 @@ def _asked(write: Write, checkpoint_id: str) -> list[OpenInterrupt]:
 
 
 def _id_and_value(interrupt: Any) -> tuple[str, Any]:
-    """Return ID and value of an interrupt of LangGraph, in Python or JavaScript."""
+    """Return the ID and the value of an interrupt of LangGraph, in Python or JavaScript."""
     if not isinstance(interrupt, dict) or not interrupt.keys() & {"id", "value"}:
         return "", interrupt
     interrupt_id = interrupt.get("id")
@@ -98,8 +100,8 @@ def choose(
     """Return the interrupt to answer.
 
     Raises:
-        PreconditionFailed: The checkpoint waits for nothing, for no such interrupt, or for several
-            and none is named.
+        PreconditionFailed: The checkpoint waits for no interrupt, does not wait for the named
+            interrupt, or waits for several and no interrupt is named.
     """
     if not waiting:
         raise _refusal(
@@ -135,12 +137,12 @@ def answer_of_task(
 
     Args:
         place: The checkpoint with the task that asks.
-        interrupt: The interrupt, as that checkpoint has it.
+        interrupt: The interrupt in that checkpoint.
         data: The answer as JSON.
         root: The checkpoint that the caller named, for the error.
 
     Raises:
-        PreconditionFailed: The task has an answer already.
+        PreconditionFailed: The task already has an answer.
     """
     writes = {write.channel: write for write in place.writes if write.task_id == interrupt.task_id}
     if RESUME in writes:
@@ -179,8 +181,8 @@ def answer_request(
 
     Args:
         place: The checkpoint that waits.
-        task_id: The task that asks; `NO_TASK` if the checkpoint waits for one answer only.
-        task_path: The path of that task.
+        task_id: The task that asks; `NO_TASK` if the checkpoint waits for a single answer.
+        task_path: Path of the task in its graph.
         data: The answer as JSON; for one of several interrupts, in a list.
     """
     write = PendingWrite(

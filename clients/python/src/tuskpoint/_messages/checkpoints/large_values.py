@@ -1,4 +1,4 @@
-"""Large values: cut into chunks on the way out, put together on the way in. Pure."""
+"""Large values: cut into chunks for requests, assembled from the chunks of answers. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WholeT = TypeVar("WholeT", bound=Message)
 
 
 def announcement(request: Save, large: list[int]) -> Save:
-    """Return a save that announces these values instead of holding them.
+    """Return a save that announces large values instead of containing them.
 
     Args:
-        request: The save, every value inline. It is not changed.
-        large: What `large_values` returned.
+        request: The save, with all values inline. The function does not change it.
+        large: The positions that `large_values` returned.
     """
     announced = deepcopy(request)
     holders = _holders(announced)
@@ -46,7 +46,7 @@ def announcement(request: Save, large: list[int]) -> Save:
 
 
 def chunks(request: Save, large: list[int]) -> Iterator[ValueChunk]:
-    """Yield the chunks of the values that were announced."""
+    """Yield the chunks of the announced values."""
     holders = _holders(request)
     for index, position in enumerate(large):
         data = memoryview(holders[position].value.data)
@@ -56,14 +56,14 @@ def chunks(request: Save, large: list[int]) -> Iterator[ValueChunk]:
 
 
 def _holders(request: Save) -> list[Holder]:
-    """Return what can hold a value, in the order in which large values are numbered."""
+    """Return the fields that can contain a value, in the order of the numbers of large values."""
     if isinstance(request, SaveCheckpointRequest):
         return [*request.checkpoint.state.channels, *request.writes]
     return list(request.writes)
 
 
 def large_values(request: Save) -> list[int]:
-    """Return the positions, rising, of the holders whose values must be sent in chunks."""
+    """Return the positions, ascending, of the holders whose values must be sent in chunks."""
     sizes = [
         (holder.value.ByteSize(), position)
         for position, holder in enumerate(_holders(request))
@@ -80,7 +80,7 @@ def large_values(request: Save) -> list[int]:
 
 
 class _LargeValues:
-    """The large values of one message, filled in the order of their chunks."""
+    """Large values of one message, filled in the order of their chunks."""
 
     def __init__(self, holders: Iterable[Holder]) -> None:
         self._open = [holder for holder in holders if holder.WhichOneof("content") == "large"]
@@ -119,11 +119,12 @@ class _LargeValues:
 
 
 class _Assembler(Generic[WholeT]):
-    """Turns frames into complete messages: every value inline.
+    """Assembles complete messages, with all values inline, from frames.
 
     Args:
-        kind: Name of the frame that carries a message, and what it is called in an error.
-        holders: Returns what of a message can hold a value, in the order of their numbers.
+        kind: Name of the frame that carries a message; also the name of the message in errors.
+        holders: Returns the fields of a message that can contain a value, in the order of their
+            numbers.
     """
 
     def __init__(self, kind: str, holders: Callable[[WholeT], Iterable[Holder]]) -> None:
@@ -133,7 +134,7 @@ class _Assembler(Generic[WholeT]):
         self._filling = _LargeValues(())
 
     def add(self, frame: Any) -> WholeT | None:
-        """Take the next frame; return the message that it completes, if it does.
+        """Add the next frame; return the message if the frame completes it.
 
         Raises:
             ServerError: The frame breaks the contract.
@@ -154,7 +155,7 @@ class _Assembler(Generic[WholeT]):
         return complete
 
     def end(self) -> None:
-        """Take the end of the stream.
+        """End the stream.
 
         Raises:
             ServerError: A message is incomplete.
@@ -164,28 +165,28 @@ class _Assembler(Generic[WholeT]):
 
 
 class CheckpointAssembler(_Assembler[Checkpoint]):
-    """Turns frames into complete checkpoints: every value inline."""
+    """Assembles complete checkpoints, with all values inline, from frames."""
 
     def __init__(self) -> None:
         super().__init__("checkpoint", _of_checkpoint)
 
 
 class EventAssembler(_Assembler[ThreadEvent]):
-    """Turns frames into complete events: every value of their checkpoints inline."""
+    """Assembles complete events, with all values of their checkpoints inline, from frames."""
 
     def __init__(self) -> None:
         super().__init__("event", lambda event: _of_checkpoint(event.checkpoint))
 
 
 class DeltaHistoryAssembler:
-    """Turns frames of `GetDeltaHistory` into one complete history per channel."""
+    """Assembles one complete history per channel from frames of `GetDeltaHistory`."""
 
     def __init__(self) -> None:
         self._assembler = _Assembler("history", _of_history)
         self._whole: dict[str, DeltaChannelHistory] = {}
 
     def add(self, frame: GetDeltaHistoryResponse) -> None:
-        """Take the next frame.
+        """Add the next frame.
 
         Raises:
             ServerError: The frame breaks the contract.
@@ -195,7 +196,7 @@ class DeltaHistoryAssembler:
             self._merge(complete)
 
     def end(self) -> list[DeltaChannelHistory]:
-        """Take the end of the stream; return the histories in the order in which they came.
+        """End the stream; return the histories in the order of their arrival.
 
         Raises:
             ServerError: A history is incomplete.

@@ -1,4 +1,4 @@
-"""The request of `Client.save`: parent, versions, and the values that changed. No I/O."""
+"""Request of `Client.save`: parent, versions, and the values that changed. No I/O."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from ...v1.value_pb2 import Channel, Value, Version
 from ..arguments import check_text, invalid_field
 from .ids import new_checkpoint_id
 
-_STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes and reads without migrating
+_STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes, and reads without migration
 _LEADING_NUMBER = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCheckpoint:
-    """A checkpoint that the next one may follow, as far as a client knows it.
+    """A checkpoint that the next checkpoint may follow, as far as a client knows it.
 
     Attributes:
-        checkpoint_id: Its ID; empty for no checkpoint.
-        parent_id: ID of its own parent; empty if it has none.
-        channels: Channel to version and digest.
-        is_exact: The versions are those that the service stored. It stores others if it chose
-            another parent.
+        checkpoint_id: ID of the checkpoint; empty for no checkpoint.
+        parent_id: ID of the checkpoint's own parent; empty if it has no parent.
+        channels: Maps each channel to its version and digest.
+        is_exact: Whether the service stored these versions. The service stores other versions if it
+            chose another parent.
     """
 
     checkpoint_id: str = ""
@@ -60,7 +60,7 @@ class Memory:
         self._known: OrderedDict[tuple[str, str], KnownCheckpoint] = OrderedDict()
 
     def get(self, thread_id: str, checkpoint_ns: str) -> KnownCheckpoint | None:
-        """Return the last checkpoint of a namespace, if it is still remembered."""
+        """Return the last checkpoint of a namespace, or `None` if it is not remembered."""
         with self._lock:
             head = self._known.get((thread_id, checkpoint_ns))
             if head is not None:
@@ -83,7 +83,7 @@ class Memory:
 
 
 def now() -> str:
-    """Return the current time in the form that checkpoints have: ISO 8601, UTC."""
+    """Return the current time in the form of checkpoints: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat()
 
 
@@ -94,17 +94,18 @@ class Draft:
     Attributes:
         thread_id: The thread.
         checkpoint_ns: The namespace.
-        values: Channel to its value as JSON text.
-        checkpoint_id: The ID of the checkpoint; `None` generates one.
-        parent: The checkpoint to follow; `None` for `expected_head` or the latest, empty for none.
-        expected_head: ID that the latest must have; `None` for any.
+        values: Maps each channel to its value as JSON text.
+        checkpoint_id: ID of the checkpoint; `None` generates an ID.
+        parent: ID of the checkpoint to follow. `None` means `expected_head`, else the latest
+            checkpoint; empty means no parent.
+        expected_head: ID that the latest checkpoint must have; `None` for any ID.
         metadata_json: Metadata as JSON text.
         summary: One sentence about what happened.
-        label: A name for the checkpoint.
+        label: Name of the checkpoint.
         agent_id: Name of the agent.
         durability: The durability to wait for.
         ts: Time of the checkpoint, ISO 8601.
-        vector: The vector by which search finds it; empty for none.
+        vector: Vector by which search finds the checkpoint; empty for no vector.
         searchable: Whether search finds the thread; `None` for no change.
     """
 
@@ -128,7 +129,7 @@ def check_draft(draft: Draft) -> None:
     """Check the names and texts of a draft.
 
     Raises:
-        InvalidRequest: One of them cannot be sent.
+        InvalidRequest: A name or a text cannot be sent.
     """
     for name in ("thread_id", "checkpoint_ns", "summary", "label", "agent_id"):
         check_text(name, getattr(draft, name))
@@ -138,7 +139,7 @@ def save_request(draft: Draft, parent: KnownCheckpoint) -> SaveCheckpointRequest
     """Return the request that saves a draft as the successor of a checkpoint.
 
     A value that is equal to the parent's is sent as its digest. Without a parent or an expected
-    head the draft follows the latest checkpoint: then `parent` is the client's guess, and the
+    head the draft follows the latest checkpoint. Then `parent` is the client's guess, and the
     service decides.
 
     Raises:
@@ -195,7 +196,7 @@ def _channel(name: str, data: bytes, parent: KnownCheckpoint, new_version: Versi
 
 
 def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[str] | None) -> None:
-    """Put values into a request that has their digests; without names, those of all channels."""
+    """Put values into a request that has their digests. Without names, put all values."""
     for channel in request.checkpoint.state.channels:
         if names is None or channel.name in names:
             channel.value.type, channel.value.data = "json", draft.values[channel.name]
@@ -204,10 +205,10 @@ def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[s
 def known_of(
     checkpoint_id: str, checkpoint: Checkpoint, *, is_exact: bool = True
 ) -> KnownCheckpoint:
-    """Return what the next save needs to know of a checkpoint.
+    """Return what the client remembers of a checkpoint for the next save.
 
     Args:
-        checkpoint_id: The ID that it is saved with.
+        checkpoint_id: ID of the saved checkpoint.
         checkpoint: The checkpoint.
         is_exact: See `KnownCheckpoint`.
     """
@@ -227,8 +228,8 @@ def value_digest(kind: str, data: bytes) -> bytes:
 def next_version(versions: Sequence[Version]) -> Version:
     """Return a version above all versions of a checkpoint, of the same kind.
 
-    Without versions it is the integer 1. Of text versions the leading number is incremented and
-    zero-padded to the 32 digits that LangGraph writes.
+    Without versions, the next version is the integer 1. The leading number of a text version is
+    incremented and zero-padded to the 32 digits that LangGraph writes.
 
     Raises:
         InvalidRequest: The versions are of several kinds, or texts without a leading number.

@@ -1,7 +1,7 @@
-"""The values that a client has: loads name their digests, and the server leaves them out. No I/O.
+"""Cache of the values that a client has: loads name the digests, and the server omits the values.
 
-A value is named by its digest, which the client computes itself, so that none can be outdated or
-another one.
+No I/O. The client computes the digest of a value itself, so that a cached value cannot be outdated
+or be mistaken for another value.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ...v1.value_pb2 import Channel, PendingWrite, Value
 from .saving import value_digest
 
 DEFAULT_BYTES = 16 * 1024 * 1024
-"""Bytes of values that a client keeps unless it is told otherwise."""
+"""Default for the bytes of values that a client keeps."""
 
-MIN_VALUE_BYTES = 1024  # to name a digest costs 34 bytes in each load
-MAX_DIGESTS = 256  # of `GetCheckpointRequest.held_digests`
-_SHARE = 4  # a value above this part of all bytes is not kept
+MIN_VALUE_BYTES = 1024  # naming a digest costs 34 bytes in each load
+MAX_DIGESTS = 256  # limit of `GetCheckpointRequest.held_digests`
+_SHARE = 4  # a value above this part of the whole cache is not kept
 
 _Place = tuple[str, ...]
-"""A channel by its name, or a write by its checkpoint, task, position and channel."""
+"""Position of a value: a channel's name, or a write's checkpoint, task, position and channel."""
 
 _Holder = Channel | PendingWrite
-"""What can hold a value."""
+"""Message that can contain a value."""
 
 _Namespace = tuple[str, str]
-"""A thread and a namespace in it."""
+"""A thread, and a namespace in the thread."""
 
 
 class CachedValue:
-    """A value, and its digest once somebody has asked for it."""
+    """A value, and its digest after the first use of the digest."""
 
     __slots__ = ("_digest", "data", "type")
 
@@ -45,20 +45,20 @@ class CachedValue:
 
     @property
     def digest(self) -> bytes:
-        """The digest; two threads that ask at once compute it twice."""
+        """Digest of the value. Two threads that need it at once compute it twice."""
         if not self._digest:
             self._digest = value_digest(self.type, self.data)
         return self._digest
 
 
 HeldValues = Mapping[bytes, CachedValue]
-"""Values by their digests, as a load names them."""
+"""Values by digest, as a load names them."""
 
 
 class ValueCache:
-    """The larger values of the checkpoint that each thread saved or loaded last. Thread-safe.
+    """Larger values of the checkpoint that each thread saved or loaded last. Thread-safe.
 
-    The values of the thread that was used longest ago go first.
+    A full cache drops the values of the least recently used thread first.
 
     Args:
         max_bytes: Maximum size of all values together; 0 keeps none.
@@ -84,7 +84,7 @@ class ValueCache:
         return {value.digest: value for value in kept}
 
     def add_saved(self, request: SaveCheckpointRequest, checkpoint_id: str) -> None:
-        """Take the values of a checkpoint that was saved with this ID."""
+        """Add the values of a checkpoint that was saved with this ID."""
         if not self._max_bytes:
             return
         checkpoint = request.checkpoint
@@ -110,7 +110,7 @@ class ValueCache:
             self._put(namespace, kept | new)
 
     def add_written(self, request: SaveWritesRequest) -> None:
-        """Take the values of writes that were saved."""
+        """Add the values of writes that were saved."""
         if not self._max_bytes:
             return
         ref = request.ref
@@ -121,7 +121,7 @@ class ValueCache:
                 self._put(namespace, self._checkpoints.get(namespace, {}) | new)
 
     def add_loaded(self, checkpoint: Checkpoint, held: HeldValues) -> None:
-        """Take the values of a checkpoint that was loaded whole; `held`: those that it named."""
+        """Add all values of a loaded checkpoint; `held` has the values that the load named."""
         if not self._max_bytes:
             return
         checkpoint_id = checkpoint.ref.checkpoint_id
@@ -145,18 +145,18 @@ class ValueCache:
         return new
 
     def _kept_value(self, holder: _Holder, held: HeldValues) -> CachedValue | None:
-        """Return the value of a holder: the one that the load named, or a new one to keep."""
+        """Return the value of a holder: the value that the load named, or a new value to keep."""
         return held.get(holder.digest) or self._new_value(holder.value)
 
     def _new_value(self, value: Value) -> CachedValue | None:
-        """Return a value, if it has a size that is kept."""
+        """Return a value if its size allows keeping it."""
         data = value.data
         if MIN_VALUE_BYTES <= len(data) <= self._max_value_bytes:
             return CachedValue(value.type, data)
         return None
 
     def _put(self, namespace: _Namespace, values: dict[_Place, CachedValue]) -> None:
-        """Replace the values of a namespace, and make room for them."""
+        """Replace the values of a namespace, and drop others if the cache is full."""
         self._size -= _size_of(self._checkpoints.pop(namespace, {}))
         size, kept = 0, dict[_Place, CachedValue]()
         for place, value in values.items():
@@ -173,10 +173,10 @@ class ValueCache:
 
 
 def fill_held(checkpoint: Checkpoint, held: HeldValues) -> None:
-    """Put the values that the server left out into a checkpoint.
+    """Put the values that the server omitted into a checkpoint.
 
     Raises:
-        ServerError: The server left out a value that the load did not name.
+        ServerError: The server omitted a value that the load did not name.
     """
     holders: list[_Holder] = [*checkpoint.state.channels, *checkpoint.writes]
     for holder in holders:

@@ -1,4 +1,4 @@
-"""Threads that come from others: forks, rollbacks, hand-offs, snapshots, and their comparison.
+"""Messages about forks, rollbacks, hand-offs, snapshots, comparison and verification.
 
-It must not do I/O or import gRPC.
+Must not do I/O or import gRPC.
 """

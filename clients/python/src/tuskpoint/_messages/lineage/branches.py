@@ -1,4 +1,4 @@
-"""Forks, rollbacks and the ancestry of threads: records and requests. Pure."""
+"""Records and requests of forks, rollbacks and the ancestry of threads. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Fork:
 
     Attributes:
         new_thread_id: The new thread.
-        checkpoint_id: Its first checkpoint, which has the ID of the forked one.
-        forked_from: What was forked, "thread:checkpoint".
+        checkpoint_id: First checkpoint of the new thread, with the ID of the forked checkpoint.
+        forked_from: The forked checkpoint, "thread:checkpoint".
     """
 
     new_thread_id: str
@@ -40,7 +40,8 @@ class Rollback:
     Attributes:
         thread_id: The thread.
         checkpoint_id: The appended checkpoint.
-        rolled_back_from: What was rolled back to, "thread:checkpoint".
+        rolled_back_from: The earlier checkpoint whose state the appended one has,
+            "thread:checkpoint".
     """
 
     thread_id: str
@@ -50,14 +51,14 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class LineageStep:
-    """The origin of one checkpoint in another.
+    """The origin of a checkpoint in another checkpoint.
 
     Attributes:
         kind: "fork", "adoption" or "rollback".
-        origin: What was forked, adopted or rolled back to. Of an adoption it may be on another
-            server.
-        result: The checkpoint that came from it.
-        created: Time at which that was made.
+        origin: The checkpoint that was forked, adopted or rolled back to. The origin of an adoption
+            may be on another server.
+        result: The checkpoint that was created from the origin.
+        created: Time of the creation of `result`.
     """
 
     kind: DescentName
@@ -72,8 +73,7 @@ class ThreadLineage:
 
     Attributes:
         ancestors: The steps from the oldest known ancestor to the thread, oldest first.
-        descendants: The steps that begin in the thread or in one that descends from it,
-            nearest first.
+        descendants: The steps that start in the thread or in one of its descendants, nearest first.
         truncated: Whether there are more descendants than were returned.
     """
 
@@ -98,7 +98,7 @@ def forking(
 
 
 def fork_of(message: threads.ForkThreadResponse) -> Fork:
-    """Return the outcome of a fork as a record."""
+    """Return the record of a fork."""
     return Fork(message.ref.thread_id, message.ref.checkpoint_id, message.forked_from)
 
 
@@ -118,12 +118,12 @@ def rolling_back(
 
 
 def rollback_of(message: threads.RollbackThreadResponse) -> Rollback:
-    """Return the outcome of a rollback as a record."""
+    """Return the record of a rollback."""
     return Rollback(message.ref.thread_id, message.ref.checkpoint_id, message.rolled_back_from)
 
 
 def lineage_tree(message: threads.GetLineageResponse) -> ThreadLineage:
-    """Return a lineage as a record; steps of a kind that is not known are left out."""
+    """Return the record of a lineage, without steps of unknown kinds."""
     return ThreadLineage(
         tuple(_step(ancestor) for ancestor in message.ancestors if ancestor.kind in _DESCENTS),
         tuple(
@@ -134,7 +134,7 @@ def lineage_tree(message: threads.GetLineageResponse) -> ThreadLineage:
 
 
 def _step(message: threads.LineageStep) -> LineageStep:
-    # "from" is a keyword of Python, so the field has no attribute.
+    # "from" is a keyword of Python, so the field is not an attribute.
     origin = getattr(message, "from")
     return LineageStep(
         _DESCENTS[message.kind],

@@ -1,4 +1,4 @@
-"""What differs between two checkpoints: the records and the request. Pure."""
+"""Records and request of the comparison of two checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Change:
         kind: "added" (only the second has it), "removed" (only the first) or "changed".
         channel: The channel.
         path: JSON Pointer (RFC 6901) inside the channel's JSON view; empty is the whole value.
-        from_json: JSON view of the first, cut at 4,096 bytes; `None` if added.
-        to_json: JSON view of the second, cut at 4,096 bytes; `None` if removed.
+        from_json: JSON view of the first value, cut at 4,096 bytes; `None` if added.
+        to_json: JSON view of the second value, cut at 4,096 bytes; `None` if removed.
     """
 
     kind: ChangeName
@@ -38,11 +38,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What differs between the states of two checkpoints.
+    """The differences between the states of two checkpoints.
 
     Attributes:
         changes: The changes, by channel and path.
-        truncated: Whether there are more.
+        truncated: Whether there are more changes.
     """
 
     changes: tuple[Change, ...]
@@ -72,7 +72,7 @@ def comparing(
 
 
 def diff_of(message: threads.DiffCheckpointsResponse) -> Diff:
-    """Return a comparison as a record."""
+    """Return the record of a comparison."""
     return Diff(tuple(_change(change) for change in message.changes), message.truncated)
 
 

@@ -1,4 +1,4 @@
-"""Hand-offs: the descriptor, the outcome of an adoption, and the requests of both. Pure."""
+"""Records and requests of hand-offs: descriptor, outcome of an adoption. Pure."""
 
 from __future__ import annotations
 
@@ -34,19 +34,22 @@ class Descriptor:
     """A small portable description of a checkpoint that was handed off.
 
     Attributes:
-        source: What was handed off, "thread:checkpoint".
-        thread_id: Its thread.
-        checkpoint_id: Its ID.
-        blob_id: Blob that holds all that continuing from it needs.
-        blob_sha256: SHA-256 of the blob's bytes, as lowercase hex. Only this is trusted.
+        source: The checkpoint that was handed off, "thread:checkpoint".
+        thread_id: Thread of the checkpoint.
+        checkpoint_id: ID of the checkpoint.
+        blob_id: Blob with everything that is needed to continue from the checkpoint.
+        blob_sha256: SHA-256 of the blob's bytes, as lowercase hex. The adopting server trusts only
+            this hash.
         to_agent: The receiving agent; may be empty.
         summary: One sentence about the state of the agent.
-        key: Opens the blob if it is sealed, as lowercase hex; empty if it was not asked for.
-            Whoever has it can read the checkpoint.
-        signer: Public key of the server that handed off, as lowercase hex; empty if nobody signed.
-        signature: Its signature, which the adopting server checks, as lowercase hex.
-        sealed_key: The key for the recipient that the hand-off names, base64 of a file of age;
-            empty if it names none.
+        key: Key that opens a sealed blob, as lowercase hex; empty if it was not requested. Whoever
+            has the key can read the checkpoint.
+        signer: Public key of the server that handed off, as lowercase hex; empty if the server does
+            not sign.
+        signature: Signature of the server that handed off, as lowercase hex. The adopting server
+            checks it.
+        sealed_key: The blob's key, sealed to the recipient of the hand-off: base64 of a file of
+            age; empty if the hand-off names no recipient.
     """
 
     source: str
@@ -62,18 +65,18 @@ class Descriptor:
     sealed_key: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as a mapping with exactly its keys, those with a default only if not empty."""
+        """Return a mapping with the keys of a descriptor, without empty optional keys."""
         return {key: text for key, text in asdict(self).items() if text or key in KEYS}
 
     def to_json(self) -> str:
-        """Return it as JSON text with exactly its keys, for the receiving agent."""
+        """Return JSON text with the keys of a descriptor, for the receiving agent."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
 DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
 KEYS = tuple(field.name for field in fields(Descriptor) if field.default is MISSING)
 _HEX_DIGITS = {"key": 64, "signer": 64, "signature": 128}
-_FURTHER = (*_HEX_DIGITS, "sealed_key")  # keys that may be missing
+_FURTHER = (*_HEX_DIGITS, "sealed_key")  # keys that a descriptor may omit
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,13 @@ class Adoption:
     """The outcome of an adoption.
 
     Attributes:
-        adopted_from: What was adopted, "thread:checkpoint".
+        adopted_from: The adopted checkpoint, "thread:checkpoint".
         new_thread_id: The new thread.
-        checkpoint_id: Its first checkpoint.
-        blob_id: Blob that holds the adopted checkpoint in the new thread; empty until it is
+        checkpoint_id: First checkpoint of the new thread.
+        blob_id: Blob with the adopted checkpoint in the new thread; empty until that checkpoint is
             certified.
         verified: Always true: an adoption includes the check of the hash.
-        signer: Public key of the server that signed the descriptor; empty if nobody did.
+        signer: Public key of the server that signed the descriptor; empty if it has no signature.
     """
 
     adopted_from: str
@@ -115,11 +118,11 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
     """Return a descriptor from any of its forms.
 
     Args:
-        given: A `Descriptor`, a mapping or JSON text with exactly its keys, or the contract's
-            message.
+        given: A `Descriptor`, a mapping or JSON text with exactly the keys of a descriptor, or the
+            contract's message.
 
     Raises:
-        InvalidDescriptor: It is malformed, or contradicts itself.
+        InvalidDescriptor: The descriptor is malformed, or contradicts itself.
     """
     if isinstance(given, Descriptor):
         members: Mapping[Any, Any] = given.as_dict()
@@ -173,10 +176,10 @@ def handing_off(
 def given_descriptor(
     descriptor: DescriptorLike | None, handoff_json: DescriptorLike | None
 ) -> DescriptorLike:
-    """Return the descriptor, which is given under one of its two names.
+    """Return the descriptor, which the caller gives under one of two names.
 
     Raises:
-        InvalidDescriptor: It is given under neither or both.
+        InvalidDescriptor: The descriptor is given under neither or both names.
     """
     if descriptor is not None and handoff_json is not None:
         raise _invalid("", "it is given twice, as descriptor and as handoff_json")
@@ -228,10 +231,10 @@ class AdoptionCollector:
             self._on_progress(AdoptProgress(stage, frame.fetched_bytes))
 
     def end(self) -> Adoption:
-        """Return the outcome when the stream has ended.
+        """Return the outcome after the end of the stream.
 
         Raises:
-            ServerError: There is none, or the server did not check the hash.
+            ServerError: The stream has no outcome, or the server did not check the hash.
         """
         if self._adoption is None or not self._adoption.verified:
             raise ServerError("the server's stream ended without an adoption", status="INTERNAL")

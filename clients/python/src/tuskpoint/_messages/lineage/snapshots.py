@@ -1,4 +1,4 @@
-"""Snapshots: the record and the requests. Pure."""
+"""Records and requests of snapshots. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SnapshotRecord:
     """Several threads that were captured together.
 
     Attributes:
-        snapshot_id: Its ID; IDs of later snapshots sort after it.
+        snapshot_id: ID of the snapshot; IDs of later snapshots sort after it.
         session_id: Session of the application; may be empty.
         hostname: Host of the application; may be empty.
         working_directory: Working directory of the application; may be empty.
-        metadata: The metadata that was saved with it.
+        metadata: Metadata that was saved with the snapshot.
         members: The captured checkpoints, by thread.
         created: Time of the capture.
     """
@@ -44,7 +44,7 @@ class SnapshotRecord:
 
 
 def snapshot_record(message: snapshots.Snapshot) -> SnapshotRecord:
-    """Return a snapshot message as a record."""
+    """Return the record of a snapshot message."""
     return SnapshotRecord(
         snapshot_id=message.snapshot_id,
         session_id=message.session_id,

@@ -1,4 +1,4 @@
-"""Verdicts on the checkpoints of a thread: the records and the request. Pure."""
+"""Records and request of a thread's verification. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ _VERDICTS: dict[int, VerdictName] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
-    """What reading a stored checkpoint back showed.
+    """The result of reading a stored checkpoint back.
 
     Attributes:
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint.
         verdict: "pass" (the stored bytes have the recorded hash), "fail" (they do not, or are
-            not there), "unverified" (its last change is not certified) or "retracted" (the
-            checkpoint was deleted).
-        location: Where the bytes are stored, with the recorded hash; `None` if it is not stored.
-        actual_sha256: SHA-256 of the bytes found, as lowercase hex; empty if none were.
-        detail: Why it failed, for people.
+            missing), "unverified" (its last change is not certified) or "retracted" (the checkpoint
+            was deleted).
+        location: Location of the stored bytes, with the recorded hash; `None` if the checkpoint is
+            not stored.
+        actual_sha256: SHA-256 of the bytes that were read, as lowercase hex; empty if there were no
+            bytes.
+        detail: Reason of a failure, for people.
     """
 
     checkpoint_ns: str
@@ -47,17 +49,17 @@ class Verification:
     """The result of reading a whole thread back from the blob store.
 
     Attributes:
-        ok: Whether at least one checkpoint passed, none failed, the newest catalog leads to what
-            was recorded, and nothing is wrong in the journal.
+        ok: Whether at least one checkpoint passed, none failed, the newest catalog leads to the
+            recorded segments, and the journal has no damage.
         passed: Number of checkpoints that passed.
-        failed: Number that failed.
-        unverified: Number not certified.
-        retracted: Number deleted.
+        failed: Number of checkpoints that failed.
+        unverified: Number of checkpoints that are not certified.
+        retracted: Number of deleted checkpoints.
         chain_detail: The problem in the chain from the catalog to the segments, for people; empty
             if there is none.
-        failures: The verdicts on the failed ones.
-        journal_details: What is wrong with the thread's rows and values in the server's journal,
-            for people, a sentence each; at most 100.
+        failures: The verdicts on the failed checkpoints.
+        journal_details: Problems of the thread's rows and values in the server's journal, for
+            people, a sentence each; at most 100.
     """
 
     ok: bool
@@ -90,10 +92,10 @@ class VerificationCollector:
             self._add_verdict(_verdict(frame.verdict))
 
     def end(self) -> Verification:
-        """Return the total when the stream has ended.
+        """Return the total after the end of the stream.
 
         Raises:
-            ServerError: There is none.
+            ServerError: The stream has no total.
         """
         total = self._total
         if total is None:
@@ -117,7 +119,7 @@ class VerificationCollector:
 
 
 def _verdict(message: threads.CheckpointVerdict) -> CheckpointVerdict:
-    # A verdict that this client does not know proves nothing.
+    # A verdict that is unknown to this client proves nothing.
     return CheckpointVerdict(
         message.ref.checkpoint_ns,
         message.ref.checkpoint_id,

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/admin.py; do not edit.
-"""The archive and the server."""
+"""Methods about the archive and the server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .part import SyncPart
 
 
 class SyncAdmin(SyncPart):
-    """The archive and the server."""
+    """Methods about the archive and the server."""
 
     def flush(self) -> int:
         """Certify everything saved so far; return how many checkpoints became certified.
 
         Raises:
-            Unavailable: The blob store refuses. The checkpoints stay journaled.
+            Unavailable: The blob store refuses the bytes. The checkpoints stay journaled.
         """
         flushed = self._calls.unary(methods.FLUSH, FlushRequest())
         return flushed.certified_checkpoints
@@ -43,21 +43,22 @@ class SyncAdmin(SyncPart):
         return archive_status(self._calls.unary(methods.GET_ARCHIVE_STATUS, request))
 
     def info(self) -> ServerInfo:
-        """Return version, limits and backends of the server."""
+        """Return the version, limits and backends of the server."""
         request = GetServerInfoRequest()
         return server_info(self._calls.unary(methods.GET_SERVER_INFO, request))
 
     def accept_clock(self) -> ClockJump | None:
-        """Let the journal follow the server's clock; needs the scope "admin".
+        """Let the journal follow the server's clock. Needs the scope "admin".
 
         Returns:
-            The step that stopped deletions, which continue now. `None` if there was none.
+            The step of the clock that had stopped deletions, which continue now. `None` if the
+            clock had made no step.
         """
         answer = self._calls.unary(methods.ACCEPT_CLOCK, AcceptClockRequest())
         return clock_jump(answer.accepted) if answer.HasField("accepted") else None
 
     def trail(self) -> Iterator[TrailEntry]:
-        """Yield the entries of the audit trail, the oldest first; needs the scope "admin".
+        """Yield the entries of the audit trail, oldest first. Needs the scope "admin".
 
         Raises:
             DataLoss: A batch is malformed, or was changed or left out.

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/checkpoints.py; do not edit.
-"""Saving, loading and listing checkpoints."""
+"""Methods that save, load and list checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .part import SyncPart
 
 
 class SyncCheckpoints(SyncPart):
-    """Saving, loading and listing checkpoints."""
+    """Methods that save, load and list checkpoints."""
 
     def save(
         self,
@@ -53,30 +53,33 @@ class SyncCheckpoints(SyncPart):
         gets a version above all versions of the parent.
 
         Args:
-            thread_id: The thread; its first checkpoint creates it.
-            state: Channel to a value that JSON can express: keys of mappings are strings.
-            checkpoint_id: The ID of the new checkpoint. Default: a UUIDv6 above the parent's.
-            parent: The checkpoint to follow; empty for none. Default: `expected_head`, else the
-                latest of the namespace at the moment of the save, whichever client saved it.
-            metadata: A JSON object to save with it.
+            thread_id: The thread. The first checkpoint creates the thread.
+            state: Maps each channel to a value that JSON can express. Keys of mappings are strings.
+            checkpoint_id: ID of the new checkpoint. Default: a UUIDv6 above the parent's.
+            parent: ID of the checkpoint to follow; empty for a checkpoint without parent. Default:
+                `expected_head`, else the latest checkpoint of the namespace when the save commits,
+                whichever client saved it.
+            metadata: JSON object to save with the checkpoint.
             summary: One sentence about what happened.
-            label: A name for it.
+            label: Name of the checkpoint.
             agent_id: Name of the agent that drives the thread.
             durability: "journaled", or "certified" to wait for the blob store.
-            expected_head: The ID that the latest checkpoint must have, empty for none;
-                otherwise nothing is saved. Guards against two agents that drive one thread.
+            expected_head: ID that the latest checkpoint must have; empty if there must be no
+                checkpoint. With any other latest checkpoint, nothing is saved. Guards against two
+                agents that drive one thread.
             checkpoint_ns: The namespace inside the thread.
-            vector: The numbers by which `search_similar` finds the checkpoint: a list, an
-                `array.array`, a NumPy array. All vectors have one dimension. Default: the one
-                sent before, or one that the server's embedder makes.
+            vector: Numbers by which `search_similar` finds the checkpoint: a list, an `array.array`
+                or a NumPy array. All vectors have the same dimension. Default: the vector of an
+                earlier save of this checkpoint, else the vector that the server's embedder
+                computes.
             searchable: Whether search finds the thread's checkpoints, from this save on.
                 Default: unchanged; a new thread is searchable.
-            strict: Whether to refuse tuples in the state. Default: they come back as lists.
+            strict: Whether to refuse tuples in the state. Default: tuples come back as lists.
 
         Raises:
-            InvalidRequest: The state is not JSON, and the message has the path of the part that is
-                not; or an argument breaks its limits.
-            Conflict: The latest is not `expected_head`.
+            InvalidRequest: The state cannot be written as JSON, and the message has the path of the
+                part that cannot; or an argument breaks its limits.
+            Conflict: The latest checkpoint is not `expected_head`.
             ThreadDeleted: `parent` belongs to a deleted thread.
         """
         draft = Draft(
@@ -108,17 +111,19 @@ class SyncCheckpoints(SyncPart):
         """Load one checkpoint.
 
         Args:
-            thread_id: The thread. Default: the only one that has the checkpoint.
+            thread_id: The thread. Default: the only thread that has the checkpoint.
             checkpoint_id: The checkpoint. Default: the latest of the thread.
-            checkpoint_ns: The namespace. Empty is the root of a thread; without a thread, any.
+            checkpoint_ns: The namespace. Empty is the root of a thread; without a thread, any
+                namespace.
             source: "any", or "blob" to read from the blob store itself.
-            view: "full"; "json" for every value as JSON, whatever framework and language saved
-                it, so that `state` is plain data; or "entry" for neither state nor writes.
+            view: "full" returns values as they were saved. "json" returns each value as JSON,
+                whatever framework and language saved the value, so that `state` is plain data.
+                "entry" returns neither state nor writes.
 
         Raises:
             NotFound: There is no such checkpoint.
-            InvalidRequest: Neither thread nor checkpoint is given, or several threads have the
-                checkpoint, as forks and copies keep IDs; the message names them.
+            InvalidRequest: Neither thread nor checkpoint is given. Or several threads have the
+                checkpoint, because forks and copies keep IDs; the message names the threads.
             PreconditionFailed: `source` is "blob" and the checkpoint is not certified.
             DataLoss: The blob does not have the recorded hash.
         """
@@ -156,13 +161,14 @@ class SyncCheckpoints(SyncPart):
         """Yield checkpoints, latest first.
 
         Args:
-            thread_id: Only this thread. Default: all.
-            checkpoint_ns: Only this namespace; empty is the root. Default: all.
-            checkpoint_id: Only this ID. Several threads may have it: forks and copies keep IDs.
+            thread_id: Only this thread. Default: all threads.
+            checkpoint_ns: Only this namespace; empty is the root. Default: all namespaces.
+            checkpoint_id: Only this ID. Several threads may have the same ID: forks and copies keep
+                IDs.
             before: Only IDs below this one.
-            metadata: Only checkpoints whose metadata has all of these.
+            metadata: Only checkpoints whose metadata has all of these keys with these values.
             label: Only checkpoints with this label.
-            limit: At most this many.
+            limit: Most checkpoints to yield.
             full: Whether to load state and pending writes too.
             source: "any", or "blob" to read from the blob store itself.
             view: As in `load`. Default: "full" if `full`, else "entry".
@@ -185,9 +191,9 @@ class SyncCheckpoints(SyncPart):
     def history(
         self, thread_id: str, *, checkpoint_ns: str = "", full: bool = False
     ) -> Iterator[CheckpointRecord]:
-        """Yield the checkpoints of a namespace, oldest first; none if there is no such thread.
+        """Yield the checkpoints of a namespace, oldest first; nothing if the thread does not exist.
 
-        `replay` is the same for all namespaces or a part of them, and in any view.
+        `replay` also yields all namespaces or a range of IDs, in any view.
 
         Args:
             thread_id: The thread.
@@ -212,14 +218,14 @@ class SyncCheckpoints(SyncPart):
         checkpoint_ns: str = "",
         durability: DurabilityName = "journaled",
     ) -> str:
-        """Name a checkpoint, or clear its name with an empty label; return its ID.
+        """Name a checkpoint, or clear its name with an empty label; return the checkpoint's ID.
 
-        Also called `label`.
+        `label` is another name of this method.
 
         Args:
             thread_id: The thread.
             label: The name.
-            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_id: The checkpoint. Default: the latest checkpoint.
             checkpoint_ns: The namespace.
             durability: "journaled", or "certified" to wait for the blob store.
 

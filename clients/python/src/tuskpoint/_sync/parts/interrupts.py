@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/interrupts.py; do not edit.
-"""Interrupts: questions that threads wait for, and their answers."""
+"""Methods about interrupts: questions that threads wait for, and their answers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .part import SyncPart
 
 
 class SyncInterrupts(SyncPart):
-    """Interrupts: questions that threads wait for, and their answers."""
+    """Methods about interrupts: questions that threads wait for, and their answers."""
 
     def interrupts(
         self, thread_id: str, *, checkpoint_id: str | None = None, checkpoint_ns: str = ""
     ) -> tuple[OpenInterrupt, ...]:
         """Return the interrupts that a checkpoint waits for.
 
-        An answered interrupt is among them until its graph has continued.
+        The list contains an answered interrupt until its graph has continued.
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_id: The checkpoint. Default: the latest checkpoint.
             checkpoint_ns: The namespace. The root has the interrupts of subgraphs too.
 
         Raises:
@@ -50,25 +50,25 @@ class SyncInterrupts(SyncPart):
         checkpoint_ns: str = "",
         interrupt_id: str | None = None,
     ) -> str:
-        """Answer an interrupt; return the ID of the checkpoint that waits for it.
+        """Answer an interrupt; return the ID of the checkpoint that waits for the answer.
 
-        The answer is a pending write. When a LangGraph agent's graph is invoked with `None`,
-        `interrupt` returns it there. Until then another answer replaces it, unless the
-        checkpoint waits for several.
+        The answer is stored as a pending write. When a LangGraph agent invokes its graph with
+        `None`, `interrupt` returns the answer. Until then another answer replaces the first, unless
+        the checkpoint waits for several answers.
 
         Args:
             thread_id: The thread.
             value: The answer: any JSON value except `None`.
-            checkpoint_id: The checkpoint, so that no later question is answered by mistake.
-                Default: the latest, from which graphs continue.
+            checkpoint_id: The checkpoint. Name it so that you cannot answer a later question by
+                mistake. Default: the latest checkpoint, from which graphs continue.
             checkpoint_ns: The namespace. Answers to interrupts of subgraphs go to the root.
-            interrupt_id: The interrupt. Default: the only one that waits.
+            interrupt_id: The interrupt. Default: the only waiting interrupt.
 
         Raises:
             InvalidRequest: The value is `None`, or cannot be written as JSON.
             NotFound: There is no such checkpoint.
-            PreconditionFailed: The checkpoint waits for no interrupt, not for this one, or for
-                several and none is named.
+            PreconditionFailed: The checkpoint waits for no interrupt, does not wait for the named
+                interrupt, or waits for several and no interrupt is named.
         """
         if value is None:
             raise invalid_field("value", "None (null) cannot be the answer of an interrupt")
@@ -91,8 +91,9 @@ class SyncInterrupts(SyncPart):
     ) -> SaveWritesRequest:
         """Return the request that answers one of several interrupts.
 
-        The answer goes to the task that asks. If that task is in a subgraph, what waits here is the
-        task that runs the subgraph, and the one that asks is in the subgraph's own namespace.
+        The answer goes to the task that asks. If that task is in a subgraph, the task that waits in
+        this checkpoint runs the subgraph, and the task that asks is in the subgraph's own
+        namespace.
         """
         request = GetThreadRequest(thread_id=checkpoint.ref.thread_id)
         thread = self._calls.unary(methods.GET_THREAD, request).thread

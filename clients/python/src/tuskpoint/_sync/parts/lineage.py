@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/lineage.py; do not edit.
-"""Forks, rollbacks, ancestry, differences and verification."""
+"""Methods that fork, roll back, compare and verify threads, and list their ancestry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .part import SyncPart
 
 
 class SyncLineage(SyncPart):
-    """Forks, rollbacks, ancestry, differences and verification."""
+    """Methods that fork, roll back, compare and verify threads, and list their ancestry."""
 
     def fork(
         self,
@@ -35,7 +35,7 @@ class SyncLineage(SyncPart):
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_id: The checkpoint. Default: the latest checkpoint.
             new_thread_id: Name of the new thread. Default: the server generates one.
             checkpoint_ns: The namespace.
             durability: "journaled", or "certified" to wait for the blob store.
@@ -61,19 +61,20 @@ class SyncLineage(SyncPart):
     ) -> Rollback:
         """Append a checkpoint that has the state of an earlier one. Nothing is removed.
 
-        It has no pending writes, so tasks run again and interrupts raise again. The call is
+        The new checkpoint has no pending writes, so tasks run again and interrupts raise again. The
+        call is
         idempotent: a retry gets the first answer.
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint to go back to.
-            expected_head: The ID that the latest must have; otherwise nothing is appended.
+            checkpoint_id: The checkpoint whose state the thread gets.
+            expected_head: ID that the latest checkpoint must have; otherwise nothing is appended.
             checkpoint_ns: The namespace.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
             NotFound: There is no such checkpoint.
-            Conflict: The latest is not `expected_head`.
+            Conflict: The latest checkpoint is not `expected_head`.
         """
         request = branches.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
@@ -106,10 +107,10 @@ class SyncLineage(SyncPart):
         Args:
             thread_id: The thread.
             from_checkpoint_id: The first checkpoint.
-            to_checkpoint_id: The second checkpoint. Default: the latest.
+            to_checkpoint_id: The second checkpoint. Default: the latest checkpoint.
             to_thread_id: Thread of the second checkpoint. Default: the same thread.
             checkpoint_ns: The namespace.
-            max_changes: At most this many. Default: 1,000.
+            max_changes: Most changes to return. Default: 1,000.
 
         Raises:
             NotFound: There is no such checkpoint.
@@ -130,12 +131,12 @@ class SyncLineage(SyncPart):
         thread_id: str,
         on_verdict: Callable[[CheckpointVerdict], object] | None = None,
     ) -> Verification:
-        """Read every stored checkpoint of a thread back from the blob store and check it.
+        """Read all stored checkpoints of a thread back from the blob store and check them.
 
         Args:
             thread_id: The thread.
-            on_verdict: Called with the verdict on each checkpoint. An exception that it raises ends
-                the verification.
+            on_verdict: Called with the verdict on each checkpoint. An exception in `on_verdict`
+                ends the verification.
 
         Raises:
             NotFound: There is no such thread.

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/part.py; do not edit.
-"""What every part of the client has."""
+"""Base class of the parts of the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..calls import SyncCalls
 
 
 class SyncPart:
-    """A part of the client: methods about one kind of thing."""
+    """A part of the client: methods about one kind of object."""
 
     _calls: SyncCalls
     _memory: Memory

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/search.py; do not edit.
-"""Searching checkpoints."""
+"""Methods that search checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .part import SyncPart
 
 
 class SyncSearch(SyncPart):
-    """Searching checkpoints."""
+    """Methods that search checkpoints."""
 
     def search_history(
         self,
@@ -29,22 +29,22 @@ class SyncSearch(SyncPart):
 
         Each result unpacks as `content, metadata, distance`, and names a checkpoint that can be
         loaded: `load(result.thread_id, result.checkpoint_id, checkpoint_ns=result.checkpoint_ns)`.
-        No results are an empty list, not an error.
+        A search without results returns an empty list and raises no error.
 
         Args:
-            query: What happened, in plain words; in double quotes, exactly these words.
-            limit: At most this many, 1 to 100.
-            thread_id: Only this thread. Default: all.
-            agent_id: Only threads that this agent drives. Default: all.
-            filter_metadata: Only checkpoints whose metadata has all of these, with equal values
+            query: Words that describe what happened. Words in double quotes match exactly.
+            limit: Most results, 1 to 100.
+            thread_id: Only this thread. Default: all threads.
+            agent_id: Only threads that this agent drives. Default: all agents.
+            filter_metadata: Only checkpoints whose metadata has all of these keys with equal values
                 of the same type. There are no operators.
-            mode: "lexical" (by words), "vector" (by meaning) or "memwal". Default: the best that
-                the server has; `SearchResults.mode` says which.
+            mode: "lexical" (by words), "vector" (by meaning) or "memwal". Default: the best mode of
+                the server; `SearchResults.mode` names it.
 
         Raises:
             InvalidRequest: The query is empty, or an argument breaks its limits.
-            PreconditionFailed: The server does not index, or lacks the mode.
-            Unavailable: MemWal or the embedder, which `mode` asks for, does not answer.
+            PreconditionFailed: The server has no search index, or does not have the mode.
+            Unavailable: `mode` needs MemWal or the embedder, which does not answer.
         """
         request = search.by_words(query, limit, thread_id, agent_id, filter_metadata, mode)
         return search_results(self._calls.search_checkpoints(request))
@@ -61,23 +61,23 @@ class SyncSearch(SyncPart):
     ) -> SearchResults:
         """Find checkpoints by a vector, nearest first. The results are as in `search_history`.
 
-        If there is nothing to compare with, a warning in `SearchResults.warnings` says so: the
-        checkpoints have no vectors.
+        If no checkpoint in the scope of the search has a vector, `SearchResults.warnings` has a
+        warning.
 
         Args:
-            query_vector: Numbers, as many as the vectors in the index have: a list, an
-                `array.array`, a NumPy array.
-            thread_id: Only this thread. Default: all.
-            limit: At most this many, 1 to 100.
-            filter_metadata: Only checkpoints whose metadata has all of these, with equal values
+            query_vector: Numbers, in the dimension of the index: a list, an `array.array` or a
+                NumPy array.
+            thread_id: Only this thread. Default: all threads.
+            limit: Most results, 1 to 100.
+            filter_metadata: Only checkpoints whose metadata has all of these keys with equal values
                 of the same type. There are no operators.
-            agent_id: Only threads that this agent drives. Default: all.
+            agent_id: Only threads that this agent drives. Default: all agents.
             metric: The distance: "cosine" or "l2".
 
         Raises:
             InvalidRequest: The vector is empty, differs in dimension from the vectors in the index
                 or has a component that is not finite, or an argument breaks its limits.
-            PreconditionFailed: The server does not index.
+            PreconditionFailed: The server has no search index.
         """
         request = search.by_vector(
             query_vector, limit, thread_id, agent_id, filter_metadata, metric

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/parts/threads.py; do not edit.
-"""Describing, listing, copying and deleting threads."""
+"""Methods that describe, list, copy and delete threads."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from .part import SyncPart
 
 
 class SyncThreads(SyncPart):
-    """Describing, listing, copying and deleting threads."""
+    """Methods that describe, list, copy and delete threads."""
 
     def get_thread(self, thread_id: str) -> ThreadRecord:
-        """Describe a thread. Also called `thread`.
+        """Return the description of a thread. `thread` is another name of this method.
 
         Raises:
             NotFound: There is no such thread.
@@ -52,10 +52,12 @@ class SyncThreads(SyncPart):
         changed_before: datetime | None = None,
         latest_first: bool = False,
     ) -> Iterator[ThreadRecord]:
-        """Yield threads, by ID unless `latest_first`. Also called `threads`.
+        """Yield threads, by ID unless `latest_first` is set.
+
+        `threads` is another name of this method.
 
         Args:
-            agent_id: Only threads that this agent drives.
+            agent_id: Only threads that this agent drives. Default: all agents.
             label: Only threads that have a checkpoint with this label.
             state: Only threads in this state.
             changed_after: Only threads that changed at this time or later; without a time zone it

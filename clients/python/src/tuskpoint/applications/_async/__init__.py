@@ -1,1 +1,1 @@
-"""The session to be awaited, from which `make sync` generates the package `_sync`."""
+"""The asyncio session, from which `make sync` generates the package `_sync`."""

@@ -23,51 +23,54 @@ from .._base import (
 
 
 class AsyncApplicationSession(SessionBase[AsyncClient]):
-    """The habits of an application that keeps agents, for `AsyncClient`.
+    """A session of an application that runs agents, for `AsyncClient`.
 
-    At the start, `restore_latest` restores what the last session left. After each input,
-    `input_handled` labels the checkpoint that the input led to. At the end, `close` captures
-    all threads of the session as one snapshot. An async context manager calls `close` however
-    the block ends: normally, by an exception, by Ctrl-C, and by SIGTERM if the program has no
-    handler of its own and opens the session in the main thread. The exception propagates.
+    At the start, `restore_latest` restores the state of the last session. After each input,
+    `input_handled` labels the checkpoint that the input led to. At the end, `close` captures all
+    threads of the session as one snapshot. An async context manager calls `close` at any end of the
+    block: normal, by an exception, by Ctrl-C, and by SIGTERM if the program has no handler of its
+    own and opens the session in the main thread. The exception propagates.
 
-    Not for use by several tasks at once.
+    Several tasks must not use one session at once.
 
     Args:
-        client: The client. It is not closed.
-        session_id: Name of the application's session; `restore_latest` looks for it.
-        threads: The threads that belong to it. `track` adds more.
+        client: The client. The session does not close it.
+        session_id: Name of the application's session; `restore_latest` finds snapshots with this
+            name.
+        threads: The threads that belong to the session. `track` adds more.
         labels: Whether `input_handled` labels checkpoints.
-        hostname: Host that the application runs on; part of what `restore_latest` looks for,
-            unless empty. Default: this one.
-        working_directory: Directory that it runs in, likewise. Default: the current one.
-        metadata: A JSON object to save with the snapshot.
-        durability: Of all that the session saves: "journaled", or "certified" to wait for the
-            blob store.
+        hostname: Host of the application; unless empty, `restore_latest` finds only snapshots from
+            this host. Default: this host.
+        working_directory: Working directory of the application; unless empty, `restore_latest`
+            finds only snapshots from this directory. Default: the current directory.
+        metadata: JSON object to save with the snapshot.
+        durability: Durability of each save of the session: "journaled", or "certified" to wait for
+            the blob store.
         background: A `BackgroundSaver` that saves steps of these threads. The session waits for
             its steps before it labels a checkpoint and before the snapshot, and does not stop
             it.
     """
 
     async def track(self, thread_id: str) -> None:
-        """Add a thread, which need not exist yet, to the session."""
+        """Add a thread to the session. The thread need not exist yet."""
         self._heads[thread_id] = await self._head(thread_id)
 
     async def restore_latest(self, *, mode: SessionModeName = "rollback") -> RestoredSession | None:
         """Restore the newest snapshot of this session, host and directory, if there is one.
 
         The restored threads belong to the session from then on. If the last session did not end
-        cleanly, they have checkpoints after the snapshot: `RestoredSession.newer` names them.
+        cleanly, threads have checkpoints after the snapshot: `RestoredSession.newer` names these
+        checkpoints.
 
         Args:
-            mode: "rollback" takes each thread back to where it was, unless all of them still
-                are there: then nothing is changed and what waits for an answer keeps waiting.
-                Threads that were deleted since are left out: `RestoredSession.deleted` names them;
-                "new_threads" makes a new thread of each; "continue" changes nothing: each thread
-                continues from its latest acknowledged checkpoint.
+            mode: "rollback" rolls each thread back to its captured checkpoint. If that is still the
+                latest checkpoint of all threads, "rollback" changes nothing, and interrupts keep
+                waiting. Threads that were deleted meanwhile are left out: `RestoredSession.deleted`
+                names them. "new_threads" creates a new thread for each captured thread. "continue"
+                changes nothing: each thread continues from its latest acknowledged checkpoint.
 
         Returns:
-            What was restored; `None` if there is no snapshot.
+            The restored session; `None` if there is no snapshot.
 
         Raises:
             InvalidRequest: The mode is unknown.
@@ -99,21 +102,21 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
     async def input_handled(
         self, thread_id: str, message: str, state: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Label the checkpoint that an input led to with the input; see `input_label`.
+        """Label the checkpoint that an input led to; see `input_label`.
 
         The thread belongs to the session from then on.
 
         Args:
-            thread_id: The thread that handled it.
+            thread_id: The thread that handled the input.
             message: The input.
-            state: If given, it is saved as a new checkpoint, with the label if labels are on, for
-                agents that save nothing themselves. Default: the thread's latest checkpoint is
-                labelled.
+            state: State to save as a new checkpoint, with the label if labels are on, for agents
+                that save nothing themselves. Default: the method labels the thread's latest
+                checkpoint.
 
         Returns:
-            The ID of the checkpoint that was labelled or saved. `None` if labels are off and
-            there is no `state`, or if the thread has no new checkpoint since the last input, which
-            is logged.
+            ID of the labelled or saved checkpoint. `None` if labels are off and there is no
+            `state`. Also `None`, with a log message, if the thread has no new checkpoint since the
+            last input.
 
         Raises:
             StepsNotSaved: Background saving did not finish in time.
@@ -139,14 +142,14 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
         return head
 
     async def open(self) -> None:
-        """Begin. Entering the context calls this."""
+        """Start the session. Entering the context calls this method."""
         self._termination.install()
         self._snapshot = None
         for thread_id in self.threads:
             await self.track(thread_id)
 
     async def close(self) -> SnapshotRecord | None:
-        """Capture the threads of the session as one snapshot. Leaving the context calls this.
+        """Capture the threads of the session as one snapshot. The end of the context calls this.
 
         Further calls return the same snapshot.
 
@@ -154,7 +157,7 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
             The snapshot; `None` if none of the threads has a checkpoint.
 
         Raises:
-            StepsNotSaved: Background saving did not finish in time. The snapshot was made.
+            StepsNotSaved: Background saving did not finish in time. The snapshot was created.
         """
         with self._termination:
             try:
@@ -189,15 +192,15 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
                     thread_ids, metadata=self._metadata, durability=self._durability, **self._where
                 )
             except NotFound as error:
-                # A thread without a checkpoint, or a deleted one, must not prevent the snapshot
-                # of the others.
+                # A thread without a checkpoint, or a deleted thread, must not prevent the
+                # snapshot of the others.
                 absent = error.metadata.get("thread_id", "")
                 if error.reason != "THREAD_NOT_FOUND" or absent not in thread_ids:
                     raise
                 thread_ids.remove(absent)
 
     async def _head(self, thread_id: str) -> str:
-        """Return the latest checkpoint of a thread; empty if it does not exist."""
+        """Return the latest checkpoint of a thread; empty if the thread does not exist."""
         try:
             return (await self._client.thread(thread_id)).head_checkpoint_id
         except NotFound as error:

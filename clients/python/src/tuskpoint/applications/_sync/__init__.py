@@ -1,2 +1,2 @@
 # Written by `make sync` from _async/__init__.py; do not edit.
-"""The session that blocks its thread, generated from the package `_async`."""
+"""The blocking session, generated from the package `_async`."""
