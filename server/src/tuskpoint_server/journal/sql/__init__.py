@@ -1,5 +1,5 @@
 """Tables, statements, and the two databases that run them: SQLite and PostgreSQL.
 
-It must not know what a row means to a thread or a call, hold state of threads, or decide when
-something is committed (the writer in `journal.database` does).
+It must not know the meaning of a row for a thread or a call, keep state of threads, or decide the
+moment of a commit (the writer in `journal.database` does).
 """

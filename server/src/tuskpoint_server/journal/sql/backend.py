@@ -1,7 +1,7 @@
-"""What the journal asks of a database: connections, transactions, statements, failures.
+"""The journal's interface to a database: connections, transactions, statements, failures.
 
-`sqlite.Sqlite` and `postgres.Postgres` are the two kinds. Nothing begins a transaction but `begin`:
-the drivers commit by themselves outside of one.
+`sqlite.Sqlite` and `postgres.Postgres` are the two kinds. Only `begin` begins a transaction:
+outside of a transaction the drivers commit each statement.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .statements import driver_of
 
 
 class OutcomeUnknownError(Exception):
-    """A transaction may have been committed, or not."""
+    """A transaction may or may not have been committed."""
 
 
 class Backend(ABC):
     """One database.
 
     Attributes:
-        engine: Each `connect` of it opens a connection of its own.
+        engine: Opens a new connection at each `connect`.
         name: Kind of database, such as "sqlite".
-        is_local: A read of a few rows takes less time than a thread costs.
-        is_shared: Other servers change the same journal; a batch locks the threads that it changes.
-        reader_threads: How many read at once.
+        is_local: Whether a read of a few rows takes less time than a switch of threads costs.
+        is_shared: Whether other servers change the same journal; a batch then locks its threads.
+        reader_threads: Number of threads that read at once.
     """
 
     name: ClassVar[str]
@@ -43,55 +43,55 @@ class Backend(ABC):
     _begin_write: ClassVar[str]
 
     def begin(self, connection: Connection, *, writes: bool = False) -> None:
-        """Begin a transaction; all reads of one that only reads see one moment."""
+        """Begin a transaction; all reads of a read transaction see the same moment."""
         driver_of(connection).execute(self._begin_write if writes else self._begin_read)
 
     def commit(
         self, connection: Connection, *, changed: Collection[ThreadName] = (), at_us: int = 0
     ) -> None:
-        """Commit a transaction that wrote; durable on return. If this fails, nothing is stored.
+        """Commit a write transaction; durable on return. If this fails, nothing is stored.
 
         Args:
             connection: The connection.
-            changed: Threads of which it made changes, to look for if the answer is lost.
-            at_us: The time of these changes.
+            changed: Threads with changes of the transaction, to look for if the answer is lost.
+            at_us: The time of the changes.
 
         Raises:
-            OutcomeUnknownError: The connection broke, and nobody can say what became of it.
+            OutcomeUnknownError: The connection broke, and the outcome cannot be determined.
         """
         driver_of(connection).commit()
 
     def check_files(self) -> None:  # noqa: B027 - PostgreSQL has its own
-        """Check after a commit that it can be found again, before anybody is told of it.
+        """Check after a commit, and before its answer, that a later start can find the commit.
 
         Raises:
             JournalLostError: The files of the journal were removed or replaced.
         """
 
     def make_room(self) -> bool:
-        """Free space that was kept back for a journal that cannot be opened; return if it was."""
+        """Free space that is reserved for a failed opening; return whether any was freed."""
         return False
 
     def keep_room(self) -> None:  # noqa: B027 - the disk of PostgreSQL is not ours
-        """Keep space back for the next opening, if there is some."""
+        """Reserve space for the next opening, if space is free."""
 
     def problem(self) -> str:
-        """Return what keeps the journal from being used now, for people; empty: nothing known."""
+        """Return the reason why the journal cannot be used, for people; empty: none is known."""
         return ""
 
     def end(self, connection: Connection) -> None:
-        """End a transaction that only read."""
+        """End a read transaction."""
         driver_of(connection).commit()
 
     def receive(self, connection: Connection) -> None:  # noqa: B027 - SQLite answers at once
         """Wait for the answers of all statements that were sent.
 
         Raises:
-            Exception: Of the first one that failed.
+            Exception: The error of the first failed statement.
         """
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Return whether a transaction failed because of another server's, and may succeed now."""
+        """Return whether a conflict with another server caused the error; a retry may succeed."""
         return False
 
     def is_busy(self, error: BaseException) -> bool:
@@ -99,16 +99,16 @@ class Backend(ABC):
         return False
 
     def waiting(self, connection: Connection) -> AbstractContextManager[object]:
-        """Let the statements of the context wait for locks of other servers, but not long."""
+        """Let the statements of the context wait a short time for locks of other servers."""
         return nullcontext()
 
     @abstractmethod
     def numbers(self, connection: Connection) -> Iterator[int]:
-        """Return numbers that no thread and no family of threads has had; there may be an end."""
+        """Return new numbers for threads and families; the iterator may end."""
 
     @contextmanager
     def transaction(self, connection: Connection, *, writes: bool = False) -> Iterator[None]:
-        """Run the context in a transaction, which an error undoes."""
+        """Run the context in a transaction; an error undoes the transaction."""
         self.begin(connection, writes=writes)
         try:
             yield
@@ -120,7 +120,7 @@ class Backend(ABC):
 
     @contextmanager
     def statement(self, connection: Connection) -> Iterator[None]:
-        """Run the context, which is one statement that reads."""
+        """Run the context, which executes one read statement."""
         with self.transaction(connection):
             yield
 
@@ -129,25 +129,25 @@ class Backend(ABC):
         """Return whether a transaction is open; some errors end it."""
 
     def is_lost(self, connection: Connection) -> bool:
-        """Return whether a connection cannot be used any more."""
+        """Return whether a connection can no longer be used."""
         return False
 
     @abstractmethod
     def check(self, connection: Connection) -> None:
-        """Check that the journal can keep its promises there.
+        """Check that the journal can keep its promises in this database.
 
         Raises:
-            RuntimeError: It cannot.
+            RuntimeError: The journal cannot keep its promises.
         """
 
     def warn(self, connection: Connection) -> None:  # noqa: B027 - SQLite refuses instead
-        """Log what weakens the promises of the journal, and does not keep it from serving."""
+        """Log settings that weaken the promises of the journal, but allow it to serve."""
 
     def own(self, connection: Connection) -> None:  # noqa: B027 - a lock in the data directory
-        """Let no other server make, fill or remove the tables while this connection is open.
+        """Keep other servers from creating, filling or removing tables while connected.
 
         Raises:
-            Exception: Another server does; `storage_problem` describes the error.
+            Exception: Another server does so; `storage_problem` describes the error.
         """
 
     def use(  # noqa: B027 - a lock in the data directory
@@ -156,7 +156,8 @@ class Backend(ABC):
         """Use the journal beside other servers, or alone, while this connection is open.
 
         Raises:
-            Exception: Another server does, or one uses it alone; `storage_problem` describes it.
+            Exception: Another server uses the journal, or uses it alone; `storage_problem`
+                describes the error.
         """
 
     def has_older(self, connection: Connection, layout: int) -> bool:
@@ -164,26 +165,26 @@ class Backend(ABC):
         return False
 
     def lock_facts(self, connection: Connection) -> None:  # noqa: B027 - nobody else writes there
-        """Let the batches of other servers that read how values are sealed wait for this one.
+        """Make the batches of servers that read the sealing format wait for this transaction.
 
         Raises:
-            Exception: One of them takes long; `storage_problem` describes the error.
+            Exception: A batch takes too long; `storage_problem` describes the error.
         """
 
     def refuse_unbound(self, connection: Connection) -> None:  # noqa: B027 - they cannot open it
-        """Let nothing be written by servers that know no layout after the first.
+        """Refuse all writes by servers that know only the first layout.
 
         Raises:
-            Exception: The table is in use for long; `storage_problem` describes the error.
+            Exception: The table is in use for too long; `storage_problem` describes the error.
         """
 
     def refuse_unplaced(  # noqa: B027 - they cannot open it
         self, connection: Connection, table: str, column: str
     ) -> None:
-        """Let sealed bytes of a column be written only if they are bound to their place.
+        """Refuse all writes of sealed bytes to a column that are not bound to their place.
 
         Raises:
-            Exception: The table is in use for long; `storage_problem` describes the error.
+            Exception: The table is in use for too long; `storage_problem` describes the error.
         """
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
@@ -191,7 +192,7 @@ class Backend(ABC):
         raise NotImplementedError
 
     def notices(self, channel: str) -> AsyncGenerator[str]:
-        """Yield the empty text once this server listens to a channel, then what is sent there.
+        """Yield the empty text once this server listens to a channel, then the channel's texts.
 
         Raises:
             Exception: The connection is lost; `storage_problem` describes it.
@@ -199,7 +200,7 @@ class Backend(ABC):
         raise NotImplementedError
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the statements that make the tables."""
+        """Return the statements that create the tables."""
         return _definitions(f"{self.engine.dialect.name}://")
 
     def drop(self, connection: Connection) -> None:
@@ -211,7 +212,7 @@ class Backend(ABC):
             driver.execute(statement)
 
     def remove(self) -> None:
-        """Remove a journal that nobody uses."""
+        """Remove a journal that no server uses."""
         with self.engine.connect() as connection:
             self.own(connection)
             with self.transaction(connection, writes=True):
@@ -219,41 +220,42 @@ class Backend(ABC):
 
     @abstractmethod
     def size_bytes(self, connection: Connection) -> int:
-        """Return the bytes that the database takes."""
+        """Return the size of the database in bytes."""
 
     @abstractmethod
     def used_bytes(self, connection: Connection) -> int:
-        """Return the bytes that are in use; what is free is used again."""
+        """Return the used bytes; free space is used again."""
 
     @abstractmethod
     def storage_problem(self, error: BaseException) -> str | None:
-        """Return what keeps the database from working, or `None` if the error is a defect.
+        """Return the problem of the database, or `None` if the error is a defect of the server.
 
-        A full disk, a lost connection, a failed read or write, a lock that is held: those are
-        the database's. A statement that is wrong, or a broken constraint, is ours.
+        A full disk, a lost connection, a failed read or write, and a lock held too long are
+        problems of the database. A wrong statement or a broken constraint is a defect of the
+        server.
         """
 
     def scrub(self) -> bool:
-        """Empty the database's log of what was deleted; `False`: it will go later.
+        """Empty the database's log of deleted bytes; `False`: the log is emptied later.
 
-        Of PostgreSQL's own files nothing is promised.
+        For PostgreSQL's own files there is no promise.
         """
         return True
 
     def may_keep_removed(self, connection: Connection) -> bool:
-        """Return whether free space in the database's file may have what earlier builds removed.
+        """Return whether free space of the file may have content that older builds removed.
 
-        Of PostgreSQL's own files nothing is promised.
+        For PostgreSQL's own files there is no promise.
         """
         return False
 
     def tidy(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL has nothing to do
-        """Do after a commit what no caller has to wait for."""
+        """Do work after a commit that no caller has to wait for."""
 
 
 @cache
 def _definitions(url: str) -> tuple[str, ...]:
-    """Return the statements that make the tables; compiling them takes longer than running them."""
+    """Return the statements that create the tables; compiling them takes longer than running."""
     statements: list[str] = []
 
     def note(statement: Any, *_: object, **__: object) -> None:
@@ -265,14 +267,14 @@ def _definitions(url: str) -> tuple[str, ...]:
 
 
 class Numbers:
-    """Gives numbers to threads and families, each once."""
+    """Gives each number once, to a thread or a family."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._left: Iterator[int] = iter(())
 
     def next(self, connection: Connection) -> int:
-        """Return the next one."""
+        """Return the next number."""
         for number in self._left:
             return number
         self._left = self._backend.numbers(connection)

@@ -1,7 +1,7 @@
-"""The files of a SQLite journal that connections have open, compared with those at their paths.
+"""The files that connections of a SQLite journal opened, compared with the files at their paths.
 
-A file that is removed or replaced while SQLite has it open goes on working, and takes commits that
-nobody finds again. SQLite itself does not look in WAL mode.
+If a file is removed or replaced while SQLite has it open, SQLite continues, and accepts commits
+that no later start finds. In WAL mode SQLite itself does not check this.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 from sqlalchemy import Engine, event
 
 RESERVE_BYTES = 64 * 1024
-"""Space that is kept back for a start on a full disk: SQLite's index of the log takes half."""
+"""Space reserved for a start on a full disk: SQLite's index of the log needs half of it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Reserve:
-    """A file beside the journal whose space a start on a full disk uses.
+    """A file beside the journal whose space is freed for a start on a full disk.
 
-    SQLite needs space to read a journal: it makes the index of the log (`-shm`) at the start, and
-    removes it at a clean stop.
+    SQLite needs space to read a journal: it creates the index of the log (`-shm`) at the start, and
+    removes the index at a clean stop.
     """
 
     def __init__(self, journal: Path) -> None:
         self._path = journal.with_name("reserve")
 
     def use(self) -> bool:
-        """Free the space; return whether there was some."""
+        """Free the reserved space; return whether any was reserved."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -39,7 +39,7 @@ class Reserve:
         return True
 
     def keep(self) -> None:
-        """Keep the space back, if there is some."""
+        """Reserve the space, if it is free."""
         if self._path.exists():
             return
         try:
@@ -57,7 +57,7 @@ class JournalLostError(Exception):
 class OpenFiles:
     """The database file and its write-ahead log, as the connections of an engine opened them.
 
-    Once a file is lost, it stays lost: no connection is opened any more.
+    Once a file is lost, it stays lost: no further connection is opened.
     """
 
     def __init__(self, path: Path, engine: Engine) -> None:
@@ -71,7 +71,7 @@ class OpenFiles:
         event.listen(engine, "close", self._closing)
 
     def lost(self) -> str:
-        """Return which file was removed or replaced, for people; empty if none was."""
+        """Return the removed or replaced file with advice, for people; empty if no file is lost."""
         with self._lock:
             for path, identity in self._known.items():
                 if not self._lost and _identity(path) != identity:
@@ -100,7 +100,7 @@ class OpenFiles:
     def _closing(self, *_: object) -> None:
         with self._lock:
             self._connections -= 1
-            if not self._connections:  # the last one removes the log
+            if not self._connections:  # the last connection removes the log
                 self._known = {self._database: self._known[self._database]}
 
 

@@ -1,7 +1,7 @@
-"""Full text of documents: FTS5 in SQLite, `tsvector` in PostgreSQL, one kind of words in both.
+"""Full text of documents: FTS5 in SQLite, `tsvector` in PostgreSQL, the same words in both.
 
-Words are letters and digits between anything else, lower case, without accents, found by their
-stems (https://www.sqlite.org/fts5.html, https://www.postgresql.org/docs/current/textsearch.html).
+Words are runs of letters and digits, in lower case, without accents, found by their stems
+(https://www.sqlite.org/fts5.html, https://www.postgresql.org/docs/current/textsearch.html).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .statements import Statement
 TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
 """The text of documents; `rowid` is the number of a document."""
 
-# A `tsvector` has at most 1 MiB, which as much text of ever new words does not reach.
+# A `tsvector` has at most 1 MiB; this many characters of all-different words stay below that.
 _INDEXED_CHARACTERS = 400_000
 
 _ADD = Statement(
@@ -41,15 +41,15 @@ _READ = Statement(
 )
 _LAST = Statement(sa.text("SELECT rowid FROM search_text ORDER BY rowid DESC LIMIT 1"))
 _REMOVE = Statement(sa.text("DELETE FROM search_text WHERE rowid = :number"))
-# One step of a merge of all that FTS5 has: with a negative number of pages it begins.
+# One step of a merge of the whole FTS5 index: a negative number of pages starts a merge.
 _MERGE = Statement(
     sa.text("INSERT INTO search_text (search_text, rank) VALUES ('merge', :pages)"),
 )
 _CHANGED = Statement(sa.text("SELECT total_changes()"))
-_MERGED_PAGES = 64  # that one step writes: about 10 ms
-# Number and rank, above 0, of what an `expression` matches, best first. What a word counts depends
-# on where it stands: a summary was written to be found.
-# Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
+_MERGED_PAGES = 64  # pages that one step writes: about 10 ms
+# Number and rank, above 0, of the matches of an `expression`, best first. The weight of a word
+# depends on its place: summaries are written to be found. With `ORDER BY rank` alone, FTS5 sorts
+# the matches by itself, and scores each match once.
 _RANKED = Statement(
     sa.text(
         "SELECT rowid, -rank FROM search_text "
@@ -65,7 +65,7 @@ _RANKED = Statement(
 
 
 def add(connection: sa.Connection, texts: Iterable[tuple[int, int, str, str]]) -> None:
-    """Index documents: of each its number, its thread's, summary and body."""
+    """Index documents, each with its number, its thread's number, summary and body."""
     names: tuple[str, ...] = ("number", "scope", "summary", "body")
     rows: list[tuple[object, ...]]
     rows = [(number, scope_word(thread), *parts) for number, thread, *parts in texts]
@@ -76,7 +76,7 @@ def add(connection: sa.Connection, texts: Iterable[tuple[int, int, str, str]]) -
 
 
 def read(connection: sa.Connection, above: int, most: int) -> list[tuple[int, int, str, str]]:
-    """Return the next documents above a number, as `add` takes them."""
+    """Return the next documents above a number, in the form that `add` accepts."""
     rows = _READ.run(connection, above=above, most=most).fetchall()
     return [(number, int(scope[1:]), *parts) for number, scope, *parts in rows]
 
@@ -93,16 +93,16 @@ def remove(connection: sa.Connection, numbers: Sequence[tuple[int]]) -> None:
 
 
 def merge(connection: sa.Connection, *, begins: bool) -> bool:
-    """Take a step of a merge that drops the words of removed documents; return whether more is due.
+    """Run a step of the merge that drops words of removed documents; return whether more are due.
 
-    FTS5 only marks them as removed until then. PostgreSQL has no such marks.
+    Until the merge, FTS5 only marks the documents as removed. PostgreSQL has no such marks.
     """
     if connection.dialect.name == "postgresql":
         return False
     [(before,)] = _CHANGED.run(connection).fetchall()
     _MERGE.run(connection, pages=-_MERGED_PAGES if begins else _MERGED_PAGES)
     [(after,)] = _CHANGED.run(connection).fetchall()
-    # One change is the command itself (https://www.sqlite.org/fts5.html#the_merge_command).
+    # One counted change is the command itself (https://www.sqlite.org/fts5.html#the_merge_command).
     return int(after) - int(before) > 1
 
 
@@ -110,10 +110,10 @@ def merge(connection: sa.Connection, *, begins: bool) -> bool:
 def rank_documents(
     connection: sa.Connection, words: Words, thread: int | None
 ) -> Iterator[Iterator[tuple[int, float]]]:
-    """Yield number and score, above 0, of the documents that have the words, best first.
+    """Yield number and score, above 0, of the documents that match the words, best first.
 
-    Every phrase must occur. If there are none, some word or identifier must; else they only
-    raise the rank. `thread`: only of this one.
+    Every phrase must occur. Without phrases, a word or identifier must occur; with phrases, words
+    and identifiers only raise the rank. `thread`: restricts the search to this thread.
     """
     scope = "" if thread is None else scope_word(thread)
     if connection.dialect.name == "postgresql":
@@ -123,18 +123,18 @@ def rank_documents(
     if not values["expression"]:
         yield iter(())
         return
-    # Closed before the transaction ends: what is left of it would keep it open.
+    # Closed before the transaction ends: unread rows would keep the transaction open.
     with closing(_RANKED.run(connection, **values)) as rows:
         yield iter(rows.fetchone, None)
 
 
 def scope_word(thread: int) -> str:
-    """Return the word of a thread; it ends in a digit, so that the stemmer leaves it whole."""
+    """Return the word of a thread; a final digit keeps the stemmer from changing the word."""
     return f"t{thread}"
 
 
 def _match(words: Words, scope: str) -> str:
-    """Return what FTS5 matches; empty if nothing is looked for. All text is quoted."""
+    """Return the FTS5 expression, with all text quoted; empty without words."""
     expression = _combine(words, _quote, " AND ", " OR ")
     if not expression:
         return ""
@@ -143,7 +143,7 @@ def _match(words: Words, scope: str) -> str:
 
 
 def _tsquery(words: Words) -> str:
-    """Return what `to_tsquery` reads; only letters, digits and operators are in it."""
+    """Return the expression for `to_tsquery`, which has only letters, digits and operators."""
     return _combine(words, lambda text: " <-> ".join(_plain_text(text).split()), " & ", " | ")
 
 
@@ -151,13 +151,13 @@ def _combine(words: Words, spelled: Callable[[str], str], both: str, either: str
     phrases = [f"({phrase})" for phrase in map(spelled, words.phrases) if phrase]
     terms = [f"({term})" for term in map(spelled, (*words.words, *words.identifiers)) if term]
     if phrases and terms:
-        # True wherever the phrases are: what else of it occurs counts for the rank.
+        # True for all documents with the phrases: the other terms only count for the rank.
         phrases.append(f"({either.join((phrases[0], *terms))})")
     return both.join(phrases) or either.join(terms)
 
 
 def _any_of(words: Words) -> Words:
-    """Return what has all of some words among those of which one is enough."""
+    """Return words of which one is enough, for a ranking by all of them."""
     return Words((*words.phrases, *words.words), (), words.identifiers)
 
 
@@ -167,7 +167,7 @@ def _quote(word: str) -> str:
 
 
 def _plain_text(text: str) -> str:
-    """Return the words of a text with single spaces between them."""
+    """Return the words of a text, separated by single spaces."""
     decomposed = unicodedata.normalize("NFKD", text[:_INDEXED_CHARACTERS].lower())
     chars = (
         char if char.isalnum() else " " for char in decomposed if not unicodedata.combining(char)

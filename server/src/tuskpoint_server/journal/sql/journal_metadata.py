@@ -1,4 +1,4 @@
-"""What a journal says of itself: its layout, its identity and its generation."""
+"""Facts that a journal records about itself, such as its layout, ID and generation."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from .statements import Statement, driver_of, insert_rows, put_rows
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
 JOURNAL_KEY = "journal_key"
-"""Key of a sealed journal, wrapped by the key provider, in base64; others have none."""
+"""Key of a sealed journal, wrapped by the key provider, in base64; absent in other journals."""
 
 SEALING = "sealing"
-"""How a sealed journal seals (`sealing.BY_VALUE` and the others)."""
+"""Sealing format of a sealed journal (`sealing.BY_VALUE` and the others)."""
 
 CLOCK = "clock"
 """The last time of a journal and the uptime of the server that recorded it; see `journal.clock`."""
 ROW_KEY = "row_key"
 """Key that binds the rows (`binding`), wrapped, in base64."""
 SCRUB = "scrub"
-"""How far the scrub has come; see `archive.verify.scrub_progress`."""
+"""Progress of the scrub; see `archive.verify.scrub_progress`."""
 BOUND = "bound"
-"""Says that all rows are bound: one without a MAC is damaged."""
+"""Set if all rows are bound, so that a row without a MAC is damaged."""
 
 _LAYOUT, _NUMBER = "layout", "migration"
 OWN = (JOURNAL_ID, GENERATION, _LAYOUT, _NUMBER)
 """Names of the facts that every journal has."""
 
-# What the fact `layout` says: of journals of layout 1, which have no number; of those from before;
-# of all later ones, whose number is a fact too; of one that is being filled.
+# Values of the fact `layout`: of journals of layout 1, which have no number; of older journals; of
+# all later journals, whose number is another fact; of a journal that is being filled.
 _UNNUMBERED, _TOO_OLD = "3", ("1", "2")
 _NUMBERED = "numbered"
 _UNFINISHED = "unfinished"
 _FIRST_VERSION = "alembic_version"
-_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"  # of a migration, behind which readers wait
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"  # for a migration; readers wait behind its locks
 _ROOTS = Statement(
     select(catalogs.c.tenant, catalogs.c.root)
     .where(catalogs.c.root.is_not(None))
@@ -73,10 +73,10 @@ _log = logging.getLogger(__name__)
 
 
 def backend_of(where: Path | str) -> Backend:
-    """Return the database at a file of SQLite, or at a URL of PostgreSQL."""
+    """Return the backend for a SQLite file, or for the URL of a PostgreSQL database."""
     if isinstance(where, Path):
         return Sqlite(where)
-    from .postgres import Postgres  # its driver is an extra
+    from .postgres import Postgres  # the driver of PostgreSQL is an extra
 
     return Postgres(where)
 
@@ -88,12 +88,12 @@ def prepare(
     migrates: bool = True,
     accepts_rows: bool = False,
 ) -> dict[str, str]:
-    """Make the tables that are missing, and migrate older ones; return what the journal says.
+    """Create missing tables, and migrate older tables; return the journal's facts.
 
     Args:
         backend: The database.
         generation: As for `Database.open`.
-        migrates: Whether an older layout is migrated; else it is refused.
+        migrates: Whether an older layout is migrated; if not, an older layout is refused.
         accepts_rows: As for `Database.open`.
 
     Raises:
@@ -129,7 +129,7 @@ def prepare(
 def _migrate(
     backend: Backend, connection: Connection, facts: dict[str, str], step: Migration
 ) -> dict[str, str]:
-    """Apply one migration; return what the journal says of itself then."""
+    """Apply one migration; return the journal's facts after it."""
     _log.warning(
         "the journal is migrated from layout %d to %d, to %s; older servers will not open it",
         *(step.number - 1, step.number, step.title),
@@ -149,10 +149,10 @@ def _migrate(
 
 
 def begin_sealing(backend: Backend, wrapped: str) -> str:
-    """Give an empty journal its key, unless another server has; return the one that it has.
+    """Store the key of an empty journal, unless another server has; return the stored key.
 
     Raises:
-        RuntimeError: It has rows that are not sealed.
+        RuntimeError: The journal has rows that are not sealed.
     """
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
         journal_key = (read_facts(connection) or {}).get(JOURNAL_KEY)
@@ -168,25 +168,25 @@ def begin_sealing(backend: Backend, wrapped: str) -> str:
 
 
 def follow_sealing(connection: Connection, seal: Seal) -> None:
-    """Seal in this transaction as the journal does by now, and let that not change meanwhile."""
+    """Seal in the journal's current format, which cannot change during this transaction."""
     row = _SEALING.run(connection).fetchone()
     seal.state = row[0] if row is not None else BY_PLACE
 
 
 def set_sealing(connection: Connection, state: str) -> None:
-    """Note how the journal seals from now on."""
+    """Set the journal's sealing format."""
     _PUT_FACT.run(connection, name=SEALING, value=state).close()
 
 
 def add_row_key(backend: Backend, wrapped: str) -> str:
-    """Give a journal the key of its rows, unless another server has; return the one it has."""
+    """Store the key of a journal's rows, unless another server has; return the stored key."""
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
         _ADD_FACT.run(connection, name=ROW_KEY, value=wrapped).close()
         return (read_facts(connection) or {}).get(ROW_KEY, wrapped)
 
 
 def replace_key(backend: Backend, name: str, wrapped: str) -> None:
-    """Store a key of the journal that was wrapped again; `name`: its fact."""
+    """Store a key of the journal that was wrapped again; `name`: the fact of the key."""
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
         _PUT_FACT.run(connection, name=name, value=wrapped).close()
 
@@ -198,13 +198,13 @@ def has_threads(backend: Backend) -> bool:
 
 
 def row_key_of(backend: Backend) -> str:
-    """Return the stored form of the key that binds the rows; empty if there is none yet."""
+    """Return the stored form of the key that binds the rows; empty if there is no key yet."""
     with backend.engine.connect() as connection, backend.transaction(connection):
         return read_finished(connection).get(ROW_KEY, "")
 
 
 def unbind(connection: Connection) -> None:
-    """Let the next start bind all rows as they are, with another key."""
+    """Make the next start bind all rows as they are, with another key."""
     for statement in _UNBIND:
         statement.run(connection)
     for name in (ROW_KEY, BOUND):
@@ -217,10 +217,10 @@ def set_bound(connection: Connection) -> None:
 
 
 def wrapped_keys(backend: Backend) -> dict[str, bytes]:
-    """Return the wrapped keys that a journal has, by what they open; empty bytes if not known.
+    """Return the wrapped keys of a journal, by their use; empty bytes for an unknown key.
 
     Raises:
-        RuntimeError: There is no complete journal.
+        RuntimeError: The journal is missing or not complete.
         Exception: The database cannot be used; `storage_problem` describes the error.
     """
     with backend.engine.connect() as connection, backend.transaction(connection):
@@ -235,10 +235,10 @@ def wrapped_keys(backend: Backend) -> dict[str, bytes]:
 
 
 def read_facts(connection: Connection) -> dict[str, str] | None:
-    """Return what a journal says of itself, or `None` if there are no tables.
+    """Return a journal's facts, or `None` if there are no tables.
 
     Raises:
-        RuntimeError: The tables are of another program, or of the first version.
+        RuntimeError: Another program, or the first version of TuskPoint, created the tables.
     """
     tables = inspect(connection).get_table_names()
     if _FIRST_VERSION in tables:
@@ -260,7 +260,7 @@ def is_unfinished(known: dict[str, str]) -> bool:
 
 
 def layout_of(known: dict[str, str]) -> int:
-    """Return the number of a finished journal's layout; a greater one than `LATEST` is newer."""
+    """Return the layout number of a finished journal; above `LATEST` for a newer layout."""
     if known[_LAYOUT] == _UNNUMBERED:
         return FIRST
     number = known.get(_NUMBER, "")
@@ -272,7 +272,7 @@ def check_finished(known: dict[str, str]) -> None:
     """Check that a journal is complete and has a layout that this server can read.
 
     Raises:
-        RuntimeError: It is being filled, or its layout is too old or newer.
+        RuntimeError: The journal is being filled, or its layout is too old or newer.
     """
     if is_unfinished(known):
         raise RuntimeError("it was not filled to the end; run `recover` or `copy` again")
@@ -290,14 +290,14 @@ def check_finished(known: dict[str, str]) -> None:
 
 
 def read_finished(connection: Connection, *, current: bool = True) -> dict[str, str]:
-    """Return what a complete journal says of itself.
+    """Return the facts of a complete journal.
 
     Args:
-        connection: A connection to it.
-        current: Whether its layout has to be the one that this server works with.
+        connection: A connection to the journal.
+        current: Whether the layout must be the layout of this server.
 
     Raises:
-        RuntimeError: There is none, or it has another layout.
+        RuntimeError: The journal is missing, or it has another layout.
     """
     facts = read_facts(connection)
     if facts is None:
@@ -312,7 +312,7 @@ def read_finished(connection: Connection, *, current: bool = True) -> dict[str, 
 
 
 def new_facts(journal_id: str, generation: int, *, finished: bool) -> dict[str, str]:
-    """Return what a new journal says of itself."""
+    """Return the facts of a new journal."""
     return {
         JOURNAL_ID: journal_id,
         _LAYOUT: _NUMBERED if finished else _UNFINISHED,
@@ -330,7 +330,7 @@ def make(
     finished: bool,
     journal_id: str = "",
 ) -> dict[str, str]:
-    """Make the tables of a journal in an empty database; a new journal has an ID of its own."""
+    """Create the tables of a journal in an empty database; a new journal gets a new ID."""
     for definition in backend.definitions():
         driver_of(connection).execute(definition)
     facts = new_facts(journal_id or uuid.uuid4().hex, generation, finished=finished)
@@ -340,14 +340,14 @@ def make(
 
 
 def finish(connection: Connection) -> None:
-    """Let a journal that was filled be opened once this transaction is committed."""
+    """Allow servers to open a filled journal once this transaction is committed."""
     _SET_FACT.run(connection, of_name=_LAYOUT, fact=_NUMBERED)
 
 
 def renew(connection: Connection, above: int = 0) -> int:
-    """Give a journal another identity and the next generation, which is returned.
+    """Give a journal a new ID and the next generation; return the generation.
 
-    It is also above the generation `above`.
+    The generation is also above the generation `above`.
     """
     facts = read_finished(connection, current=False)
     generation = max(int(facts[GENERATION]), above) + 1

@@ -1,10 +1,11 @@
-"""Waiting for changes of threads, which this server or another one of the same journal makes.
+"""Waiting for changes of threads by this server or another server of the same journal.
 
-A server of a shared journal sends the names of changed threads to the others, as notifications of
-the database, and wakes its own waiters when it receives some. It sends after the commit and in
-another connection, so no caller waits for it. Notifications may be lost: while a connection is
-opened again, or for ever, where a pooler drops them. So each server sends one every second, and as
-long as it does not receive its own, its waiters wake by themselves every second.
+A server of a shared journal sends the names of changed threads to the other servers, as
+notifications of the database, and wakes its own waiters when it receives names. The server sends
+after the commit and on another connection, so no caller waits for it. Notifications may be lost:
+while a connection is opened again, or for ever, if a pooler drops them. So each server tests
+delivery by notifying itself every second. While a server does not receive its own notifications,
+its waiters wake by themselves every second.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from .backend import Backend
 _log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""Time after which a waiter of a shared journal looks by itself, where no notification arrives."""
+"""Seconds after which a waiter of a shared journal looks by itself, if no notification arrives."""
 RARELY_S = 10.0
-"""The same where notifications arrive."""
+"""Seconds after which a waiter looks by itself, if notifications arrive."""
 
 KEEPING = ("", "keeping")
-"""In the place of a thread: what concerns the leader of a shared journal changed."""
+"""Stands for a thread: news for the leader of a shared journal, or from it."""
 
-_MOST_BYTES = 7999  # of a notification of PostgreSQL
-_PAUSE_S = 0.02  # after a notification; what changes meanwhile goes with the next one
+_MOST_BYTES = 7999  # largest notification of PostgreSQL
+_PAUSE_S = 0.02  # pause after a notification; further changes wait for the next notification
 _CANCEL_AGAIN_S = 0.1
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 30.0
 
@@ -41,8 +42,8 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 30.0
 class Waiter:
     """Waits for changes of threads. Not to be shared between tasks.
 
-    It is woken when there may be something to read, and reads it from the journal: so one that is
-    slow, or gone, costs a flag.
+    A waiter is woken when there may be news, and reads the news from the journal: so a waiter that
+    is slow, or gone, costs only a flag.
     """
 
     def __init__(self, waiters: Waiters) -> None:
@@ -50,11 +51,11 @@ class Waiter:
         self._waiters = waiters
 
     def wake(self) -> None:
-        """Say that a thread changed."""
+        """Report that a thread changed."""
         self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a change since the last wait; return whether there may be one."""
+        """Wait for a change since the last wait; return whether a change is possible."""
         poll_s = self._waiters.poll_s
         await pause(min(timeout_s, poll_s), self._changed)
         changed = self._changed.is_set() or timeout_s > poll_s
@@ -63,10 +64,10 @@ class Waiter:
 
 
 class Waiters:
-    """Who waits for which thread. Used in the event loop only.
+    """The waiters of each thread. Used in the event loop only.
 
     Attributes:
-        poll_s: Time after which each wakes by itself.
+        poll_s: Seconds after which each waiter wakes by itself.
     """
 
     def __init__(self, poll_s: float = math.inf) -> None:
@@ -75,9 +76,9 @@ class Waiters:
 
     @contextmanager
     def subscribe(self, *thread: str) -> Iterator[Waiter]:
-        """Be woken by changes of a thread (its tenant and ID; none: any) inside the context.
+        """Wake on changes of a thread (its tenant and ID; none: any) inside the context.
 
-        Whoever reads after entering, and again after each wake, misses none.
+        A caller that reads after entering, and again after each wake, misses no change.
         """
         place, waiter = (thread[0], thread[1]) if thread else None, Waiter(self)
         self._waiting.setdefault(place, set()).add(waiter)
@@ -90,30 +91,30 @@ class Waiters:
                 del self._waiting[place]
 
     def wake(self, changed: Collection[tuple[str, str]]) -> None:
-        """Wake who waits for these threads."""
+        """Wake the waiters of these threads."""
         for place in (*changed, None) if changed else ():
             for waiter in self._waiting.get(place, ()):
                 waiter.wake()
 
     def wake_all(self) -> None:
-        """Wake everyone: any thread may have changed."""
+        """Wake all waiters: any thread may have changed."""
         for waiters in self._waiting.values():
             for waiter in waiters:
                 waiter.wake()
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiters."""
         return sum(map(len, self._waiting.values()))
 
 
 class Notices:
-    """Sends the other servers what changed here, and wakes waiters by what changed there.
+    """Sends changes of this server to the others, and wakes waiters on changes of the others.
 
     Args:
         backend: The database.
-        journal_id: Servers of the same one hear each other.
-        write: Runs work in a transaction of its own, past the writer.
-        waiters: Who waits here.
+        journal_id: Journal whose servers exchange notifications.
+        write: Runs work in its own transaction, outside the writer.
+        waiters: Waiters of this server.
     """
 
     def __init__(
@@ -129,8 +130,8 @@ class Notices:
         self._waiters = waiters
         self._sender = uuid.uuid4().hex
         self._changed: set[tuple[str, str]] = set()
-        self._missed = False  # something was not sent
-        self._heard = False  # since the last beat
+        self._missed = False  # a notification could not be sent
+        self._heard = False  # own notification received since the last beat
         self._more = asyncio.Event()
         self._tasks = [
             asyncio.create_task(work, name="journal-notices")
@@ -138,22 +139,22 @@ class Notices:
         ]
 
     async def stop(self) -> None:
-        """End; what is not sent yet is not sent."""
+        """Stop; unsent notifications are dropped."""
         running = set(self._tasks)
         while running:
             for task in running:
                 task.cancel()
-            # psycopg waits with `asyncio.wait_for`, which forgets a cancellation before Python 3.12
+            # psycopg waits with `asyncio.wait_for`, which before Python 3.12 forgets a cancellation
             # if a notification arrives at that moment.
             _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_S)
 
     def add(self, changed: Collection[tuple[str, str]]) -> None:
-        """Send soon that threads changed."""
+        """Send soon the names of changed threads."""
         self._changed.update(changed)
         self._more.set()
 
     async def _beat(self) -> None:
-        """Let waiters poll often exactly while this server does not receive what it sends."""
+        """Poll often exactly while this server does not receive its own notifications."""
         often_s = self._waiters.poll_s
         while True:
             self._heard = False
@@ -221,6 +222,6 @@ def encode(sender: str, changed: Collection[tuple[str, str]] | None) -> str:
 
 
 def decode(payload: str) -> tuple[str, list[tuple[str, str]] | None]:
-    """Return sender and threads of a notification, as `encode` has them."""
+    """Return sender and threads of a notification from `encode`."""
     sender, changed = json.loads(payload)
     return sender, None if changed is None else [(tenant, name) for tenant, name in changed]

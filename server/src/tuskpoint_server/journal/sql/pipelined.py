@@ -1,8 +1,8 @@
-"""A connection to PostgreSQL whose statements do not wait for the answers of those before.
+"""A connection to PostgreSQL that sends statements without waiting for earlier answers.
 
-A statement is handed to libpq, and its answer is read when somebody asks for it. So the rows that
-a batch writes, and its COMMIT, cost one round trip, and the thread gives the interpreter's lock
-away once. The pipeline of psycopg waits for the socket at every statement; this one does not.
+A statement is handed to libpq, and its answer is read on demand. So the rows that a batch writes,
+and its COMMIT, cost one round trip, and the thread releases the interpreter's lock once. The
+pipeline of psycopg waits for the socket at every statement; this pipeline does not.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 
-_PREPARE_AT = 2  # use of a statement
-_MOST_PREPARED = 500  # of a connection; the server keeps each one in memory
-_MOST_UNANSWERED = 1000  # bounds what waits in memory, here and there
+_PREPARE_AT = 2  # use of a statement at which it is prepared
+_MOST_PREPARED = 500  # prepared statements of a connection; PostgreSQL keeps each one in memory
+_MOST_UNANSWERED = 1000  # bounds the memory for waiting answers, in this process and in PostgreSQL
 _SECOND_MS = 1000
 _TEXT, _BINARY = 0, 1  # formats of parameters and answers
 _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 _OPEN = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
-_Row = tuple[Any, ...]  # what PostgreSQL returns for the columns of a statement, in their order
+# values of the columns of a statement, in their order, as PostgreSQL returns them
+_Row = tuple[Any, ...]
 
 
 class PipelinedAnswer:
-    """The rows of a statement, or how many it changed; waits for them when it is asked."""
+    """The rows of a statement, or the number of changed rows; the first access waits for them."""
 
     __slots__ = ("_connection", "_rows", "result")
 
@@ -42,7 +43,7 @@ class PipelinedAnswer:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the statement changed or found."""
+        """Number of rows that the statement changed or returned."""
         return self._received().command_tuples or 0
 
     def fetchall(self) -> list[_Row]:
@@ -54,11 +55,11 @@ class PipelinedAnswer:
         return next(self._left(), None)
 
     def fetchmany(self, size: int) -> list[_Row]:
-        """Return so many of them."""
+        """Return the next `size` rows."""
         return list(islice(self._left(), size))
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Drop the rows."""
         self._rows = iter(())
 
     def _left(self) -> Iterator[_Row]:
@@ -76,7 +77,7 @@ class PipelinedAnswer:
 
 @dataclass(slots=True)
 class _Text:
-    """A statement that was used: what the server knows it by, if it is prepared."""
+    """A used statement, with the name of its preparation, if it is prepared."""
 
     command: bytes
     uses: int = 0
@@ -84,17 +85,17 @@ class _Text:
 
 
 class PipelinedConnection(psycopg.Connection[object]):
-    """A connection with `execute`, `commit` and `rollback` of its own.
+    """A connection with its own `execute`, `commit` and `rollback`.
 
-    A cursor waits as psycopg's do, after the answers that nobody has read.
+    A cursor waits, like psycopg's cursors, after all unread answers.
     """
 
     on_silence: Callable[[int], None] | None = None
     """Called for each second in a row without an answer; raises `OperationalError` to give up."""
     session: int = 0
-    """Process ID of its session at the server; 0: not known yet."""
+    """Process ID of the session in PostgreSQL; 0: not known yet."""
     in_doubt: bool = False
-    """The server says that its session does nothing."""
+    """Whether PostgreSQL reports the session as idle."""
 
     _loading: psycopg.abc.Transformer | None = None
 
@@ -102,7 +103,7 @@ class PipelinedConnection(psycopg.Connection[object]):
         super().__init__(pgconn, *args, **options)
         self._texts: dict[str, _Text] = {}
         self._names = 0
-        self._preparing: list[_Text] = []  # by statements whose answers nobody has read
+        self._preparing: list[_Text] = []  # prepared by statements with unread answers
         self._unanswered: list[PipelinedAnswer | None] = []  # `None`: the end of a pipeline
         self._poll = select.poll()
         self._poll.register(pgconn.socket)
@@ -114,11 +115,11 @@ class PipelinedConnection(psycopg.Connection[object]):
 
         Args:
             query: The statement, with parameters $1, $2 and so on.
-            params: Whole numbers, texts, bytes, truth values, `None`, and lists of these.
+            params: Integers, texts, bytes, truth values, `None`, and lists of these types.
 
         Raises:
-            psycopg.OperationalError: The connection is lost. Other errors come with the answer of
-                this statement, or of one after it.
+            psycopg.OperationalError: The connection is lost. Other errors are raised with the
+                answer of this statement, or of a later statement.
         """
         if len(self._unanswered) > _MOST_UNANSWERED:
             self.receive()
@@ -147,7 +148,8 @@ class PipelinedConnection(psycopg.Connection[object]):
         """Read the answers of all statements that were sent.
 
         Raises:
-            psycopg.Error: Of the first one that failed; those after it were not executed.
+            psycopg.Error: The error of the first failed statement; later statements were not
+                executed.
         """
         if not self._unanswered:
             return
@@ -174,24 +176,25 @@ class PipelinedConnection(psycopg.Connection[object]):
             raise problem
 
     def send(self) -> None:
-        """Send what libpq keeps back, as far as there is room; wait for no answer."""
+        """Send the statements that libpq buffers, as far as the socket accepts them."""
         if self._unanswered and self._unanswered[-1] is not None:
             self.pgconn.pipeline_sync()
             self._unanswered.append(None)
         self.pgconn.flush()
 
     def commit(self) -> None:
-        """Commit the transaction, and wait for it.
+        """Commit the transaction, and wait for the answer.
 
         Raises:
-            psycopg.Error: Of the first statement that failed, which undid the transaction.
+            psycopg.Error: The error of the first failed statement, which undid the transaction.
         """
         self.execute("COMMIT")
         self.receive()
 
     def rollback(self) -> None:
-        """Undo the transaction that is open, if there is one."""
-        with suppress(psycopg.Error):  # it is undone all the same
+        """Undo the open transaction, if there is one."""
+        # a failed statement does not keep the transaction from being undone
+        with suppress(psycopg.Error):
             self.receive()
         if self.info.transaction_status in _OPEN:
             self.execute("ROLLBACK")
@@ -212,7 +215,7 @@ class PipelinedConnection(psycopg.Connection[object]):
     def _next(self) -> pq.abc.PGresult | None:
         silent_s = 0
         while self.pgconn.is_busy():
-            # What is not sent yet goes on while answers come.
+            # Sending continues while answers arrive.
             poll_events = select.POLLIN | (select.POLLOUT if self.pgconn.flush() else 0)
             self._poll.modify(self.pgconn.socket, poll_events)
             events = self._poll.poll(_SECOND_MS)
@@ -233,21 +236,21 @@ class PipelinedConnection(psycopg.Connection[object]):
 
 
 def _error_of(result: pq.abc.PGresult | None) -> psycopg.Error:
-    """Return the error of an answer; libpq makes some itself once the connection is lost."""
+    """Return the error of an answer; libpq itself reports a lost connection."""
     if result is None or result.error_field(pq.DiagnosticField.SQLSTATE) is None:
         return psycopg.OperationalError(result.get_error_message() if result else "no answer")
     return error_from_result(result, encoding="utf-8")
 
 
 def _dump_text(text: str) -> bytes:
-    """Return a text; libpq would end it at a zero byte, which PostgreSQL does not keep."""
+    """Encode a text; libpq would cut it at a zero byte, which PostgreSQL does not store."""
     if "\0" in text:
         raise psycopg.DataError("a text must not have a zero byte")
     return text.encode()
 
 
 def _dump_list(items: list[object]) -> bytes:
-    """Return a list as the text of an array, in which PostgreSQL finds the type of its items."""
+    """Encode a list as the text of an array; PostgreSQL infers the type of the items."""
     return b"{%b}" % b",".join(map(_dump_item, items))
 
 

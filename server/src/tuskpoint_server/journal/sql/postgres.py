@@ -1,7 +1,7 @@
-"""What the journal knows of PostgreSQL: connections, transactions, the one server, failures.
+"""PostgreSQL as a backend: connections, transactions, the single server, failures.
 
-A commit returns after the write-ahead log is flushed, whatever `synchronous_commit` the server has
-set by default (https://www.postgresql.org/docs/current/wal-async-commit.html).
+A commit returns after the write-ahead log is flushed, whatever default `synchronous_commit` the
+server has (https://www.postgresql.org/docs/current/wal-async-commit.html).
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from .statements import driver_of
 _log = logging.getLogger(__name__)
 
 OLDEST = 13
-"""Oldest major version of PostgreSQL."""
+"""Oldest supported major version of PostgreSQL."""
 
 _CONNECTING: dict[str, Any] = {
     "connect_timeout": PROBE_S,
     "application_name": "tuskpoint-server",
-    # A thread must not wait for long for a machine that is gone.
+    # A thread must not wait long for a machine that is gone.
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
 }
 _OWN_TIMEOUT_S = 5
-_LOCK_TIMEOUT_MS = 100  # for a thread; others of the batch wait meanwhile
-_OUTCOME_TIMEOUT_S = 11  # from the commit on; a call must end within 15
+# longest wait for a thread's lock; the other changes of the batch wait meanwhile
+_LOCK_TIMEOUT_MS = 100
+_OUTCOME_TIMEOUT_S = 11  # seconds from the commit on; a call must end within 15
 _OUTCOME_PAUSE_S = 0.1
-# First keys of the advisory locks; the second one is of the schema.
+# First keys of the advisory locks; the second key is the hash of the schema.
 _TABLES, _USE = 0x7475736B, 0x7475736C
-# Besides `_USE`, a server holds the locks of all layouts that it knows.
+# Besides `_USE`, a server takes a lock for each layout that it knows.
 _LAYOUTS = {2: 0x7475736D, 3: 0x7475736E}
 _HAS_OLDER = (
     "SELECT count(*) FILTER (WHERE classid::bigint = $1)"
@@ -57,14 +58,15 @@ _HAS_OLDER = (
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
 )
-# Every change has a row there. Rows from before are changed later, and not looked at here: that
-# would keep others waiting.
+# Every change writes a row of this table. Older rows are fixed later, and not checked here, because
+# the check would block others.
 _REFUSE_UNBOUND = (
     "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS changes_bound,"
     " ADD CONSTRAINT changes_bound CHECK (mac IS NOT NULL) NOT VALID"
 )
-# Who waits for a table keeps all others from it, and a dump of the database takes hours. An
-# autovacuum gives way, but to those who have waited for longer than `deadlock_timeout` (1 s).
+# A wait for this lock blocks all other users of the table, and a dump of the database takes hours.
+# An autovacuum gives way, but only to a session that has waited longer than `deadlock_timeout` (1
+# s).
 _TABLE_TIMEOUT, _VACUUMED_TIMEOUT = "500ms", "2s"
 _IS_VACUUMED = (
     "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE granted AND locktype = 'relation'"
@@ -75,7 +77,7 @@ _REFUSE_UNPLACED = (
     "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_sealed, ADD CONSTRAINT {table}_sealed"
     " CHECK ({column} IS NULL OR substring({column} FROM 1 FOR {size}) = '\\x{prefix}') NOT VALID"
 )
-# Classes of SQLSTATE that name a statement or a value, and so a defect of ours
+# Classes of SQLSTATE that name a statement or a value, and so a defect of this server
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 _DEFECTS = frozenset({"0A", "21", "22", "23", "42"})
 _CONFLICTS = (
@@ -83,8 +85,8 @@ _CONFLICTS = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
 )
-# What vacuum has freed stays in the files, so their sizes say nothing of it. The numbers are about
-# what the other columns of a row and its indexes take.
+# Files keep the space that vacuum has freed, so their sizes do not show the used bytes. The added
+# numbers estimate the other columns of a row and its indexes.
 _USED = (
     "SELECT (SELECT coalesce(sum(octet_length(data) + 200), 0) FROM contents)"
     " + (SELECT coalesce(sum(octet_length(data) + 300), 0) FROM writes)"
@@ -93,19 +95,19 @@ _USED = (
 )
 _RESET = "SELECT stats_reset::text FROM pg_stat_bgwriter"
 _OUTCOME = f"SELECT pg_xact_status($1::xid8), ({_RESET})"
-# The rows of `changes` that a transaction made at a time in these threads, among others.
+# Whether a transaction wrote rows of `changes` in one of these threads at this time.
 _STORED = (
     "SELECT EXISTS (SELECT 1 FROM changes JOIN threads ON threads.number = changes.thread"
     " WHERE tenant = ANY($1) AND thread_id = ANY($2) AND changes.created_us = $3::bigint"
     " AND changes.xmin::text::bigint = $4::bigint)"
 )
 _SETTINGS = (
-    # A server that was stopped in the middle of a transaction must not hold its locks for long.
+    # A server that was stopped in the middle of a transaction must not keep its locks for long.
     "SET idle_in_transaction_session_timeout = '10s'",
     "SET synchronous_commit = on",
     "SET client_min_messages = warning",
     "SET timezone = 'UTC'",
-    # A server whose machine is gone must not hold the lock for long.
+    # A server whose machine is gone must not keep its lock for long.
     "SET tcp_keepalives_idle = 5",
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 2",
@@ -116,15 +118,15 @@ class Postgres(Backend):
     """A database of a PostgreSQL server.
 
     Args:
-        url: As libpq takes it: `postgresql://user@host/database?sslmode=...`.
+        url: A URL of libpq: `postgresql://user@host/database?sslmode=...`.
     """
 
     name = "postgresql"
     is_local = False
     is_shared = True
-    reader_threads = 8  # most of the time of each is the network's
+    reader_threads = 8  # each spends most of its time waiting for the network
     _begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    # Each statement sees what was committed before it: also after it waited for a row's lock.
+    # Each statement sees all earlier commits, also after a wait for a row's lock.
     _begin_write = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
     def __init__(self, url: str) -> None:
@@ -142,7 +144,7 @@ class Postgres(Backend):
         event.listen(self.engine, "engine_disposed", lambda _: self._pulse.stop())
 
     def begin(self, connection: Connection, *, writes: bool = False) -> None:
-        """Begin a transaction; one that writes learns its number, to ask for its outcome."""
+        """Begin a transaction; a write transaction reads its ID, to query its outcome."""
         super().begin(connection, writes=writes)
         if writes:
             driver = driver_of(connection)
@@ -151,14 +153,15 @@ class Postgres(Backend):
     def commit(
         self, connection: Connection, *, changed: Collection[ThreadName] = (), at_us: int = 0
     ) -> None:
-        """Commit, with what was sent before, in one round trip."""
+        """Commit in one round trip, with all statements sent before."""
         driver = driver_of(connection)
         [xid] = connection.info["xid"].fetchone()
         until = time.monotonic() + _OUTCOME_TIMEOUT_S
         try:
             driver.commit()
         except psycopg.Error as error:
-            if error.diag.severity_nonlocalized == "ERROR":  # of a statement: it undid them all
+            # the error of a statement, which undid the transaction
+            if error.diag.severity_nonlocalized == "ERROR":
                 raise
             driver.close()
             lost = _UnansweredCommit(int(xid), connection.info["reset"], changed, at_us)
@@ -166,18 +169,18 @@ class Postgres(Backend):
                 raise
 
     def problem(self) -> str:
-        """Return why PostgreSQL cannot be used now; empty while it answers."""
+        """Return the reason why PostgreSQL cannot be used; empty while it answers."""
         return f"PostgreSQL: {self._pulse.problem}" if self._pulse.problem else ""
 
     def end(self, connection: Connection) -> None:
-        """End a transaction that only read; nobody waits for the answer."""
+        """End a read transaction; no caller waits for the answer."""
         driver = driver_of(connection)
         driver.execute("COMMIT")
         driver.send()
 
     @contextmanager
     def statement(self, connection: Connection) -> Iterator[None]:
-        """Run one statement that reads; PostgreSQL has it see one moment without a transaction."""
+        """Run one read statement, which sees one moment in PostgreSQL without a transaction."""
         try:
             yield
         except BaseException:
@@ -190,7 +193,7 @@ class Postgres(Backend):
         driver_of(connection).receive()
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Return whether two servers began a thread at once, or waited for each other."""
+        """Return whether two servers created the same thread, or waited for each other."""
         return isinstance(_cause(error), _CONFLICTS)
 
     def is_busy(self, error: BaseException) -> bool:
@@ -199,7 +202,7 @@ class Postgres(Backend):
 
     @contextmanager
     def waiting(self, connection: Connection) -> Iterator[None]:
-        """Let the statements of the context wait for locks of other servers, but not long."""
+        """Let the statements of the context wait a short time for locks of other servers."""
         driver = driver_of(connection)
         driver.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_MS}ms'")
         yield
@@ -211,7 +214,7 @@ class Postgres(Backend):
         return iter(range(first, first + NUMBERS_AT_ONCE))
 
     def _committed(self, lost: _UnansweredCommit, until: float) -> bool:
-        """Connect again, and find out what became of a transaction."""
+        """Connect again, and find out the outcome of a transaction."""
         problem: psycopg.Error | None = None
         while (left_s := until - time.monotonic()) > 0:
             try:
@@ -233,20 +236,20 @@ class Postgres(Backend):
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open, failed or not."""
         driver = driver_of(connection)
-        with suppress(psycopg.Error):  # it shows in the status
+        with suppress(psycopg.Error):  # the status shows a lost connection
             driver.receive()
         status = driver.info.transaction_status
         return status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def is_lost(self, connection: Connection) -> bool:
-        """Return whether the server, or the network, has ended a connection."""
+        """Return whether PostgreSQL, or the network, has ended a connection."""
         return connection.invalidated or bool(driver_of(connection).closed)
 
     def check(self, connection: Connection) -> None:
         """Check the server's version and encoding.
 
         Raises:
-            RuntimeError: The server is too old, or the database cannot keep every text.
+            RuntimeError: PostgreSQL is too old, or the database cannot store every text.
         """
         driver = driver_of(connection)
         version = driver.info.server_version // 10000
@@ -257,7 +260,7 @@ class Postgres(Backend):
             raise RuntimeError(f"the database has the encoding {encoding}; make one with UTF8")
 
     def warn(self, connection: Connection) -> None:
-        """Log that commits are not fsynced, if the server is set up so."""
+        """Log a warning if PostgreSQL is configured not to fsync commits."""
         [fsync] = driver_of(connection).execute("SHOW fsync").fetchone()
         if fsync != "on":
             _log.warning(
@@ -266,24 +269,26 @@ class Postgres(Backend):
             )
 
     def own(self, connection: Connection) -> None:
-        """Hold an advisory lock of the schema; wait for another server, but not long.
+        """Take an advisory lock of the schema; wait a short time for another server.
 
         Raises:
-            psycopg.errors.LockNotAvailable: Another server holds it.
+            psycopg.errors.LockNotAvailable: Another server has the lock.
         """
         _lock(connection, "pg_advisory_lock", _TABLES)
 
     def use(self, connection: Connection, *, alone: bool = False) -> None:
-        """Hold another advisory lock, which servers share; wait for others, but not long.
+        """Take another advisory lock, which servers share; wait a short time for others.
 
         Raises:
-            psycopg.errors.LockNotAvailable: Another server holds it, or a command alone.
+            psycopg.errors.LockNotAvailable: Another server, or a command that runs alone, has the
+                lock.
         """
         name = "pg_advisory_lock" if alone else "pg_advisory_lock_shared"
         _lock(connection, name, _USE)
         for key in _LAYOUTS.values():
             _lock(connection, "pg_advisory_lock_shared", key)
-        if alone:  # nobody waits for its transactions, and it may do other things in their midst
+        # no server waits for a command's transactions, and the command may pause inside them
+        if alone:
             driver_of(connection).execute("SET idle_in_transaction_session_timeout = 0")
 
     def has_older(self, connection: Connection, layout: int) -> bool:
@@ -292,34 +297,34 @@ class Postgres(Backend):
         return bool(driver_of(connection).execute(_HAS_OLDER, keys).fetchone()[0])
 
     def lock_facts(self, connection: Connection) -> None:
-        """Let the batches of other servers that read how values are sealed wait for this one.
+        """Make the batches of servers that read the sealing format wait for this transaction.
 
-        A lock of the row would never come while batches overlap, which share that of the row.
+        A lock of the row would never be granted while batches overlap that share the row's lock.
 
         Raises:
-            psycopg.errors.LockNotAvailable: One of them takes long.
+            psycopg.errors.LockNotAvailable: A batch takes too long.
         """
         self._alter(connection, journal_info.name, "LOCK TABLE {table} IN EXCLUSIVE MODE")
 
     def refuse_unbound(self, connection: Connection) -> None:
-        """Let nothing be written by servers that know no layout after the first.
+        """Refuse all writes by servers that know only the first layout.
 
         Raises:
-            psycopg.errors.LockNotAvailable: The table is in use for long.
+            psycopg.errors.LockNotAvailable: The table is in use for too long.
         """
         self._alter(connection, changes.name, _REFUSE_UNBOUND)
 
     def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
-        """Let sealed bytes of a column be written only if they are bound to their place.
+        """Refuse all writes of sealed bytes to a column that are not bound to their place.
 
         Raises:
-            psycopg.errors.LockNotAvailable: The table is in use for long.
+            psycopg.errors.LockNotAvailable: The table is in use for too long.
         """
         fields = {"column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
         self._alter(connection, table, _REFUSE_UNPLACED, **fields)
 
     def _alter(self, connection: Connection, table: str, statement: str, **fields: object) -> None:
-        """Run a statement that waits for all who use a table, but not long."""
+        """Run a statement that waits, a short time, for all users of a table."""
         driver = driver_of(connection)
         [is_vacuumed] = driver.execute(_IS_VACUUMED, (table,)).fetchone()
         timeout = _VACUUMED_TIMEOUT if is_vacuumed else _TABLE_TIMEOUT
@@ -329,13 +334,13 @@ class Postgres(Backend):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""
         driver = driver_of(connection)
-        # A notification that a crash loses is made good by polling; flushing the log for each would
-        # keep the commits of batches waiting.
+        # Polling makes up for a notification that a crash loses; flushing the log for each
+        # notification would delay the commits of batches.
         driver.execute("SET LOCAL synchronous_commit = off")
         driver.execute("SELECT pg_notify($1, $2)", (channel, payload))
 
     async def notices(self, channel: str) -> AsyncGenerator[str]:
-        """Yield the empty text once this server listens to a channel, then what is sent there.
+        """Yield the empty text once this server listens to a channel, then the channel's texts.
 
         Raises:
             psycopg.OperationalError: The connection is lost.
@@ -350,16 +355,16 @@ class Postgres(Backend):
                 yield notice.payload
 
     def size_bytes(self, connection: Connection) -> int:
-        """Return the bytes of the database."""
+        """Return the size of the database in bytes."""
         query = "SELECT pg_database_size(current_database())"
         return int(driver_of(connection).execute(query).fetchone()[0])
 
     def used_bytes(self, connection: Connection) -> int:
-        """Return about how many bytes its rows have."""
+        """Return about how many bytes the rows have."""
         return int(driver_of(connection).execute(_USED).fetchone()[0])
 
     def storage_problem(self, error: BaseException) -> str | None:
-        """Return what keeps the database from working, or `None` if the error is a defect."""
+        """Return the problem of the database, or `None` if the error is a defect of the server."""
         cause = _cause(error)
         if not isinstance(cause, psycopg.Error):
             return None
@@ -377,15 +382,15 @@ class _UnansweredCommit(NamedTuple):
     """A transaction whose commit got no answer."""
 
     xid: int
-    # When statistics began. A crash begins them anew, and forgets which numbers were given to
-    # transactions that had written nothing: another one may have the number then.
+    # Start of PostgreSQL's statistics. A crash starts them again, and PostgreSQL forgets the IDs of
+    # transactions that had written nothing: another transaction may get the same ID.
     reset: str
     changed: Collection[ThreadName]
     at_us: int
 
 
 def _is_stored(connection: PipelinedConnection, lost: _UnansweredCommit) -> bool:
-    """Look for the changes of a transaction whose number may be another one's."""
+    """Look for the changes of a transaction whose ID another transaction may have."""
     if not lost.changed:
         raise OutcomeUnknownError(
             f"PostgreSQL crashed while transaction {lost.xid} was committed, and may have given "
@@ -403,7 +408,7 @@ def _cause(error: BaseException) -> BaseException | None:
 
 
 class _WholeLoader(NumericBinaryLoader):
-    """Returns a sum of whole numbers as one; PostgreSQL has it as `numeric`."""
+    """Returns a sum of integers as an integer; PostgreSQL returns it as `numeric`."""
 
     def load(self, data: Any) -> Any:
         return int(super().load(data))
@@ -415,7 +420,8 @@ def connect(url: str, timeout_s: float = PROBE_S) -> PipelinedConnection:
     Raises:
         psycopg.OperationalError: The server does not answer, or refuses the account.
     """
-    options = {**_CONNECTING, "connect_timeout": max(2, round(timeout_s))}  # libpq takes no less
+    # libpq accepts no shorter timeout
+    options = {**_CONNECTING, "connect_timeout": max(2, round(timeout_s))}
     connection = PipelinedConnection.connect(
         url, autocommit=True, cursor_factory=psycopg.RawCursor, **options
     )

@@ -1,10 +1,10 @@
-"""Whether PostgreSQL answers: a connection that waits for a statement cannot tell by itself.
+"""Detects whether PostgreSQL answers; a connection that waits for a statement cannot detect it.
 
-A server that is stopped, or a proxy that swallows bytes, accepts connections and answers nothing. A
-statement that takes long looks the same from here. So a connection without an answer for some
-seconds asks on another one what the server says of its session. While PostgreSQL does not answer,
-new connections are refused at once, so that no call waits for its turn to find out; a thread looks
-whether it answers again.
+A stopped server, or a proxy that swallows bytes, accepts connections and answers nothing. A
+statement that takes long looks the same to the client. So a connection without an answer for some
+seconds asks PostgreSQL on another connection about the state of its session. While PostgreSQL does
+not answer, new connections are refused at once, so that no call waits for a timeout of its own. A
+thread checks whether PostgreSQL answers again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import psycopg
 from .pipelined import PipelinedConnection
 
 SILENCE_S = 5
-"""Seconds without an answer after which a connection asks on another one."""
+"""Seconds without an answer after which a connection asks on another connection."""
 PROBE_S = 4
-"""Seconds that this may take; also those of opening a connection."""
+"""Seconds that such a question, or opening a connection, may take."""
 
-_PAUSE_S = 0.5  # between two looks whether PostgreSQL answers again
+_PAUSE_S = 0.5  # pause between two checks whether PostgreSQL answers again
 _STATE = "SELECT state FROM pg_stat_activity WHERE pid = $1"
 _LOST = "the session of this connection does not answer"
 
@@ -31,20 +31,20 @@ Connect = Callable[[], PipelinedConnection]
 
 
 class Pulse:
-    """What the connections of one database know of its server.
+    """State of PostgreSQL, shared by the connections of one database.
 
     Args:
         connect: Opens a connection, within about `PROBE_S` seconds.
 
     Attributes:
-        problem: Why PostgreSQL cannot be used now, for people; empty while it answers.
+        problem: Reason why PostgreSQL cannot be used, for people; empty while it answers.
     """
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._asking = threading.Lock()
-        self._hanging = False  # a connection took too long to open: none is tried meanwhile
-        self._silent = False  # nor does it answer on connections that are open
+        self._hanging = False  # a connection took too long to open: no other is tried meanwhile
+        self._silent = False  # PostgreSQL does not answer on open connections either
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._reviving = False
@@ -54,7 +54,8 @@ class Pulse:
         """Open a connection that notices when PostgreSQL no longer answers.
 
         Raises:
-            psycopg.OperationalError: It cannot be opened, or could not be a moment ago.
+            psycopg.OperationalError: The connection cannot be opened, or another could not be
+                opened a moment ago.
         """
         if self._hanging:
             raise psycopg.OperationalError(self.problem)
@@ -62,30 +63,30 @@ class Pulse:
         try:
             connection = self._connect()
         except psycopg.OperationalError as error:
-            # Connections that are open may still work.
+            # Open connections may still work.
             self._down(error, hanging=time.monotonic() - began_s > PROBE_S / 2)
             raise
         connection.on_silence = lambda seconds: self._silence(connection, seconds)
         return connection
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._stopped.set()
 
     def _silence(self, connection: PipelinedConnection, seconds: int) -> None:
-        """Give a connection up if PostgreSQL, or its session there, does not answer."""
+        """Give up a connection if PostgreSQL, or the session of the connection, does not answer."""
         if self._silent:
             raise psycopg.OperationalError(self.problem)
         if seconds % SILENCE_S == 0:
             connection.in_doubt = not self._is_at_work(connection.session)
-        elif connection.in_doubt:  # its answer had one second more to arrive
+        elif connection.in_doubt:  # the answer had one more second to arrive
             raise psycopg.OperationalError(_LOST)
 
     def _is_at_work(self, session: int) -> bool:
-        """Return whether the server says that a session executes a statement.
+        """Return whether PostgreSQL reports that a session executes a statement.
 
         Raises:
-            psycopg.OperationalError: The server does not answer.
+            psycopg.OperationalError: PostgreSQL does not answer.
         """
         with self._asking:
             if self._silent:
@@ -97,13 +98,13 @@ class Pulse:
             except psycopg.OperationalError as error:
                 self._down(error, hanging=True, silent=True)
                 raise
-        # Without the right to see the state there is none.
+        # Without the right to see the state, the state is null.
         return row is not None and (row[0] is None or not row[0].startswith("idle"))
 
     def _down(
         self, error: psycopg.OperationalError, *, hanging: bool, silent: bool = False
     ) -> None:
-        """Remember that PostgreSQL cannot be used, and look until it can."""
+        """Remember that PostgreSQL cannot be used, and check until it can."""
         text = str(error).partition("\n")[0]
         with self._changing:
             self.problem = f"it does not answer: {text}" if hanging else text
@@ -127,7 +128,7 @@ class Pulse:
 
 
 def patience(most_s: int) -> Callable[[int], None]:
-    """Return what gives a connection up after so many seconds without an answer."""
+    """Return a callback that gives up a connection after `most_s` seconds without an answer."""
 
     def on_silence(seconds: int) -> None:
         if seconds >= most_s:

@@ -1,10 +1,10 @@
 """Tables of the journal.
 
-A thread's row says how far its log has come: `seq` is its only clock, and the watermarks
-say up to which number the log is certified and indexed. Rows below a thread refer to it by
-number, and values to a family of threads by number, so that a tenant's name stands only
-where something is looked up by it. Identifiers compare by code point. Times are
-microseconds since the Unix epoch.
+A thread's row records the progress of its log: `seq` is its only clock, and the watermarks are the
+numbers up to which the log is certified and indexed. Rows below a thread refer to the thread by
+number, and values to a family of threads by number, so that a tenant's name is stored only in rows
+that are looked up by it. Identifiers compare by code point. Times are microseconds since the Unix
+epoch.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
-    """Return a table whose columns are named with their types, separated by commas.
+    """Return a table whose columns are given as names with types, separated by commas.
 
-    A question mark: it may be null. An exclamation mark: it belongs to the primary key. A
-    column `number` without a type is the number that the database gives to a row.
+    A question mark: the column may be null. An exclamation mark: the column belongs to the primary
+    key. A column `number` without a type is the number that the database gives to a row.
     """
     table_columns: list[Column[object]] = []
     for column in columns.split(","):
@@ -73,26 +73,26 @@ def _partial_index(name: str, *columns: Column[object], where: ColumnElement[boo
 
 
 NUMBERS, NUMBERS_AT_ONCE = "thread_numbers", 1000
-"""A sequence where there is one: each server takes numbers of threads and families from it."""
+"""Sequence that gives servers numbers of threads and families, if the database has sequences."""
 Sequence(NUMBERS, increment=NUMBERS_AT_ONCE, metadata=metadata)
 
-# Facts about this journal: its identity, generation, and where its blobs are.
+# Facts about this journal, such as its ID, its generation and the place of its blobs.
 journal_info = _table("journal_info", "name text!, value text")
 
-# Who does the duties that one server at a time has, and until when by the database's clock; 0: it
-# was released. `settings`: those of this server that all need, as JSON. Only where several servers
-# share the journal.
+# The server that has the leader's lease, and its expiry by the database's clock; 0: released.
+# `settings`: settings of the leader that all servers need, as JSON. Only in shared journals.
 leases = _table("leases", "name text!, owner text, fence int, until_us int, settings text")
 
-# A thread's log: `seq` is the number of its last change, up to `certified_seq` all is stored, up
-# to `indexed_seq` search knows all; what waits for either does so since the `..._since_us`, as
-# `dirty_bytes` of content. `settings_seq` is the last change of agent or setting. The incarnation
-# begins after `begun_seq`; changes up to `compacted_seq` are swept. `deleted`: it has ended, and
-# `deleted_through` is the greatest ID that was ever deleted so. `head_id`: the latest root
-# checkpoint. `added_bytes`: content saved in all, `removed_bytes` of those by removed
-# checkpoints, of which there are `removed_count` since the last marking. `taken`: how often values
-# of its family were removed or evicted; caches of the family end then. `binding`: what
-# `binding.Binder.thread` returns; null until a journal of layout 1 is bound.
+# A thread's log. `seq`: number of its last change; changes up to `certified_seq` are stored,
+# changes up to `indexed_seq` are indexed. `..._since_us`: time since which a change waits for
+# storing or indexing; `dirty_bytes`: content that waits for storing. `settings_seq`: last change of
+# the agent or a setting. `begun_seq`: the incarnation starts after this number; changes up to
+# `compacted_seq` are removed. `deleted`: the incarnation has ended; `deleted_through`: greatest ID
+# that any deletion of the thread removed. `head_id`: the latest root checkpoint. `added_bytes`: all
+# saved content; `removed_bytes`: its part in removed checkpoints; `removed_count`: checkpoints
+# removed since the last garbage collection. `taken`: number of times that values of the family were
+# removed or evicted; each time invalidates caches of the family. `binding`: result of
+# `binding.Binder.thread`; null until a journal of layout 1 is bound.
 threads = _table(
     "threads",
     "number, tenant text, thread_id text, family int, incarnation int, seq int, "
@@ -119,8 +119,8 @@ _partial_index(
     where=threads.c.state > literal_column("1"),
 )
 
-# The log: one row for each number of a thread. `kind` is a domain.threads.EventKind; without an
-# ID no checkpoint is concerned; `deleted` counts checkpoints.
+# The log: one row for each number of a thread. `kind`: a domain.threads.EventKind. Without an ID,
+# the change concerns no checkpoint. `deleted`: number of deleted checkpoints.
 changes = _table(
     "changes",
     "thread int!, seq int!, incarnation int, kind small, checkpoint_ns text, "
@@ -128,18 +128,18 @@ changes = _table(
     sqlite_with_rowid=False,
 )
 
-# Removals that are not certified yet; without an ID of the whole incarnation.
+# Removals that are not certified yet; without an ID, the removal of the whole incarnation.
 removed = _table(
     "removed",
     "thread int!, seq int!, checkpoint_ns text!, checkpoint_id text!, incarnation int",
     sqlite_with_rowid=False,
 )
 
-# Channels name their values by digest. `seq` is the change that made the row as it is, `state` is
-# domain.state.encode_state's, `metadata` JSON as it was sent, `root_id` of a subgraph the root it
-# ran under, `delta_channels` a JSON list of names, `delta_base` a tuskpoint.v1.DeltaBase. `held`:
-# segments that hold it besides those of its range (checkpoints.located). `created_us` is of the
-# first save.
+# Channels name their values by digest. `seq`: the last change of the row. `state`: result of
+# domain.state.encode_state. `metadata`: JSON as the caller sent it. `root_id`: root checkpoint
+# under which a subgraph ran. `delta_channels`: JSON list of names. `delta_base`: a
+# tuskpoint.v1.DeltaBase. `held`: segments with the checkpoint, besides the segments of its range
+# (`values.segment_refs`). `created_us`: time of the first save.
 checkpoints = _table(
     "checkpoints",
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
@@ -164,12 +164,12 @@ DESCENDED = or_(
     checkpoints.c.rolled_back_from != EMPTY,
     checkpoints.c.adopted_from != EMPTY,
 )
-"""The checkpoint came from one that is not its parent."""
+"""The checkpoint came from a checkpoint that is not its parent."""
 _partial_index("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 
-# Items of stores, beside the checkpoints that they are (domain.items): when each was made and put
-# last, and when it ends, `ttl_us` after it was put or read; 0 and null: never. `more`: so many
-# checkpoints beside its own hold further texts by which search knows it.
+# Items of stores, beside their checkpoints (domain.items): times of the first and the last put, and
+# the expiry, `ttl_us` after the last put or read; 0 and null: never. `more`: number of checkpoints,
+# beside the item's own, with further texts for search.
 items = _table(
     "items",
     "thread int!, checkpoint_id text!, created_us int, updated_us int, ttl_us int, "
@@ -178,8 +178,9 @@ items = _table(
 )
 _partial_index("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))
 
-# Pending writes, with their values. `early_us`: it came then, before its checkpoint. `data` is
-# null where it was evicted, and last, as it may be long; `size` is of the value, whole.
+# Pending writes, with their values. `early_us`: arrival time of a write that came before its
+# checkpoint. `data`: null if evicted, and the last column, because it may be long. `size`: bytes of
+# the whole value.
 writes = _table(
     "writes",
     "number, thread int, checkpoint_ns text, checkpoint_id text, task_id text, idx small, "
@@ -192,9 +193,10 @@ writes = _table(
 _partial_index("writes_early", writes.c.thread, where=writes.c.early_us.is_not(None))
 _partial_index("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
 
-# Values of channels, once per family of threads. Of a patch: the digest of its keyframe, how many
-# patches are on it before this one, and their bytes with this one. `thread` and `seq`: whose
-# change brought it. `segment`: what holds an evicted one.
+# Values of channels, once per family of threads. For a patch: the digest of its keyframe, the
+# number of patches on the keyframe before this patch, and the bytes of the patches, including this
+# one. `thread` and `seq`: the change that brought the value. `segment`: segment with an evicted
+# value.
 contents = _table(
     "contents",
     "number, family int, digest blob, type text, size int, encoding small, keyframe blob?, "
@@ -206,17 +208,17 @@ _partial_index("contents_by_keyframe", contents.c.family, _keyframe, where=_keyf
 _partial_index("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
 _partial_index("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
 
-# First answers of calls that are not upserts; `fingerprint` is the SHA-256 of the request.
+# First answers of calls that are not upserts; `fingerprint`: SHA-256 of the request.
 requests = _table(
     "requests",
     "tenant text!, request_id text!, method text, fingerprint blob, answer sealed, created_us int",
     Index("requests_by_time", "created_us"),
 )
 
-# Stored bytes that something needs, of a domain.formats.stored_json.Kind. `key`: opens sealed
-# ones. `parts`: hashes of its parts, joined. Of a segment: `needs`, the members that it names,
-# joined; whose log and which range it holds, if any; `digests`, 16 bytes of each value in it,
-# sorted, and which of them are patches on another member's.
+# Stored bytes that are still needed, of a domain.formats.stored_json.Kind. `key`: opens sealed
+# bytes. `parts`: joined hashes of the parts. For a segment: `needs`, the joined hashes of members
+# that it names; thread and range of its log, if any; `digests`, 16 bytes of each value in it,
+# sorted, and marks of the values that are patches on another member's values.
 members = _table(
     "members",
     "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, key sealed?, "
@@ -228,7 +230,7 @@ _partial_index(
     "segments_by_thread", members.c.thread, members.c.last_seq, where=members.c.thread.is_not(None)
 )
 
-# Which threads need which segments.
+# Segments that each thread needs.
 uses = _table(
     "uses",
     "tenant text!, segment blob!, thread int!",
@@ -236,9 +238,10 @@ uses = _table(
     sqlite_with_rowid=False,
 )
 
-# What is at or below a watermark and cannot be read from the blob store: changes up to `seq`,
-# because a member was lost, or (without one) it is not stored yet. A flush that began before
-# forgets gaps by number, so none is used twice. The name in the database is that of layout 1.
+# Gaps: content at or below a watermark that cannot be read from the blob store. With a `segment`:
+# changes up to `seq` were lost with the segment; without: the content is not stored yet. A flush
+# removes the gaps that it has read by number, so no number is used twice. The table has its name
+# from layout 1.
 gaps = _table(
     "holes",
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
@@ -248,9 +251,9 @@ gaps = _table(
     sqlite_autoincrement=True,
 )
 
-# Blobs that puts made: what its owner renews, what was sent, billed and paid over all puts, the
-# store's epoch at the last put, the epoch at whose start it is gone and the time before which it
-# is not (null: never).
+# Blobs of puts: parameters of renewals, totals of sent, billed and paid amounts over all puts, the
+# store's epoch at the last put, the epoch at whose start the blob ends, and the time before which
+# it does not end (null: never).
 blobs = _table(
     "blobs",
     "tenant text!, blob_id text!, object_id text, size_bytes int, billed_bytes int, "
@@ -258,14 +261,14 @@ blobs = _table(
     Index("blobs_by_expiry", "tenant", "expire_us"),
 )
 
-# Newest certified catalog of each tenant. `root`: its key as the key provider wrapped it.
+# Newest certified catalog of each tenant. `root`: its key, wrapped by the key provider.
 catalogs = _table(
     "catalogs",
     "tenant text!, generation int, number int, sha256 blob, content sealed, root blob?, "
     "certified_us int",
 )
 
-# Packs on their way: the file with their exact bytes, and as JSON what certification records.
+# In-flight packs: the file with the exact bytes, and the record of the certification as JSON.
 packs = _table(
     "packs",
     "number, tenant text, spool text, plan sealed, created_us int",
@@ -273,18 +276,19 @@ packs = _table(
     sqlite_autoincrement=True,
 )
 
-# What the other servers of a shared journal ask of the leader, and what it says. `asked` counts
-# what they wait for, `all_asked` the requests to certify everything, of which the leader tried the
-# first `all_tried`; `outcome` is that of the last try, as `flush_requests` has it. `trouble` is the
-# leader's last error, empty since the last success, and `failing` counts renewals that fail.
+# Requests of the other servers of a shared journal to the leader, and the leader's reports.
+# `asked`: number of requests; `all_asked`: number of requests to certify everything, of which the
+# leader tried the first `all_tried`; `outcome`: result of the last try, as `flush_requests` encodes
+# it. `trouble`: the leader's last error, empty after a success; `failing`: number of failing
+# renewals.
 flush_requests = _table(
     "flush_requests",
     "tenant text!, asked int, all_asked int, all_tried int, outcome text, trouble text, "
     "trouble_us int?, failing int",
 )
 
-# Bundles that were handed off; their blobs are kept as long as the thread lives. `seq` is the
-# change that records it, `content_seq` that of the thread as it was read.
+# Handed-off bundles; their blobs are kept as long as the thread lives. `seq`: the change that
+# records the hand-off; `content_seq`: the thread's number when its content was read.
 handoffs = _table(
     "handoffs",
     "tenant text!, sha256 blob!, thread int!, checkpoint_ns text, checkpoint_id text, "
@@ -292,8 +296,8 @@ handoffs = _table(
     Index("handoffs_by_thread", "thread"),
 )
 
-# Checkpoints that are indexed, under their number, which full text has too. `planned`: the body
-# is a plan, not JSON; `unembedded`: the embedder owes it a vector.
+# Indexed checkpoints, under the number that full text also uses. `planned`: the body is a plan, not
+# JSON; `unembedded`: the embedder still has to compute the vector.
 documents = _table(
     "search_documents",
     "number, tenant text, thread int, seq int, planned bool, truncated bool, pointer blob, "
@@ -301,10 +305,10 @@ documents = _table(
     Index("search_documents_by_pointer", "tenant", "pointer"),
 )
 UNEMBEDDED: ColumnElement[bool] = literal_column("search_documents.unembedded")
-"""A document is owed a vector, spelled as in the index: `unembedded = 1` would not use it."""
+"""A document lacks its vector; spelled as in the index, which `unembedded = 1` would not use."""
 _partial_index("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
 _partial_index("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
-# The text of documents under their numbers, as `search.text` uses it.
+# The text of documents under their numbers, for `search.text`.
 _TEXT_OF = {
     "sqlite": (
         "CREATE VIRTUAL TABLE search_text USING fts5("
@@ -329,7 +333,7 @@ DROP_TEXT = {
         "DROP TEXT SEARCH DICTIONARY tuskpoint_stems",
     ),
 }
-"""What removes the text of documents, by dialect."""
+"""Statements that remove the text of documents, by dialect."""
 for _dialect, _statements in _TEXT_OF.items():
     for _statement in _statements:
         event.listen(
@@ -338,8 +342,8 @@ for _dialect, _statements in _TEXT_OF.items():
             DDL(_statement).execute_if(dialect=_dialect),  # type: ignore[no-untyped-call]
         )
 
-# Vectors of checkpoints; without an embedder the caller's. Scans go on above a number, so none
-# is used twice.
+# Vectors of checkpoints, from the embedder or the caller. Scans continue above a number, so no
+# number is used twice.
 vectors = _table(
     "search_vectors",
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, embedder text, "
@@ -349,8 +353,8 @@ vectors = _table(
     sqlite_autoincrement=True,
 )
 
-# Summaries for MemWal, in a domain.search.MemoryState. `unsure`: it may have been stored
-# already; `attempts` failed; the next step is at `due_us`.
+# Summaries for MemWal, in a domain.search.MemoryState. `unsure`: the summary may have been stored
+# already; `attempts`: failed attempts; `due_us`: time of the next step.
 memories = _table(
     "search_memories",
     "number, tenant text, pointer blob, text text, digest blob, state small, unsure bool, "
@@ -360,12 +364,12 @@ memories = _table(
     sqlite_autoincrement=True,
 )
 UNSURE: ColumnElement[bool] = literal_column("unsure")
-"""A memory is unsure, spelled as in the index: `unsure = 1` would not use it."""
+"""A memory is unsure; spelled as in the index, which `unsure = 1` would not use."""
 _partial_index("search_memories_unsure", memories.c.due_us, where=UNSURE)
 
 
-# To which places sealed bytes are bound. A digest says which value it is, so a write needs no more.
-# All threads of a family have one tenant.
+# Places to which sealed bytes are bound. A digest identifies the value, so a write needs no further
+# columns. All threads of a family have one tenant.
 _OF_FAMILY: ColumnElement[str] = literal_column(
     "(SELECT owner.tenant FROM threads AS owner WHERE owner.family = contents.family LIMIT 1)"
 )

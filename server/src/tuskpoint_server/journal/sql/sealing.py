@@ -1,8 +1,8 @@
-"""Sealing of columns: values, and the keys of what is stored, encrypted in the database.
+"""Sealing of columns: the database stores values, and the keys of stored content, encrypted.
 
-`Statement` seals what it sends to a `SealedColumn`, and opens what it reads from one, so no other
-module sees sealed bytes. What is sealed is bound to its place: the table, the column, the
-tenant and the columns that say which row it is (`SealedPlace`). So it opens nowhere else.
+`Statement` seals values for a `SealedColumn`, and opens values from a `SealedColumn`, so no other
+module sees sealed bytes. Sealed bytes are bound to their place: the table, the column, the tenant
+and the columns that identify the row (`SealedPlace`). So they open nowhere else.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from ...core.values import UnopenedBytes
 
 KEY_BYTES = 32
 PREFIX = b"TPS2"
-"""What bytes begin with that are bound to their place; the digit is the version of the format."""
+"""Prefix of bytes that are bound to their place; the digit is the version of the format."""
 
 BY_VALUE, MOVING, BY_PLACE = "1", "2", "3"
-"""How a journal seals: in the former format, which is bound to no place; by place, while values in
-the former format are left; by place, and all other bytes are damage."""
+"""Sealing formats of a journal.
+
+`BY_VALUE`: the former format, bound to no place. `MOVING`: by place, while values in the former
+format are left. `BY_PLACE`: by place, and all other bytes are damaged.
+"""
 
 _SALT_BYTES = 16
 _COUNT_BYTES = 8
@@ -37,24 +40,25 @@ _FORMER_PURPOSE = b"tuskpoint journal"
 _PURPOSE = b"tuskpoint journal, tenant "
 _OPTION = "journal_seal"
 _PLACE = "sealed_place"
-_KEYS = 1024  # derived keys kept: one for each tenant and start of a server that wrote what is read
+# derived keys in memory: one for each tenant and server start that wrote the read values
+_KEYS = 1024
 
 
 class SealedColumn(TypeDecorator[bytes]):
     """The type of a column that is sealed if the journal is.
 
-    SQLAlchemy's own execution would pass sealed bytes on, so it refuses such columns.
+    SQLAlchemy's own execution would pass sealed bytes on, so the type refuses such use.
     """
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Refuse to send a value past `Statement`."""
+        """Refuse to send a value without `Statement`."""
         return _refuse(value)
 
     def process_result_value(self, value: object | None, dialect: Dialect) -> bytes | None:
-        """Refuse to read a value past `Statement`."""
+        """Refuse to read a value without `Statement`."""
         return _refuse(value)
 
 
@@ -65,35 +69,35 @@ def _refuse(value: object) -> bytes | None:
 
 
 class SealedPlace(NamedTuple):
-    """Where the bytes of a sealed column belong.
+    """The place of the bytes of a sealed column.
 
-    Nothing of it changes while the row has these bytes.
+    The place does not change while the row has these bytes.
     """
 
     label: bytes  # table and column
-    tenant: ColumnElement[str]  # of the row
-    names: tuple[str, ...]  # columns that say which row it is
+    tenant: ColumnElement[str]  # tenant of the row
+    names: tuple[str, ...]  # columns that identify the row
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that a statement needs to seal, besides the bytes."""
+        """Names of the parameters, besides the bytes, that a statement needs to seal."""
         return ("tenant", *self.names)
 
 
 def bind_to_place(table: Table, tenant: ColumnElement[str], *names: str) -> None:
-    """Let the sealed column of a table be bound to the tenant and these columns of its row."""
+    """Bind the sealed column of a table to the tenant and these columns of its row."""
     column = sealed_column(table)
     column.info[_PLACE] = SealedPlace(f"{table.name}.{column.name}".encode(), tenant, names)
 
 
 def sealed_column(table: Table) -> Column[object]:
-    """Return the sealed column of a table, of which there is one."""
+    """Return the only sealed column of a table."""
     [column] = (column for column in table.columns if isinstance(column.type, SealedColumn))
     return column
 
 
 def place_of(expression: ColumnElement[object] | Table) -> tuple[Column[object], SealedPlace]:
-    """Return the sealed column that an expression is made of, and where its bytes belong."""
+    """Return the sealed column in an expression, and the place of its bytes."""
     if isinstance(expression, Table):
         column = sealed_column(expression)
         return column, column.info[_PLACE]
@@ -106,9 +110,9 @@ def place_of(expression: ColumnElement[object] | Table) -> tuple[Column[object],
 class Seal:
     """Seals with AES-256-GCM; safe between threads.
 
-    Each `Seal` derives a key of its own for each tenant from the journal's key and a random salt
-    (HKDF with SHA-256, RFC 5869), and numbers what it seals. So no nonce comes twice with one key,
-    however many servers write.
+    Each `Seal` derives its own key for each tenant from the journal's key and a random salt (HKDF
+    with SHA-256, RFC 5869), and numbers the values that it seals. So no nonce is used twice with
+    one key, however many servers write.
 
     Args:
         key: Key of the journal, `KEY_BYTES` long.
@@ -116,7 +120,7 @@ class Seal:
 
     Attributes:
         state: The same, by now.
-        name: Name of the key, which says nothing about the key.
+        name: Name of the key, which does not reveal the key.
     """
 
     def __init__(self, key: bytes, state: str = BY_PLACE) -> None:
@@ -129,7 +133,7 @@ class Seal:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is sealed is bound to its place, so that other bytes are damage."""
+        """Whether all sealed values are bound to their places, so that other bytes are damaged."""
         return self.state == BY_PLACE
 
     def seal(self, label: bytes, place: Sequence[object], data: bytes) -> bytes:
@@ -137,8 +141,8 @@ class Seal:
 
         Args:
             label: Table and column.
-            place: The tenant, and what says which row it is.
-            data: What is sealed. What did not open is returned as it is stored.
+            place: The tenant, and the values that identify the row.
+            data: The bytes to seal. `UnopenedBytes` are returned as they are stored.
         """
         if isinstance(data, UnopenedBytes):
             is_kept = data.stored.startswith(PREFIX) or self.state == BY_VALUE
@@ -152,7 +156,7 @@ class Seal:
         return b"".join((PREFIX, self._salt, number, sealed))
 
     def open(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
-        """Return what was sealed there, or `UnopenedBytes`; arguments as for `seal`."""
+        """Return the opened bytes of a place, or `UnopenedBytes`; arguments as for `seal`."""
         if data.startswith(PREFIX):
             head = len(PREFIX)
             opened = self._decrypted(place[0], data[head:], _place_bytes(label, place))
@@ -178,8 +182,8 @@ class Seal:
         return opened
 
     def _derive(self, salt: bytes, tenant: str | None) -> Any:
-        """Return the key of a tenant; without one that of the former format."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
+        """Return the key of a tenant; without a tenant, the key of the former format."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # the import takes long
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -192,7 +196,7 @@ def _nonce(number: bytes) -> bytes:
 
 
 def _place_bytes(label: bytes, place: Sequence[Any]) -> bytes:
-    """Return a place as bytes that no other place has."""
+    """Encode a place as bytes that no other place has."""
     parts = [label]
     for value in place:
         data = value if isinstance(value, bytes) else str(value).encode()
@@ -206,6 +210,6 @@ def options(seal: Seal) -> dict[str, Seal]:
 
 
 def seal_of(place: Connection | Engine) -> Seal | None:
-    """Return what seals the columns of a database, or `None` if the journal is not sealed."""
+    """Return the `Seal` of a database, or `None` if the journal is not sealed."""
     seal: Seal | None = place.get_execution_options().get(_OPTION)
     return seal

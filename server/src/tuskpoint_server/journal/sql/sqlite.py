@@ -1,7 +1,7 @@
-"""What the journal knows of SQLite: connections, settings, transactions, failures.
+"""SQLite as a backend: connections, settings, transactions, failures.
 
-Durability rests on write-ahead logging with `synchronous=FULL`: a commit returns after
-the log is fsynced (https://www.sqlite.org/pragma.html#pragma_synchronous).
+Durability relies on write-ahead logging with `synchronous=FULL`: a commit returns after the log is
+fsynced (https://www.sqlite.org/pragma.html#pragma_synchronous).
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from .statements import driver_of
 
 BUSY_TIMEOUT_S = 5.0
 OVERWRITES = 1
-"""`PRAGMA user_version` of a file in which all that was ever removed is overwritten; 0: an earlier
-build made it, which may not have set `secure_delete`."""
+"""`PRAGMA user_version` of a file in which all removed content is overwritten.
+
+0: an earlier build created the file, and may not have set `secure_delete`.
+"""
 LONG_LOG_BYTES = 64 * 1024 * 1024
 _RESTART_TIMEOUT_S = 1.0
 _FULL = 2  # value of `PRAGMA synchronous`
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",  # macOS: flush the drive too; nothing elsewhere
+    "PRAGMA fullfsync = ON",  # macOS: flush the drive too; no effect elsewhere
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
-    "PRAGMA secure_delete = ON",  # what is deleted or moved leaves zeros, and no copy of itself
+    "PRAGMA secure_delete = ON",  # deleted or moved content leaves zeros, and no copy
 )
 _GREATEST = "SELECT max(coalesce(max(number), 0), coalesce(max(family), 0)) FROM threads"
 _DEFECTS = frozenset(
@@ -52,17 +54,18 @@ _DEFECTS = frozenset(
 
 
 class Sqlite(Backend):
-    """A database file. A transaction that writes takes the lock at once.
+    """A database file. A write transaction takes the lock at its start.
 
     Args:
         path: The file.
-        engine: Opens it; another one than `make_engine`'s in simulations.
+        engine: Opens the file; simulations pass another engine than `make_engine` returns.
     """
 
     name = "sqlite"
     is_local = True
     is_shared = False  # a lock in the data directory keeps other servers away
-    # One more than a long read keeps; others would only contend for the interpreter's lock.
+    # One more than a single long read needs; further threads would only contend for the
+    # interpreter's lock.
     reader_threads = 2
     _begin_read = "BEGIN"
     _begin_write = "BEGIN IMMEDIATE"
@@ -82,7 +85,7 @@ class Sqlite(Backend):
         """Check that commits are fsynced.
 
         Raises:
-            RuntimeError: The file system or the build of SQLite does not take the settings.
+            RuntimeError: The file system or the build of SQLite does not accept the settings.
         """
         mode, synchronous = _pragma(connection, "journal_mode"), _pragma(connection, "synchronous")
         if mode != "wal" or int(synchronous) < _FULL:
@@ -92,28 +95,28 @@ class Sqlite(Backend):
             )
 
     def check_files(self) -> None:
-        """Check that the files at their paths are those that take the commits.
+        """Check that the files at their paths are the files that get the commits.
 
         Raises:
-            JournalLostError: They were removed or replaced.
+            JournalLostError: A file was removed or replaced.
         """
         if self._files is not None:
             self._files.check()
 
     def problem(self) -> str:
-        """Return which file was removed or replaced; empty if none was."""
+        """Return the removed or replaced file with advice; empty if no file was lost."""
         return "" if self._files is None else self._files.lost()
 
     def make_room(self) -> bool:
-        """Free the space that is kept back beside the file; return whether there was some."""
+        """Free the reserved space beside the file; return whether any was reserved."""
         return self._reserve.use()
 
     def keep_room(self) -> None:
-        """Keep space back for a start on a full disk."""
+        """Reserve space for a start on a full disk."""
         self._reserve.keep()
 
     def numbers(self, connection: Connection) -> Iterator[int]:
-        """Return the numbers above those of threads and families."""
+        """Return the numbers above all numbers of threads and families."""
         [[greatest]] = driver_of(connection).execute(_GREATEST).fetchall()
         return itertools.count(greatest + 1)
 
@@ -123,17 +126,17 @@ class Sqlite(Backend):
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
     def size_bytes(self, connection: Connection) -> int:
-        """Return the bytes of the database and of its log."""
+        """Return the size of the database and its log, in bytes."""
         pages, size = _pragma(connection, "page_count"), _pragma(connection, "page_size")
         return int(pages) * int(size) + log_bytes(self._path)
 
     def used_bytes(self, connection: Connection) -> int:
-        """Return the bytes of the pages that are in use; the free ones are used again."""
+        """Return the bytes of the used pages; free pages are used again."""
         pages, free = _pragma(connection, "page_count"), _pragma(connection, "freelist_count")
         return (int(pages) - int(free)) * int(_pragma(connection, "page_size"))
 
     def storage_problem(self, error: BaseException) -> str | None:
-        """Return what keeps the database from working, or `None` if the error is a defect."""
+        """Return the problem of the database, or `None` if the error is a defect of the server."""
         if isinstance(error, JournalLostError):
             return str(error)
         cause = error.orig if isinstance(error, DBAPIError) else error
@@ -143,23 +146,23 @@ class Sqlite(Backend):
         return f"{cause.sqlite_errorname}: {cause}"
 
     def scrub(self) -> bool:
-        """Empty the log, in which deleted bytes remain; `False`: long reads kept it in use."""
+        """Empty the log, which still has deleted bytes; `False`: long reads kept it in use."""
         with self.engine.connect() as connection:
             emptied = restart_log(connection, "TRUNCATE")
-        # Else `tidy` empties it, as soon as it can.
+        # In that case `tidy` empties the log as soon as it can.
         self._restart, self._log_limit = ("RESTART", LONG_LOG_BYTES) if emptied else ("TRUNCATE", 0)
         return emptied
 
     def may_keep_removed(self, connection: Connection) -> bool:
-        """Return whether free space in the file may have what earlier builds removed."""
+        """Return whether free space of the file may have content that older builds removed."""
         return int(_pragma(connection, "user_version")) < OVERWRITES
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the statements that make the tables, and mark the file as overwritten."""
+        """Return the statements that create the tables, and mark the file as overwritten."""
         return (*super().definitions(), f"PRAGMA user_version = {OVERWRITES}")
 
     def tidy(self, connection: Connection) -> None:
-        """Begin the log anew once it is long; if that fails, once it has doubled."""
+        """Restart the log once it is long; if that fails, once its size has doubled."""
         size = log_bytes(self._path)
         if size > self._log_limit:
             self._log_limit = 2 * size
@@ -173,8 +176,8 @@ def make_engine(path: Path) -> Engine:
         f"sqlite:///{path}",
         poolclass=NullPool,
         connect_args={
-            "check_same_thread": False,  # closed by another thread than the one that used it
-            "isolation_level": None,  # the driver begins nothing by itself
+            "check_same_thread": False,  # another thread than the user of the connection closes it
+            "isolation_level": None,  # the driver begins no transaction by itself
             "timeout": BUSY_TIMEOUT_S,
             "cached_statements": 256,
         },
@@ -196,7 +199,7 @@ def _pragma(connection: Connection, name: str) -> str | int:
 
 
 def log_bytes(path: Path) -> int:
-    """Return the bytes of a database's log."""
+    """Return the size of a database's log, in bytes."""
     try:
         return os.stat(f"{path}-wal").st_size
     except FileNotFoundError:
@@ -204,14 +207,14 @@ def log_bytes(path: Path) -> int:
 
 
 def restart_log(connection: Connection, mode: str = "RESTART") -> bool:
-    """Bring the log into the database, so that the next commit begins it anew, if that can be.
+    """Copy the log into the database, so that the next commit restarts the log, if possible.
 
-    With mode `TRUNCATE` its file is empty then.
+    With mode `TRUNCATE` the log's file is then empty.
 
-    SQLite does so by itself only at a moment at which nobody reads the log; under steady
-    reads that never comes, and the log grows without bound
-    (https://www.sqlite.org/wal.html#avoiding_excessively_large_wal_files). This waits for
-    the reads under way, a second at most; those that begin meanwhile do not count.
+    SQLite by itself restarts the log only at a moment without readers of the log; under steady
+    reads there is no such moment, and the log grows without bound
+    (https://www.sqlite.org/wal.html#avoiding_excessively_large_wal_files). This function waits for
+    the current reads, a second at most; reads that start meanwhile do not count.
     """
     driver = driver_of(connection)
     driver.execute(f"PRAGMA busy_timeout = {int(_RESTART_TIMEOUT_S * 1000)}")

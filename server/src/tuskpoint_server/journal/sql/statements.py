@@ -1,6 +1,6 @@
-"""SQL that is written once, compiled at its first use, and run through the driver.
+"""SQL statements: written once, compiled at their first use, and run through the driver.
 
-SQLAlchemy's own execution costs several times what SQLite takes for a keyed lookup.
+SQLAlchemy's own execution costs several times the time that SQLite needs for a keyed lookup.
 Results are the driver's tuples; SQLite returns truth values as 0 and 1.
 """
 
@@ -37,16 +37,16 @@ from .sealing import Seal, SealedColumn, place_of, seal_of
 _T = TypeVar("_T")
 
 EMPTY: ColumnElement[str] = literal_column("''")
-"""The empty text, spelled out: partial indexes are used only where the query says so too."""
+"""The empty text as a literal: partial indexes are used only if the query has the same literal."""
 
 IN_LIST = 500
-"""Values that one `IN (...)` names; databases bound their number."""
+"""Values of one `IN (...)`; databases bound their number."""
 
 LISTED: BindParameter[object] = bindparam("listed", expanding=True)
-"""What `column.in_(LISTED)` compares with; `Statement.run_listed` says what it is."""
+"""Operand of `column.in_(LISTED)`; the items of `Statement.run_listed` replace it."""
 
 _PARAMETERS = 4000
-"""Parameters of one statement, at most; PostgreSQL takes 65,535."""
+"""Most parameters of one statement; PostgreSQL accepts 65,535."""
 
 _ROW = re.compile(r"VALUES (\([^()]+\))")
 _PARAMETER = re.compile(r"\$(\d+)")
@@ -54,24 +54,24 @@ _PARAMETER = re.compile(r"\$(\d+)")
 _LISTED = "IN (__[POSTCOMPILE_listed])"
 _DIALECTS: dict[str, Dialect] = {
     "sqlite": sqlite.dialect(),
-    # It names the type of each parameter, of which nothing but its text is sent.
+    # This dialect names the type of each parameter; only the text of the statement is used.
     "postgresql": asyncpg.dialect(),  # type: ignore[no-untyped-call]
 }
 
 
 SqlRow = tuple[Any, ...]
-"""A row of an answer: what the driver returns for the columns of a statement, in their order.
+"""A row of an answer: the values of a statement's columns, in their order, from the driver.
 
-Types begin where a row becomes a named tuple or a dataclass.
+Types start where a row becomes a named tuple or a dataclass.
 """
 
 
 class Answer(Protocol):
-    """What a statement returned: a cursor of SQLite, or an answer of PostgreSQL."""
+    """The result of a statement: a cursor of SQLite, or an answer of PostgreSQL."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows it changed."""
+        """Number of changed rows."""
 
     def fetchone(self) -> SqlRow | None:
         """Return the next row, or `None` after the last one."""
@@ -80,36 +80,37 @@ class Answer(Protocol):
         """Return the rows that were not fetched yet."""
 
     def fetchmany(self, size: int) -> list[SqlRow]:
-        """Return so many of them."""
+        """Return the next `size` rows."""
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Drop the rows."""
 
 
 class SealedItem(NamedTuple):
-    """A sealed item of a row, and where the row says what place the item is bound to."""
+    """A sealed item of a row, and the items of the row that give its place."""
 
     at: int
     label: bytes
-    place: tuple[int, ...]  # of the tenant and the columns; -1: the row does not say it
+    place: tuple[int, ...]  # positions of the tenant and the columns; -1: the row lacks the column
 
 
 class Text(NamedTuple):
-    """A statement as one kind of database takes it."""
+    """A statement, compiled for one kind of database."""
 
     sql: str
-    names: tuple[str, ...]  # of its parameters, in their order
+    names: tuple[str, ...]  # names of the parameters, in their order
     defaults: Mapping[str, object]
-    listing: dict[int, str]  # the text by the number of items, or of rows
-    row: str  # what is repeated for more rows; empty if it takes one
-    given: tuple[str, ...]  # names of what callers pass: the parameters, and what only seals
-    width: int  # columns that callers get of a row
-    sealed: tuple[SealedItem, ...]  # parameters that go to sealed columns
+    listing: dict[int, str]  # texts by the number of items, or of rows
+    row: str  # part of the text that is repeated for each row; empty: one row per statement
+    # names of the values that callers pass: the parameters, and values that only seal
+    given: tuple[str, ...]
+    width: int  # number of columns that callers get of a row
+    sealed: tuple[SealedItem, ...]  # parameters for sealed columns
     opened: tuple[SealedItem, ...]  # sealed columns in the rows that it returns
 
     @property
     def is_open(self) -> bool:
-        """Whether it does not concern sealed columns."""
+        """Whether the statement uses no sealed columns."""
         return not self.sealed and not self.opened
 
 
@@ -118,11 +119,11 @@ class Statement:
 
     Args:
         expression: The statement.
-        postgresql: The statement for PostgreSQL, where it is another one.
-        distinct: No two rows of a `run_rows` have the same key. PostgreSQL takes the rows of an
-            upsert one by one otherwise: one statement updates no row twice.
-        beside: Names of what callers pass after the parameters: it is not sent, and says to which
-            place a sealed column is bound.
+        postgresql: The statement for PostgreSQL, if it differs.
+        distinct: Whether no two rows of a `run_rows` have the same key. Otherwise PostgreSQL gets
+            the rows of an upsert one by one: one statement updates no row twice.
+        beside: Names of values that callers pass after the parameters: they are not sent, and give
+            the place to which a sealed column is bound.
     """
 
     __slots__ = ("_beside", "_distinct", "_expressions", "_texts")
@@ -142,7 +143,7 @@ class Statement:
         self._texts: dict[tuple[str, bool], Text] = {}
 
     def run(self, connection: Connection, **values: object) -> Answer:
-        """Execute it; PostgreSQL says whether it failed once the answer is asked for."""
+        """Execute the statement; PostgreSQL reports a failure when the answer is read."""
         text, seal = self.compiled(connection)
         if text.defaults:
             values = {**text.defaults, **values}
@@ -155,10 +156,10 @@ class Statement:
     def run_listed(
         self, connection: Connection, items: Iterable[object], **values: object
     ) -> Iterator[SqlRow]:
-        """Send it at once; yield its rows where `LISTED` is each of the items.
+        """Send the statement at once; yield its rows where `LISTED` is each of the items.
 
-        One `IN` takes a run of them, which is filled up to the next power of two, so that few
-        texts are prepared.
+        One `IN` has a run of items, which is filled up to the next power of two, so that few texts
+        are prepared.
         """
         text, seal = self.compiled(connection)
         place = text.names.index("listed")
@@ -179,21 +180,21 @@ class Statement:
         return rows if seal is None else (_open_row(seal, text, row) for row in rows)
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
-        """Execute it once for each row of parameters."""
+        """Execute the statement once for each row of parameters."""
         self.run_rows(connection, self._given(connection), self._items(connection, rows))
 
     def count_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
-        """Do as `run_many`, and return how many rows it changed."""
+        """Do as `run_many`, and return the number of changed rows."""
         answers = self._run_rows(connection, self._given(connection), self._items(connection, rows))
         return sum(int(answer.rowcount) for answer in answers)
 
     def run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
     ) -> None:
-        """Execute it once for each row, whose items stand in the order of `names`.
+        """Execute the statement once for each row, whose items are in the order of `names`.
 
-        PostgreSQL takes as many rows of `VALUES (...)` in one statement as are left, down to a
-        power of two, so that few texts are prepared.
+        In PostgreSQL one statement has as many rows of `VALUES (...)` as are left, rounded down to
+        a power of two, so that few texts are prepared.
         """
         self._run_rows(connection, names, rows)
 
@@ -224,7 +225,7 @@ class Statement:
         return [driver_of(connection).executemany(text.sql, rows)]
 
     def compiled(self, connection: Connection) -> tuple[Text, Seal | None]:
-        """Return the statement as a database takes it, and what seals and opens its rows."""
+        """Return the statement, compiled for a database, and the `Seal` for its rows."""
         kind = connection.dialect.name
         text = self._texts.get((kind, False)) or self._compile(kind)
         if text.is_open or (seal := seal_of(connection)) is None:
@@ -242,7 +243,8 @@ class Statement:
         }
         sql, names, listing = str(compiled), tuple(compiled.positiontup or ()), {}
         if _LISTED in sql and kind == "postgresql":
-            names = (*(name for name in names if name != "listed"), "listed")  # not numbered yet
+            # parameters are not numbered yet
+            names = (*(name for name in names if name != "listed"), "listed")
             sql = sql.replace(_LISTED, f"= ANY (${len(names)})")
         elif _LISTED in sql:
             listing = {0: sql}
@@ -266,7 +268,7 @@ class Statement:
 def _with_places(
     statement: Select[object], *, is_sealed: bool
 ) -> tuple[Select[object], list[SealedItem]]:
-    """Return a query with the places of the sealed columns in it, if these are to be opened."""
+    """Return a query with the places of its sealed columns, if these have to be opened."""
     opened: list[SealedItem] = []
     width = len(statement.selected_columns)
     for at, column in enumerate(list(statement.selected_columns)):
@@ -283,7 +285,7 @@ def _with_places(
 
 
 def _parameter(statement: ClauseElement, at: int, parameter_names: Sequence[str]) -> SealedItem:
-    """Return where a statement says to which place a parameter is bound."""
+    """Return a parameter's place, from the other parameters of the statement."""
     if not isinstance(statement, Insert | Update) or not isinstance(statement.table, Table):
         raise TypeError("only an insert or an update of a table seals")
     _, place = place_of(statement.table)
@@ -327,7 +329,7 @@ def _open_row(seal: Seal, text: Text, row: SqlRow) -> SqlRow:
 
 
 def _seal_rows(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return the parameters of rows, in which what goes to sealed columns is sealed."""
+    """Return the parameters of rows, with sealed values for sealed columns."""
     parameter_rows = [list(row[: len(text.names)]) for row in rows]
     for parameters, row in zip(parameter_rows, rows, strict=True):
         for at, label, place in text.sealed:
@@ -340,7 +342,7 @@ def _seal_rows(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[li
 
 def driver_of(connection: Connection) -> Any:
     """Return the driver's connection."""
-    # The attribute, and not the property `driver_connection`: no driver here wraps another one.
+    # The attribute, not the property `driver_connection`: no driver here wraps another driver.
     return connection.connection.dbapi_connection
 
 
@@ -366,7 +368,7 @@ def _renumber(row: str, offset: int) -> str:
 
 
 def _fill_list(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
-    """Return the text for a run of items, and the run filled up with its last one."""
+    """Return the text for a run of items, and the run, filled up with its last item."""
     count = min(1 << (len(items) - 1).bit_length(), IN_LIST)
     listing = text.listing.get(count)
     if listing is None:
@@ -376,9 +378,9 @@ def _fill_list(text: Text, items: tuple[object, ...]) -> tuple[str, tuple[object
 
 
 def insert_rows(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
-    """Return the insert of rows, with a parameter for each column; `names`: of these alone.
+    """Return the insert of rows, with a parameter for each column, or for each of `names`.
 
-    What PostgreSQL's does on a conflict, SQLite's does too.
+    PostgreSQL's clauses for conflicts have the same effect in SQLite.
     """
     names = tuple(names) or [column.name for column in table.columns]
     return postgresql.insert(table).inline().values({name: bindparam(name) for name in names})
@@ -391,10 +393,10 @@ def put_rows(
     names: Iterable[str] = (),
     where: ColumnElement[bool] | None = None,
 ) -> postgresql.Insert:
-    """Return the insert of rows that replaces columns of those with the same key.
+    """Return the insert of rows that replaces columns of existing rows with the same key.
 
-    `key`: columns of a unique index; `replaced`: all others if empty; `names`: all if empty;
-    `where`: which rows are replaced, all if `None`.
+    `key`: columns of a unique index; `replaced`: replaced columns, all others if empty; `names`:
+    inserted columns, all if empty; `where`: condition of replaced rows, all if `None`.
     """
     names = tuple(names) or [column.name for column in table.columns]
     statement = insert_rows(table, names)
@@ -404,9 +406,9 @@ def put_rows(
 
 
 def update_rows(table: Table, key: str, names: Iterable[str]) -> Statement:
-    """Return the update of columns of rows, found by the parameter `of_` and the name of a column.
+    """Return the update of columns of rows; parameter `of_` with the name `key` finds the row.
 
-    PostgreSQL takes all rows in one statement.
+    In PostgreSQL one statement updates all rows.
     """
     names = tuple(names)
     parameters = [*names, f"of_{key}"]
@@ -424,28 +426,28 @@ def update_rows(table: Table, key: str, names: Iterable[str]) -> Statement:
 
 
 def of_thread(table: Table) -> ColumnElement[bool]:
-    """Match the rows of a thread; parameter `of_thread`, its number."""
+    """Match the rows of a thread; parameter `of_thread`: the number of the thread."""
     return table.c.thread == bindparam("of_thread")
 
 
 def of_namespace(table: Table) -> ColumnElement[bool]:
-    """Match the rows of a namespace; parameters as `of_thread`, and `of_ns`."""
+    """Match the rows of a namespace; parameters of `of_thread`, and `of_ns`."""
     return and_(of_thread(table), table.c.checkpoint_ns == bindparam("of_ns"))
 
 
 def of_checkpoint(table: Table) -> ColumnElement[bool]:
-    """Match the rows of a checkpoint; parameters as `of_namespace`, and `of_id`."""
+    """Match the rows of a checkpoint; parameters of `of_namespace`, and `of_id`."""
     return and_(of_namespace(table), table.c.checkpoint_id == bindparam("of_id"))
 
 
-def same_checkpoint(one: FromClause, other: FromClause) -> ColumnElement[bool]:
-    """Match the rows of two tables that are of the same checkpoint."""
+def same_checkpoint(table: FromClause, other_table: FromClause) -> ColumnElement[bool]:
+    """Match the rows of two tables that belong to the same checkpoint."""
     key = ("thread", "checkpoint_ns", "checkpoint_id")
-    return and_(*(one.c[name] == other.c[name] for name in key))
+    return and_(*(table.c[name] == other_table.c[name] for name in key))
 
 
 def of_users(table: Table) -> ColumnElement[bool]:
-    """Match threads that users name: those of the server's own are out of sight."""
+    """Match threads that users can name, without the server's own threads."""
     return outside_reserved(table.c.thread_id)
 
 
@@ -455,7 +457,7 @@ def outside_reserved(name: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[str, object]:
-    """Return the parameters of `of_checkpoint`, and so of the wider ones, for a checkpoint."""
+    """Return the parameters of `of_checkpoint`, and so of `of_namespace` and `of_thread`."""
     return {"of_thread": thread, "of_ns": checkpoint_ns, "of_id": checkpoint_id}
 
 
