@@ -1,4 +1,4 @@
-"""Checkpoints as the journal has them, read: their values, writes, delta history and segments.
+"""Reads stored checkpoints: their values, writes, delta history and segments.
 
 Every value is compared with its digest, and every row with its MAC, before it is returned.
 

@@ -1,8 +1,8 @@
 """Values of channels: stored once per family of threads, and rebuilt when they are read.
 
-A value is kept whole or as a patch on a keyframe of the same family, which is never a patch
-itself. One that was evicted keeps its row without the data: it is known, and is not here. Every
-value that is read here is compared with its digest; one that differs is a `DamagedValue`.
+A value is kept whole or as a patch on a keyframe of the same family, which is never a patch itself.
+An evicted value keeps its row without the data. Every value is compared with its digest when it is
+read; a value that differs is a `DamagedValue`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ...core.values import DamagedValueError, Encoding, UnopenedBytes, digest_of
 from ..sql.schema import contents
 from ..sql.statements import LISTED, Statement
 
-_PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long
-_CHECKED_BYTES, _CHECKED_AT_ONCE = MIB, 16  # a larger value is checked before others are read
+_PLAIN = int(Encoding.PLAIN)  # comparing with the enum member takes four times as long
+_CHECKED_BYTES, _CHECKED_AT_ONCE = MIB, 16  # a larger value ends a chunk of values
 
 
 class StoredValue(NamedTuple):
-    """A value as it is stored; without `data` it was evicted."""
+    """A value as it is stored; without `data` if it was evicted."""
 
     digest: bytes
     type: str
@@ -43,14 +43,15 @@ _PRESENT = Statement(select(contents.c.digest).where(*_LISTED, contents.c.data.i
 
 
 def present_digests(connection: Connection, family: int, digests: Collection[bytes]) -> set[bytes]:
-    """Return the digests of values whose data is here."""
+    """Return the digests of values whose data is in the journal."""
     return {row[0] for row in _PRESENT.run_listed(connection, digests, of_family=family)}
 
 
 def read(connection: Connection, family: int, digests: Collection[bytes]) -> dict[bytes, Value]:
-    """Return values by digest, each compared with it; an unknown one is left out.
+    """Return values by digest, each compared with its digest; unknown values are left out.
 
-    An evicted one is `EVICTED`, one that is not what was saved a `DamagedValue`.
+    An evicted value is `EVICTED`, and a value that differs from the saved value is a
+    `DamagedValue`.
     """
     return ask(connection, family, digests)()
 
@@ -58,7 +59,7 @@ def read(connection: Connection, family: int, digests: Collection[bytes]) -> dic
 def ask(
     connection: Connection, family: int, digests: Collection[bytes]
 ) -> Callable[[], dict[bytes, Value]]:
-    """Ask for values; the returned function does as `read`."""
+    """Send the query for values; the returned function returns them as `read` does."""
     rows = _VALUES.run_listed(connection, digests, of_family=family)
 
     def read() -> dict[bytes, Value]:
@@ -84,7 +85,7 @@ def _read(
     stored: dict[bytes, StoredValue],
     plain: Mapping[bytes, Value],
 ) -> dict[bytes, Value]:
-    """Return values that are packed, evicted or damaged; `plain`: others that were read."""
+    """Return values that are packed, evicted or damaged; `plain`: other values that were read."""
     keyframe_digests = {
         value.keyframe for value in stored.values() if value.keyframe and value.data is not None
     }
@@ -114,14 +115,14 @@ def stored_value(
 
 
 def missing_value(family: int, digest: bytes) -> DamagedValue:
-    """Return what takes the place of a value that has no row."""
+    """Return the stand-in for a value that has no row."""
     return DamagedValue(Damage(digest, b"", "it is not stored", family))
 
 
 def find_damaged(
     connection: Connection, family: int, digests: Collection[bytes]
 ) -> Iterator[tuple[bytes, Damage]]:
-    """Yield what is damaged of these values, or is not stored; an evicted one is sound."""
+    """Yield the damaged or missing values; an evicted value is sound."""
     sizes: dict[bytes, int] = dict(_SIZES.run_listed(connection, digests, of_family=family))
     yield from (
         (digest, missing_value(family, digest).damage) for digest in digests if digest not in sizes
@@ -138,11 +139,12 @@ def find_damaged(
 def compare_values(
     connection: Connection, family: int, stored: Mapping[bytes, StoredValue]
 ) -> Iterator[tuple[bytes, Value]]:
-    """Yield values that were read as they are stored, each as `read` returns it, by digest.
+    """Yield stored values by digest, each as `read` returns it.
 
-    Keyframes that are not among them are read. No more than two values are unpacked at once.
+    Keyframes that are not among the values are read. At most two values are unpacked at once.
     """
-    keyframe: tuple[bytes | None, bytes | None] = (None, None)  # a keyframe, by its digest
+    # digest and bytes of the current keyframe
+    keyframe: tuple[bytes | None, bytes | None] = (None, None)
     for value in sorted(stored.values(), key=lambda value: value.keyframe or b""):
         if value.keyframe and value.keyframe != keyframe[0]:
             based = stored.get(value.keyframe)
@@ -162,7 +164,7 @@ def _find_damaged(
 
 
 def referred_digests(state: bytes, delta_base: bytes | None) -> set[bytes]:
-    """Return the digests of the values that a checkpoint, as stored, needs besides its writes."""
+    """Return the digests of the values that a stored checkpoint needs besides its writes."""
     message = checkpoint_pb2.CheckpointState.FromString(state)
     digests = {channel.digest for channel in message.channels}
     if delta_base:
@@ -184,7 +186,7 @@ def _value(owner: int, value: StoredValue, keyframe: bytes | None) -> Value:
 
 
 def _unpack_value(owner: int, value: StoredValue, data: bytes, keyframe: bytes | None) -> Value:
-    """Return a value that is packed, or what is wrong with one."""
+    """Unpack a value, or return its damage."""
     actual = b""
     if isinstance(data, UnopenedBytes):
         problem = data.problem
@@ -202,7 +204,7 @@ def _unpack_value(owner: int, value: StoredValue, data: bytes, keyframe: bytes |
 
 
 def _keyframe(value: StoredValue) -> bytes | None:
-    """Return the bytes of a keyframe; a value that is a patch on it shows if they are damaged."""
+    """Return the bytes of a keyframe; damage shows in the values that are patches on it."""
     if (
         value.data is None
         or value.encoding == Encoding.PATCH

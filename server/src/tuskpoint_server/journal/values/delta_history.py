@@ -1,7 +1,7 @@
-"""Delta channels: which ancestors rebuild them, and the values and writes of these.
+"""Delta channels: the ancestors that rebuild a channel, with their values and writes.
 
-A delta channel stores a value only now and then; in between, its content is the last stored value
-with the writes of the later checkpoints on the path applied. The rules are those of LangGraph's
+A delta channel stores a value only now and then. In between, its content is the last stored value
+with the writes of the later checkpoints on the path applied. The rules are the rules of LangGraph's
 `get_delta_channel_history` (langgraph/checkpoint/base). If ancestors of a checkpoint were removed,
 its `delta_base` has their values and writes, and the ancestor at which the path continues.
 """
@@ -68,13 +68,14 @@ def delta_write(stored: StoredWrite) -> DeltaWrite:
 
 
 ValueKey: TypeAlias = bytes | int
-"""What a value is found by: its digest, or the number of the row of the write that has it."""
+"""Key of a value: its digest, or the number of the row of the write with the value."""
 
 
 class PathWrite(NamedTuple):
-    """A write on the path, and the checkpoint that holds it, pending or in its `delta_base`.
+    """A write on the path, and the checkpoint with the write, pending or in its `delta_base`.
 
-    `number`: of its row in `writes`; `None`: it is in the base, its value in `contents`.
+    `number`: number of the row in `writes`; `None`: the write is in the base, its value in
+    `contents`.
     """
 
     holder: str
@@ -83,17 +84,17 @@ class PathWrite(NamedTuple):
 
     @property
     def key(self) -> ValueKey:
-        """Key by which its value is found."""
+        """Key of the write's value."""
         return self.write.digest if self.number is None else self.number
 
 
 @dataclass(slots=True)
 class DeltaPath:
-    """The stored value and the later writes that one channel of a checkpoint is rebuilt from.
+    """The stored value and the later writes from which one channel of a checkpoint is rebuilt.
 
-    `seed_of`: the checkpoint that holds the seed, in its state or its `delta_base`; `goes_on_at`:
-    the checkpoint at which the walk was stopped; empty if the path is complete; `lacks`: the
-    checkpoint at which the path ends because it is not stored.
+    `seed_of`: the checkpoint with the seed, in its state or its `delta_base`; `goes_on_at`: the
+    checkpoint at which the walk was stopped, empty if the path is complete; `lacks`: the missing
+    checkpoint at which the path ends.
     """
 
     seed: DeltaSeed | None = None
@@ -111,11 +112,11 @@ class DeltaPath:
 def delta_history(
     connection: Connection, tenant: str, key: CheckpointKey, channels: Sequence[str]
 ) -> tuple[DeltaHistory, ...]:
-    """Return the history of each channel, in the order asked.
+    """Return the history of each channel, in the order of `channels`.
 
-    It has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
-    means the latest of the namespace. An evicted value is `EVICTED`, and `sources` has the
-    segments that hold such values; a damaged one is a `DamagedValue`.
+    A history has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
+    means the latest checkpoint of the namespace. An evicted value is `EVICTED`, and `sources` names
+    the segments with such values; a damaged value is a `DamagedValue`.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -129,7 +130,7 @@ def delta_history(
         key = replace(key, checkpoint_id=latest)
     paths = follow(connection, thread.ref, (key.checkpoint_ns, key.checkpoint_id), channels)
     if any(path.lacks for path in paths.values()):
-        # Its ancestor was never stored here, or somebody has removed the row.
+        # The ancestor was never stored here, or its row was removed behind the server's back.
         check_rows(connection, thread)
     values = _values(connection, thread.family, paths.values())
     histories: list[DeltaHistory] = []
@@ -158,11 +159,11 @@ def follow(
     most: int | None = None,
     until: Collection[str] = (),
 ) -> dict[str, DeltaPath]:
-    """Walk from a checkpoint to its ancestors until every channel has met its beginning.
+    """Walk from a checkpoint to its ancestors until every channel has reached its start.
 
-    That is a stored value, or a checkpoint with a `delta_base` at which the channel ends. The
-    checkpoint's own writes and values do not count. `most`: ancestors to look at; `until`: IDs
-    of checkpoints before which the walk ends.
+    A channel starts at a stored value, or at a checkpoint with a `delta_base` at which the channel
+    ends. The checkpoint's own writes and values do not count. `most`: largest number of ancestors
+    to read; `until`: IDs of checkpoints before which the walk ends.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`: the row of a checkpoint or of a write on the way was changed.
@@ -181,7 +182,7 @@ def follow(
             break
         node = CachedCheckpoint(*row)
         node.check(binder, of, (place[0], at))
-        if at != start:  # its own values and writes do not count
+        if at != start:  # the checkpoint's own values and writes do not count
             asking[at] = frozenset(active)
             for channel in decode_channels(node.state):
                 if channel.digest is not None and channel.name in active:
@@ -200,7 +201,7 @@ def follow(
     parameters = {"of_thread": of.number, "of_ns": place[0]}
     for holder, number, mac, *columns in _WRITES.run_listed(connection, asking, **parameters):
         stored_write = StoredWrite._make([*columns, None])
-        # Also of other channels: an edit may have moved the write to one of these.
+        # Also checks writes of other channels: an edit may have moved a write to another channel.
         stored_write.check(binder, of.thread_id, of.number, (place[0], holder), mac)
         if stored_write.channel in asking[holder]:
             path_write = PathWrite(holder, delta_write(stored_write), number)
@@ -219,7 +220,7 @@ def follow(
 
 
 def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
-    """Return where the path of a checkpoint goes on: at its parent, or past removed ones."""
+    """Return the next checkpoint of the path: the parent, or the ancestor above removed ones."""
     return next((channel.ancestor_id for channel in base if channel.ancestor_id), parent_id)
 
 
@@ -230,7 +231,8 @@ def _values(
     keys |= {path.seed.digest for path in paths if path.seed is not None}
     values = read_values(connection, family, keys)
     for key in keys - values.keys():
-        if isinstance(key, bytes):  # the row of a write was read with its number
+        # values of writes need no check: their rows were read with their numbers
+        if isinstance(key, bytes):
             values[key] = contents.missing_value(family, key)
     return values
 
@@ -238,9 +240,9 @@ def _values(
 def read_values(
     connection: Connection, family: int, keys: Collection[ValueKey]
 ) -> dict[ValueKey, Value]:
-    """Return values of the family by digest, and of writes by the number of their row.
+    """Return values of the family by digest, and values of writes by the number of their row.
 
-    Each is as `contents.read` has it.
+    Each value is as `contents.read` returns it.
     """
     digests = {key for key in keys if isinstance(key, bytes)}
     numbers = sorted(key for key in keys if isinstance(key, int))
@@ -259,7 +261,7 @@ def _sources(
     path: DeltaPath,
     values: Mapping[ValueKey, Value],
 ) -> tuple[BlobLocation, ...]:
-    """Return the segments that hold the evicted values of a path."""
+    """Return the segments with the evicted values of a path."""
     lacking = (path_write for path_write in path.newest_first if values[path_write.key] is EVICTED)
     evicted = {(path_write.holder, path_write.write.digest) for path_write in lacking}
     if path.seed is not None and values[path.seed.digest] is EVICTED:

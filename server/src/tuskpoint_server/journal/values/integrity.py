@@ -1,7 +1,7 @@
-"""Checking whole threads: that no row is missing, and that none is made up or changed.
+"""Checks whole threads for missing, invented and changed rows.
 
 A thread is checked in parts, each of which reads a bounded number of bytes in one read transaction:
-so a long thread holds up nobody. What is checked of the thread as a whole takes one transaction.
+so a long thread delays no other reader. The checks of the thread as a whole need one transaction.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from . import contents
 MISSING = "rows of it are missing, or others were put in their place"
 CHANGED = "its row was changed behind the server's back"
 
-PART_BYTES = MIB  # of rows and values that one part reads, after the first row
+PART_BYTES = MIB  # bytes of rows and values that one part reads, after the first row
 PART_ROWS = 1000  # that one part reads
-ROW_BYTES = 200  # that a row counts besides its content
+ROW_BYTES = 200  # bytes that a row counts besides its content
 
 _MACS = tuple(
     Statement(select(table.c.mac).where(of_thread(table))) for table in (checkpoints, writes)
@@ -53,7 +53,7 @@ _MACS = tuple(
 def _rows_after(
     table: Table, key: tuple[str, ...], columns: tuple[ColumnElement[object], ...]
 ) -> Statement:
-    """Return what reads columns of a thread's rows above a key, in its order."""
+    """Return the statement that reads a thread's rows above a key, in the order of the key."""
     key_columns = [table.c[name] for name in key]
     above = tuple_(*key_columns) > tuple_(*(bindparam(f"after_{name}") for name in key))
     return Statement(
@@ -87,7 +87,8 @@ _KEYS = Statement(
     .where(
         uses.c.thread == bindparam("of_thread"),
         members.c.sha256 > bindparam("after"),
-        members.c.key.is_not(None),  # a key is destroyed with what only a deleted thread needed
+        # a key is destroyed with content that only a deleted thread needed
+        members.c.key.is_not(None),
     )
     .order_by(members.c.sha256)
     .limit(bindparam("max_rows"))
@@ -98,10 +99,10 @@ _CHANGES = _rows_after(
 
 
 class Problem(NamedTuple):
-    """What is wrong with a thread in the journal.
+    """A defect of a thread in the journal.
 
-    `place`: namespace and ID of the checkpoint concerned, `None`: the thread as a whole; `damage`:
-    of a value, which a certified copy can repair.
+    `place`: namespace and ID of the checkpoint, `None`: the thread as a whole; `damage`: damage of
+    a value, which a certified copy can repair.
     """
 
     text: str
@@ -116,7 +117,7 @@ class Problem(NamedTuple):
 
 
 class CheckPosition(NamedTuple):
-    """How far a thread was checked: the part, and the key of the last row that was looked at."""
+    """Progress of a check: the part, and the key of the last checked row."""
 
     part: int
     after: tuple[str | int, ...]
@@ -124,9 +125,9 @@ class CheckPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadCheck:
-    """What one look at a thread showed.
+    """The result of checking one part of a thread.
 
-    `next`: where to go on; `None`: all of it was checked, or there is no such thread.
+    `next`: start of the next check; `None`: the whole thread was checked, or does not exist.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -138,9 +139,9 @@ _PartCheck = tuple[list[Problem], int, tuple[str | int, ...] | None]
 
 
 def check_rows(connection: Connection, row: ThreadRow) -> None:
-    """Check that a thread has all rows of checkpoints and writes that it should have, and no more.
+    """Check that a thread has all of its rows of checkpoints and writes, and no others.
 
-    What each row says is not checked here: who reads a row checks that.
+    The content of the rows is not checked here: each reader of a row checks it.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -150,13 +151,13 @@ def check_rows(connection: Connection, row: ThreadRow) -> None:
 
 
 def has_its_rows(connection: Connection, row: ThreadRow) -> bool:
-    """Return whether a thread has its rows of checkpoints and writes, as `check_rows` checks."""
+    """Return whether a thread has exactly its rows of checkpoints and writes."""
     is_bound = binder_of(connection).is_complete
     return not is_bound or hash_rows(connection, row.number) == row.bound_rows
 
 
 def hash_rows(connection: Connection, number: int) -> int:
-    """Return the hash of the rows of a thread as they are stored."""
+    """Return the hash of a thread's stored rows."""
     return binder_of(connection).total(_macs(connection, number))
 
 
@@ -167,10 +168,10 @@ def _macs(connection: Connection, number: int) -> Iterator[bytes]:
 
 
 def damaged_rows(connection: Connection, numbers: Collection[int]) -> dict[int, Refusal]:
-    """Return which rows of checkpoints, by number, are not as the server wrote them, and why.
+    """Return refusals for changed rows of checkpoints, by number.
 
-    For readers that take a few columns of many rows, and need all columns only for those they use.
-    Rows of threads that were put back to an earlier state are among them.
+    For readers that use a few columns of many rows, and need all columns only for this check. Rows
+    of threads that were put back to an earlier state are included.
     """
     binder = binder_of(connection)
     if not binder.is_complete or not numbers:
@@ -195,16 +196,16 @@ def check_some(
     at: CheckPosition | None,
     sound: set[bytes],
 ) -> ThreadCheck:
-    """Check the next part of a thread: its rows, and its values that are in the journal.
+    """Check the next part of a thread: its rows, and its values in the journal.
 
     An evicted value is sound.
 
     Args:
-        connection: Reads one moment.
-        tenant: Of the thread.
-        thread_id: Its name; deleted ones are checked, too.
-        at: `ThreadCheck.next` of the part before; `None`: begin.
-        sound: Digests of values that were checked; those of this part are added.
+        connection: A connection whose reads see the same moment.
+        tenant: Tenant of the thread.
+        thread_id: Name of the thread; deleted threads are checked, too.
+        at: `ThreadCheck.next` of the previous part; `None`: start with the first part.
+        sound: Digests of checked values; the check adds the sound values of this part.
     """
     log = find_log(connection, tenant, thread_id)
     if log is None:
@@ -236,7 +237,7 @@ def _look_at_thread(
         count = len(macs)
         if binder_of(connection).total(macs) != row.bound_rows:
             problems.append(Problem(MISSING))
-    # Threads of items have no latest checkpoint.
+    # Threads of store items have no latest checkpoint.
     head = greatest_id(connection, row.number, "") if row.head_id else ""
     if head != row.head_id:
         problems.append(Problem(f"it lacks its latest checkpoint, '{row.head_id}'"))
@@ -292,7 +293,7 @@ def _look_at_checkpoints(
             continue
         try:
             sizes = _needed_digests(checkpoint)
-        except (DecodeError, Refusal):  # a row that is not bound
+        except (DecodeError, Refusal):  # a row that is not bound may have any bytes
             problems.append(Problem("its state cannot be read", last))
             continue
         for digest in sizes.keys() - sound - places.keys():
@@ -308,7 +309,7 @@ def _look_at_checkpoints(
 
 
 def _needed_digests(checkpoint: CachedCheckpoint) -> dict[bytes, int]:
-    """Return the digests of the values that a checkpoint needs besides its writes, with sizes."""
+    """Return the values that a checkpoint needs besides its writes: digests with sizes."""
     state = CheckpointState.FromString(checkpoint.state)
     sizes = {channel.digest: channel.size_bytes for channel in state.channels if channel.digest}
     for channel in decode_delta_base(checkpoint.delta_base, "") if checkpoint.delta_base else ():
@@ -345,7 +346,7 @@ def _look_at_writes(
 def _look_at_keys(
     connection: Connection, row: ThreadRow, after: tuple[str], _: set[bytes]
 ) -> _PartCheck:
-    """Look at the keys of the segments that the thread needs, its own and others."""
+    """Check the keys of the segments that the thread needs, its own and others."""
     parameters = {"of_thread": row.number, "after": bytes.fromhex(after[0]), "max_rows": PART_ROWS}
     rows = _KEYS.run(connection, **parameters).fetchall()
     problems = [
@@ -368,5 +369,7 @@ _PARTS: tuple[tuple[Callable[..., _PartCheck], tuple[str | int, ...]], ...] = (
     (_look_at_writes, ("", "", "", -1)),
     (_look_at_keys, ("",)),
 )
-"""What is looked at, with the key that comes before the first of its rows; the last part only in a
-sealed journal."""
+"""The checks of the parts, each with a key before its first row.
+
+The last part exists only in a sealed journal.
+"""

@@ -23,12 +23,12 @@ from .load import WHOLE, entries_of, size_of, whole_checkpoints
 from .segment_refs import ROW, Row
 
 SCANNED_PER_PAGE = 2000
-"""Rows that one page looks at, however few of them match a filter."""
+"""Rows that one page reads, however few of them match a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """Position of a listing: past this ID, or at it and past this thread and namespace."""
+    """Position of a listing: past this ID, or at this ID and past this thread and namespace."""
 
     checkpoint_id: str
     thread_id: str
@@ -37,9 +37,9 @@ class ListPosition:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPage:
-    """Some checkpoints, in the order of their listing; `next` is `None` on the last page.
+    """A page of checkpoints, in the order of the listing; `next` is `None` on the last page.
 
-    `damaged`: why others were left out, or what the thread lacks (`JOURNAL_DAMAGED`).
+    `damaged`: reasons why checkpoints were left out, or are missing (`JOURNAL_DAMAGED`).
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -59,9 +59,10 @@ def read_page(
 ) -> CheckpointPage:
     """Return the next checkpoints: greatest ID first, then by thread and namespace.
 
-    A replay has the least ID first, then the least namespace. A page ends at `max_count`
-    checkpoints or when their content passes `max_bytes`, but holds at least one if there is
-    one. It may hold fewer than both allow, even none, and still have a `next`.
+    A replay starts with the least ID, then the least namespace. A page ends at `max_count`
+    checkpoints or when their content passes `max_bytes`, but has at least one checkpoint if there
+    is one. A page may have fewer checkpoints than both limits allow, even none, and
+    still have a `next`.
     """
     columns = ROW if view is View.ENTRY else WHOLE
     max_rows = SCANNED_PER_PAGE if query.filter else max_count
@@ -109,9 +110,9 @@ def read_page(
 def _missing_rows(
     connection: Connection, tenant: str, query: CheckpointQuery, *, is_last: bool
 ) -> list[Refusal]:
-    """Return why a listing of a thread lacks something, if it does.
+    """Return the reason if a listing of a thread lacks checkpoints.
 
-    Whether the thread is whole is looked at with the last page of all of it.
+    The last page of a complete listing checks that the thread has all of its rows.
     """
     narrowed = (query.checkpoint_ns, query.checkpoint_id, query.before, query.first, query.last)
     if query.thread_id is None:
@@ -132,10 +133,10 @@ def _listing_statement(
     columns: Sequence[Any],
     limit: int,
 ) -> Select[Any]:
-    """Return the statement of a listing or a replay from a position on, of so many at most.
+    """Return the statement of a listing or a replay after a position, with at most `limit` rows.
 
     The checkpoints of one thread are chosen by their keys, from an index that has nothing else, and
-    then read: a thread costs what it has, and not what its tenant has.
+    then read: the cost depends on the thread's checkpoints, not on the tenant's.
     """
     table, thread_id = checkpoints.c, threads.c.thread_id
     id_column, replayed = table.checkpoint_id, query.replayed

@@ -1,7 +1,7 @@
-"""Reading checkpoints: rows, contents and writes.
+"""Loads checkpoints: rows, values and writes.
 
-Reads the rows first, then each kind of content for all of them at once, and each value once even
-if several of them have it. An evicted value is `EVICTED`, a damaged one a `DamagedValue`.
+A load reads the rows first, then each kind of content for all rows at once, and each value once,
+even if several rows name it. An evicted value is `EVICTED`, a damaged value a `DamagedValue`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from .segment_refs import ROW, Row
 
 
 class CheckpointTooLargeError(Exception):
-    """A checkpoint has more content than was asked for at most."""
+    """A checkpoint has more content than the caller accepts."""
 
 
-# Of a write in memory, about, besides its value.
+# About how many bytes a write takes in memory, besides its value.
 _WRITE_BYTES: ColumnElement[int] = literal_column("200")
 _WRITTEN_BYTES = (
     select(func.sum(writes.c.size + _WRITE_BYTES))
@@ -62,7 +62,7 @@ _WRITTEN_BYTES = (
     .scalar_subquery()
 )
 WHOLE = (*ROW, _WRITTEN_BYTES)
-"""Columns of a checkpoint that is read whole."""
+"""Columns of a checkpoint that is loaded whole."""
 
 _OF_NAMESPACE = (
     select(*WHOLE)
@@ -106,18 +106,20 @@ def load(
     max_bytes: int | None = None,
     held: HeldDigests = NONE_HELD,
 ) -> Checkpoint | None:
-    """Return a checkpoint, or `None`; an empty `checkpoint_id` means the latest.
+    """Return a checkpoint, or `None`; an empty `checkpoint_id` means the latest checkpoint.
 
-    Values that are held are left out.
+    Values in `held` are left out.
 
     Raises:
-        CheckpointTooLargeError: It has more than `max_bytes` of content, of which nothing was read.
+        CheckpointTooLargeError: The checkpoint has more than `max_bytes` of content; no content was
+            read.
     """
     columns = _find(connection, tenant, key).fetchone()
     if not key.checkpoint_id:
         _check_head(connection, tenant, key, columns)
     if columns is None:
-        find_thread(connection, tenant, key.thread_id)  # an older state of it may lack this one
+        # raises if the thread was put back to an earlier state, which may lack this checkpoint
+        find_thread(connection, tenant, key.thread_id)
         return None
     binder = binder_of(connection)
     row = Row(*columns[:_WIDTH]).check(binder)
@@ -139,11 +141,11 @@ def load_stored(
     max_bytes: int,
     held: Sequence[HeldDigests] = (),
 ) -> list[RawCheckpoint | None]:
-    """Return checkpoints as they are stored; `None` where `load` has to be called.
+    """Return checkpoints as they are stored; `None` if `load` must be called instead.
 
-    That is, if there is none, if it has more than `max_bytes` of content, if values were evicted or
-    are damaged, or if its row is. An empty `checkpoint_id` means the latest. `held`: for each key,
-    the values that are left out.
+    `None` stands for a checkpoint that does not exist, has more than `max_bytes` of content or
+    evicted or damaged values, or whose row is damaged. An empty `checkpoint_id` means the latest
+    checkpoint. `held`: for each key, the values that are left out.
     """
     held = held or [NONE_HELD] * len(keys)
     results: list[RawCheckpoint | None] = [None] * len(keys)
@@ -171,7 +173,7 @@ def load_stored(
 
 
 def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
-    """Ask for the row of a checkpoint, with the columns of a whole one."""
+    """Send the query for a checkpoint's row, with the columns of a whole checkpoint."""
     parameters = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
     if key.checkpoint_id:
         return _BY_KEY.run(connection, **parameters, of_id=key.checkpoint_id)
@@ -179,12 +181,12 @@ def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
 
 
 def _is_older(binder: Binder, row: Row, stored_through: int | None) -> bool:
-    """Return whether a row is of an earlier state, to which its thread was put back."""
+    """Return whether a row belongs to an earlier state, to which its thread was put back."""
     return binder.is_complete and put_back.is_older(row.certified_seq, stored_through)
 
 
 def _is_head(binder: Binder, row: Row, thread: SqlRow) -> bool:
-    """Return whether a row is the latest that its thread has, by the thread's own row."""
+    """Return whether a row is the latest checkpoint that the thread's own row names."""
     if not binder.is_complete:
         return True
     thread_row = row_of(thread)
@@ -196,7 +198,7 @@ def _is_head(binder: Binder, row: Row, thread: SqlRow) -> bool:
 def _check_head(
     connection: Connection, tenant: str, key: CheckpointKey, columns: SqlRow | None
 ) -> None:
-    """Check that what was found is the latest of its namespace, or that there is none.
+    """Check that the row is the latest of its namespace, or that the namespace is empty.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -204,7 +206,7 @@ def _check_head(
     binder = binder_of(connection)
     if columns is not None and _is_head(binder, Row(*columns[:_WIDTH]), columns[_WIDTH + 1 :]):
         return
-    thread = find_thread(connection, tenant, key.thread_id)  # it may be the damaged row
+    thread = find_thread(connection, tenant, key.thread_id)  # raises if the thread's row is damaged
     if binder.is_complete and thread is not None and thread.head_id and not key.checkpoint_ns:
         stored = Row(*columns[:_WIDTH]).checkpoint_id if columns is not None else ""
         raise _not_latest(key.thread_id, thread.head_id, stored)
@@ -213,7 +215,7 @@ def _check_head(
 def check_latest(
     connection: Connection, thread: ThreadRow, key: CheckpointKey, checkpoint_id: str
 ) -> None:
-    """Check that the ID of the latest checkpoint of a namespace is the one that the thread names.
+    """Check that the latest checkpoint of a namespace is the checkpoint that the thread names.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
@@ -229,7 +231,7 @@ def _not_latest(thread_id: str, head_id: str, checkpoint_id: str) -> Refusal:
 
 
 def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEntry:
-    """Make an entry of a row, its last change (its writes included) and its segments."""
+    """Create an entry from a row, its last change (with its writes) and its segments."""
     return CheckpointEntry(
         key=CheckpointKey(row.thread_id, row.checkpoint_ns, row.checkpoint_id),
         parent_id=row.parent_id,
@@ -249,7 +251,8 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> CheckpointEn
 def size_of(row: Row, message: CheckpointState, held: HeldDigests = NONE_HELD) -> int:
     """Return about how many bytes a checkpoint takes in memory.
 
-    Without the channels whose values are held; the row does not say which writes are.
+    Channels with held values are left out; writes with held values are counted, because the row
+    does not name them.
     """
     channels = [channel.size_bytes for channel in message.channels if channel.digest not in held]
     return len(row.metadata) + len(row.state) + sum(channels) + (row.written_bytes or 0)
@@ -261,7 +264,7 @@ _PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
 def entries_of(
     connection: Connection, tenant: str, rows: Sequence[Row], written: _PlacedWrites | None = None
 ) -> list[CheckpointEntry]:
-    """Return the entries of rows; `written`: their writes, where they are at hand."""
+    """Return the entries of rows; `written`: the rows' writes, if they were read already."""
     seqs: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     if written is None:
         for place, (seq,) in _of_rows(connection, _SEQS, rows):
@@ -283,8 +286,8 @@ def whole_checkpoints(
 ) -> list[Checkpoint]:
     """Return checkpoints; `messages` are their states. Evicted values have `sources`.
 
-    Why those with a damaged write are left out is added to `damaged`, or raised without it. `held`:
-    for each row, the values that are left out.
+    The refusal of a checkpoint with a damaged write is added to `damaged`, or raised if `damaged`
+    is `None`. `held`: for each row, the values that are left out.
     """
     page: list[Checkpoint] = []
     held = held or [NONE_HELD] * len(rows)
@@ -323,10 +326,10 @@ def _stored_checkpoints(
     messages: Sequence[CheckpointState],
     held: Sequence[HeldDigests],
 ) -> tuple[list[RawCheckpoint], _PlacedWrites, dict[tuple[int, str, str], Refusal]]:
-    """Return checkpoints of these rows with the values that are here, and their writes.
+    """Return the checkpoints of rows with the values in the journal, and their writes.
 
-    Also why some must not be used, by place: a row of a write is damaged. `held`: for each row,
-    the values that are left out.
+    Also returns refusals, by place, of checkpoints with a damaged row of a write. `held`: for each
+    row, the values that are left out.
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
     for row, message, row_held in zip(rows, messages, held, strict=True):
@@ -366,7 +369,7 @@ def _stored_checkpoints(
 
 
 def _without(values: Mapping[bytes, Value], held: HeldDigests) -> Mapping[bytes, Value]:
-    """Return values without those that are held, which another row of the family may have read."""
+    """Return values without held values, which may have been read for another row of the family."""
     if not held:
         return values
     return {digest: value for digest, value in values.items() if digest not in held}
@@ -377,7 +380,7 @@ def _read_writes(
 ) -> Iterator[tuple[tuple[int, str, str], bytes | None, StoredWrite]]:
     """Yield the writes of checkpoints, with their places and MACs.
 
-    Of a checkpoint of which anything is held, what is held is not read: such writes have no data.
+    If values of a checkpoint are held, these values are not read: their writes have no data.
     """
     by_place: dict[tuple[int, str, str], tuple[Row, HeldDigests]] = {}
     for row, row_held in zip(rows, held, strict=True):
@@ -409,7 +412,7 @@ def _of_rows(
 ) -> Iterator[tuple[tuple[int, str, str], SqlRow]]:
     """Yield columns of the writes of checkpoints, each with the checkpoint's place.
 
-    One namespace at a time: an index leads to them only if all but the ID is given.
+    Reads one namespace at a time: the index needs all columns of the key but the ID.
     """
     ids: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in rows:

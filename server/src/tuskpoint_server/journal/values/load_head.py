@@ -1,4 +1,4 @@
-"""Reading a checkpoint that is in memory."""
+"""Loads checkpoints from memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..sql.schema import threads
 from ..sql.statements import LISTED, Statement
 from . import contents
 
-_PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long
+_PLAIN = int(Encoding.PLAIN)  # comparing with the enum member takes four times as long
 
 _BINDINGS = Statement(
     select(threads.c.thread_id, threads.c.binding).where(
@@ -39,7 +39,7 @@ _BINDINGS = Statement(
 def load_head(
     heads: Heads, tenant: str, key: CheckpointKey, held: HeldDigests = NONE_HELD
 ) -> RawCheckpoint | None:
-    """Return a checkpoint as `load.load_stored` does; `None` where not all of it is in memory.
+    """Return a checkpoint as `load.load_stored` does; `None` if not all of it is in memory.
 
     No other server may change the journal; see `load_current_heads`.
     """
@@ -50,11 +50,11 @@ def load_head(
 async def load_current_heads(
     database: Database, tenant: str, keys: Sequence[CheckpointKey], held: Sequence[HeldDigests]
 ) -> list[RawCheckpoint | None]:
-    """Return checkpoints as `load_head` does, where others may have changed the journal.
+    """Return checkpoints as `load_head` does, if other servers may have changed the journal.
 
-    One statement shows for all of them that no server has changed their threads since. The row of
-    a thread gets another `binding`, with a nonce, whenever anything is written that an answer says
-    of a checkpoint of which no segment holds anything.
+    One statement shows for all checkpoints that no server has changed their threads since. The row
+    of a thread gets another `binding`, with a nonce, whenever a server writes content that an
+    answer about an uncertified checkpoint has.
     """
     heads = database.heads
     kept: dict[int, tuple[Head, RawCheckpoint]] = {}
@@ -79,7 +79,7 @@ async def load_current_heads(
 def _checkpoint_of(
     head: Head, brought: Mapping[bytes, HeadContent], held: HeldDigests
 ) -> RawCheckpoint | None:
-    """Return the checkpoint of a head; `None` where not all of its values are in memory."""
+    """Return the checkpoint of a head; `None` if not all of its values are in memory."""
     state = CheckpointState.FromString(head.state)
     size = len(head.state) + len(head.entry.metadata)
     values: dict[bytes, Value] = {}
@@ -108,9 +108,10 @@ def _checkpoint_of(
 
 
 def learn(heads: Heads, tenant: str, loaded: RawCheckpoint) -> None:
-    """Keep the values of a checkpoint that was read, where its thread is being saved to.
+    """Keep the values of a loaded checkpoint, if its thread has a head in memory.
 
-    The next checkpoint of the thread may name them. Threads that are only read leave nothing.
+    The next checkpoint of the thread may name the values. Threads that are only read keep nothing
+    in memory.
     """
     name = (tenant, loaded.entry.key.thread_id)
     if not heads.has(name):
@@ -127,7 +128,7 @@ def _value(head: Head, digest: bytes, brought: Mapping[bytes, HeadContent]) -> V
     if not isinstance(value, StoredWrite):
         return value
     if value.encoding == _PLAIN and value.data is not None:
-        return Value(value.type, value.data)  # the digest was made of these bytes
+        return Value(value.type, value.data)  # the digest was computed from these bytes
     if value.size > HEAD_BYTES:
         return None
     packed = (value.type, value.size, value.encoding, value.data)

@@ -1,4 +1,4 @@
-"""Rows of checkpoints that are not what the log says was saved: lost, or put back to an older one.
+"""Finds checkpoints whose rows are missing, or older than the log's last save of them.
 
 One commit writes the row of a checkpoint and the change that saves it, which has the same number.
 """
@@ -44,9 +44,9 @@ _LOST = Statement(
 def lost_rows(
     connection: Connection, thread: ThreadRow, through: int, most: int
 ) -> list[tuple[Place, bool]]:
-    """Return checkpoints whose rows are missing or older, and whether there is one.
+    """Return checkpoints whose rows are missing or older, each with whether a row exists.
 
-    Only changes above the watermark of the thread and up to `through` are looked at.
+    Only changes above the watermark of the thread and up to `through` are checked.
     """
     parameters = {"of_thread": thread.number, "of_incarnation": thread.incarnation}
     between = {"after": thread.certified_seq, "through": through}

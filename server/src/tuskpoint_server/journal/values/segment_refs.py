@@ -1,7 +1,8 @@
-"""Rows of checkpoints, and the stored segments whose ranges have their changes.
+"""Rows of checkpoints, and the stored segments that contain the checkpoints.
 
-A copy is in segments of its original thread; a checkpoint that could not be stored with its range,
-or is a blob of its own, is in a segment without a range. Then its column `held` names the segments.
+A segment contains the changes of a range of its thread's log. A copy is in segments of its original
+thread. A checkpoint that could not be stored with its range, or is a blob of its own, is in a
+segment without a range. In these cases the column `held` names the segments.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from ..sql.schema import catalogs, checkpoints, contents, gaps, members, threads
 from ..sql.statements import LISTED, SqlRow, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
-_STATE_ONLY = b"\1"  # follows the hashes
+_STATE_ONLY = b"\1"  # mark after the hashes
 
 
 class ForeignSegments(NamedTuple):
-    """The segments that hold the rows of a checkpoint whose number is not above `seq`."""
+    """The segments with the changes of a checkpoint whose numbers are at most `seq`."""
 
     seq: int
-    segments: tuple[bytes, ...]  # hashes, that of the state first
-    state_only: bool = False  # the first has none of its writes
+    segments: tuple[bytes, ...]  # hashes, first the hash of the state's segment
+    state_only: bool = False  # whether the first segment has none of the checkpoint's writes
 
     @property
     def writes(self) -> tuple[bytes, ...]:
-        """Hashes of the segments that have its writes."""
+        """Hashes of the segments with the checkpoint's writes."""
         return self.segments[1:] if self.state_only else self.segments
 
 
@@ -41,13 +42,13 @@ NOWHERE = ForeignSegments(0, ())
 
 
 def encode_held(held: ForeignSegments) -> bytes:
-    """Return the stored form; `seq` of a copy is the change that made it."""
+    """Return the stored form; `seq` of a copy is the change that created the copy."""
     mark = _STATE_ONLY if held.state_only else b""
     return held.seq.to_bytes(_SEQ_BYTES, "big") + b"".join(held.segments) + mark
 
 
 def decode_held(stored: bytes | None) -> ForeignSegments:
-    """Decode a column `held`; `None`: no segment holds the checkpoint."""
+    """Decode a column `held`; `None`: no segment has the checkpoint."""
     if stored is None:
         return NOWHERE
     count, marked = divmod(len(stored) - _SEQ_BYTES, DIGEST_BYTES)
@@ -57,7 +58,7 @@ def decode_held(stored: bytes | None) -> ForeignSegments:
 
 
 class Row(NamedTuple):
-    """A checkpoint's row with its thread's, as reads take it."""
+    """A checkpoint's row, with the columns of its thread that reads need."""
 
     tenant: str
     thread_id: str
@@ -84,8 +85,8 @@ class Row(NamedTuple):
     created_us: int
     mac: bytes | None
     held: bytes | None
-    gap: bool  # its state cannot be stored, even if the watermark is above it
-    written_bytes: int | None = None  # of its writes in memory; `None`: it has none
+    gap: bool  # the state cannot be stored, even if the watermark is above it
+    written_bytes: int | None = None  # bytes of the writes in memory; `None`: no writes
 
     @property
     def place(self) -> tuple[int, str, str]:
@@ -93,10 +94,10 @@ class Row(NamedTuple):
         return self.thread, self.checkpoint_ns, self.checkpoint_id
 
     def is_bound(self, binder: Binder) -> bool:
-        """Return whether the row is as the server wrote it, where all rows are bound."""
+        """Return whether the row is as the server wrote it, if all rows are bound."""
         if not binder.is_complete:
             return True
-        # The columns from `checkpoint_ns` to `created_us`, in the order in which they are bound.
+        # The columns from `checkpoint_ns` to `created_us`, in the order of the MAC.
         mac = binder.checkpoint(self.tenant, self.thread, *self[7:23])
         return self.mac is not None and equal(self.mac, mac)
 
@@ -125,14 +126,14 @@ ROW = (
 """Columns of `Row` up to `gap`, of checkpoints joined with their threads."""
 
 _last = members.alias("last")
-# The walk along the index ends at the range that has the highest number.
+# Stops the walk along the index at the range with the highest number.
 _END = (
     select(func.min(_last.c.last_seq))
     .where(_last.c.thread == bindparam("of_thread"), _last.c.last_seq >= bindparam("highest"))
     .scalar_subquery()
 )
 PLACE = ("sha256", "size", "blob_id", "identifier", "key")
-"""Columns of `members` that make a `BlobLocation` (`location_of`)."""
+"""Columns of `members` that form a `BlobLocation` (`location_of`)."""
 
 _LOCATION = tuple(members.c[name] for name in PLACE)
 _BETWEEN = Statement(
@@ -165,26 +166,27 @@ _TENANTS = Statement(select(catalogs.c.tenant))
 
 
 class CheckpointSegments(NamedTuple):
-    """The segments that hold a checkpoint."""
+    """The segments with a checkpoint."""
 
-    segments: list[BlobLocation]  # that of its state first
-    writes: list[BlobLocation]  # those of them that have its writes
+    segments: list[BlobLocation]  # first the segment with the state
+    writes: list[BlobLocation]  # the segments with the writes
 
     @property
     def state_only(self) -> bool:
-        """Whether its writes are in other segments than its state."""
+        """Whether the writes are in other segments than the state."""
         return bool(self.writes) and self.segments[0] not in self.writes
 
 
 def of_rows(
     connection: Connection, tenant: str, rows: Sequence[Row], numbers: Sequence[Sequence[int]]
 ) -> list[CheckpointSegments]:
-    """Return the segments that hold each checkpoint.
+    """Return the segments with each checkpoint.
 
-    There are none if its state is in none yet, or if it is a gap. The segments in `held` hold the
-    checkpoint as it was then; segments of its own thread hold later changes.
+    The list is empty if no segment has the state yet, or if the checkpoint is a gap. The segments
+    in `held` have the checkpoint in its state at that time; segments of its own thread have later
+    changes.
 
-    `numbers`: for each row its own number in the log and those of its writes.
+    `numbers`: for each row its own number in the log, then the numbers of its writes.
     """
     helds = [decode_held(row.held) for row in rows]
     stored = [row.seq <= row.certified_seq and not row.gap for row in rows]
@@ -219,7 +221,7 @@ def of_rows(
 def of_values(
     connection: Connection, tenant: str, family: int, digests: Sequence[bytes]
 ) -> list[BlobLocation]:
-    """Return the segments that hold evicted values of a family."""
+    """Return the segments with evicted values of a family."""
     hashes = {row[0] for row in _SEGMENTS_OF.run_listed(connection, digests, of_family=family)}
     return list(by_hash(connection, tenant, hashes).values())
 
@@ -227,9 +229,9 @@ def of_values(
 def of_writes(
     connection: Connection, tenant: str, thread: int, held: bytes | None, seqs: Sequence[int]
 ) -> list[BlobLocation]:
-    """Return the segments that hold evicted writes of a checkpoint, certified itself or not.
+    """Return the segments with evicted writes of a checkpoint, certified or not.
 
-    `held`: as the checkpoint's row has it; `seqs`: numbers of the writes in the log.
+    `held`: the column of the checkpoint's row; `seqs`: numbers of the writes in the log.
     """
     at_first = decode_held(held)
     later = [seq for seq in seqs if seq > at_first.seq]
@@ -244,7 +246,7 @@ def of_writes(
 def by_hash(
     connection: Connection, tenant: str, hashes: Collection[bytes]
 ) -> dict[bytes, BlobLocation]:
-    """Return the locations of stored bytes, by hash; unrecorded ones are left out."""
+    """Return the locations of stored bytes, by hash; unrecorded hashes are left out."""
     if not hashes:
         return {}
     rows = _BY_HASH.run_listed(connection, sorted(hashes), of_tenant=tenant)
@@ -252,12 +254,12 @@ def by_hash(
 
 
 def are_of_one_log(connection: Connection, tenant: str, hashes: Collection[bytes]) -> bool:
-    """Return whether all segments hold changes of the same incarnation of the same thread."""
+    """Return whether all segments have changes of the same incarnation of the same thread."""
     return len({*_LOGS.run_listed(connection, sorted(hashes), of_tenant=tenant)}) <= 1
 
 
 def location_of(row: SqlRow) -> BlobLocation:
-    """Return the location in a row that begins with the columns of `PLACE`."""
+    """Return the location in a row that starts with the columns of `PLACE`."""
     sha256, size, blob_id, identifier, key = row[: len(PLACE)]
     return BlobLocation(sha256, size, blob_id, identifier, b"" if key is None else key)
 
@@ -281,7 +283,7 @@ _Ranges = Sequence[tuple[int, int, BlobLocation]]
 def _segments(
     connection: Connection, seqs_by_thread: Mapping[int, Sequence[int]]
 ) -> dict[int, _Ranges]:
-    """Return the segments of threads from the one with the least number asked for on."""
+    """Return the segments of threads, from the least to the greatest of the given numbers."""
     ranges: dict[int, _Ranges] = {}
     for thread, seqs in seqs_by_thread.items():
         between = {"of_thread": thread, "lowest": min(seqs), "highest": max(seqs)}
@@ -291,7 +293,7 @@ def _segments(
 
 
 def _with_numbers(segments: _Ranges, seqs: Sequence[int]) -> list[BlobLocation]:
-    """Return the segments whose range has one of the numbers, that of the first number first."""
+    """Return the segments whose range has one of the numbers, first the first number's segment."""
     ordered = sorted(seqs)
     places = [
         (not first <= seqs[0] <= last, place)

@@ -1,7 +1,7 @@
-"""Vectors of checkpoints: storing them. They are found by `finding`.
+"""Stores vectors of checkpoints; `search` finds them.
 
-All vectors of a tenant have one dimension: the embedder's from the moment it is adopted, else
-that of those which are there.
+All vectors of a tenant have one dimension: the embedder's dimension from the moment the embedder is
+adopted, before that the dimension of the stored vectors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CALLER = ""
 """Embedder of vectors that callers sent."""
 
 _EMBEDDER = "search_embedder"
-"""Name of the fact that holds dimension and name of the embedder, a space between them."""
+"""Fact with the dimension and the name of the embedder, separated by a space."""
 
 _ANY_SIZE = Statement(
     select(func.length(vectors.c.vector)).where(vectors.c.tenant == bindparam("of_tenant")).limit(1)
@@ -39,13 +39,13 @@ _ADD = Statement(insert_rows(vectors, _COLUMNS))
 
 
 def note_embedder(connection: Connection, embedder: str, dimension: int) -> None:
-    """Note whose vectors are stored from now on, and of which dimension."""
+    """Note the embedder of all later vectors, and their dimension."""
     forget_embedder(connection)
     _NOTE.run(connection, name=_EMBEDDER, value=f"{dimension} {embedder}")
 
 
 def forget_embedder(connection: Connection) -> None:
-    """Forget the embedder: vectors may have any dimension if there are none."""
+    """Forget the embedder: without stored vectors, any dimension is accepted."""
     _FORGET.run(connection)
 
 
@@ -56,7 +56,7 @@ def noted_dimension(connection: Connection) -> int:
 
 
 def size_bytes(connection: Connection, tenant: str) -> int:
-    """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
+    """Return the size of a tenant's vectors in bytes; 0 if any size is accepted."""
     noted = noted_dimension(connection)
     if noted:
         return noted * COMPONENT_BYTES
@@ -65,9 +65,9 @@ def size_bytes(connection: Connection, tenant: str) -> int:
 
 
 def check(connection: Connection, tenant: str, size: int) -> None:
-    """Refuse (`INVALID_FIELD`) a vector of so many bytes, packed, if others have another size.
+    """Refuse (`INVALID_FIELD`) a vector of `size` packed bytes if other vectors have another size.
 
-    No other server adds one until the transaction ends.
+    No other server adds a vector until the transaction ends.
     """
     _IN_ORDER.run(connection).close()
     expected = size_bytes(connection, tenant)
@@ -80,7 +80,7 @@ def check(connection: Connection, tenant: str, size: int) -> None:
 
 
 def store(connection: Connection, tenant: str, thread: int, place: Place, vector: bytes) -> None:
-    """Store the vector, packed and checked, that came with a checkpoint, in the place of any."""
+    """Store a checkpoint's vector, packed and checked, in place of its old vector."""
     _DROP.run(connection, **parameters_of(thread, *place))
     add(connection, [(tenant, thread, *place, CALLER, vector)])
 
@@ -88,7 +88,7 @@ def store(connection: Connection, tenant: str, thread: int, place: Place, vector
 def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
     """Insert vectors, each with tenant, number of the thread, namespace, ID and embedder.
 
-    Scans go on above a number: transactions that add vectors to a shared database commit in the
+    Scans continue above a number: transactions that add vectors to a shared database commit in the
     order of their numbers, one after another.
     """
     if rows:
