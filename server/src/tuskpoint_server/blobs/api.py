@@ -42,7 +42,7 @@ def unique_members(members: Sequence[BlobMember]) -> list[BlobMember]:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits of one put; `None` is no limit. Sizes are in bytes."""
+    """Limits of one put; `None` means no limit. Sizes are in bytes."""
 
     max_members: int | None = None
     max_put_bytes: int | None = None  # of all members of a put together, as computed by `measure`

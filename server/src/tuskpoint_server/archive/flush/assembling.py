@@ -38,7 +38,7 @@ class Chores:
     records: Sequence[facts.Record] = ()
     # current locations of members of earlier puts, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
-    dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
+    dropped: Sequence[bytes] = ()  # hashes of members that nothing needs
     gaps: Sequence[PlannedGap] = ()  # checkpoints whose `records` say that they are gaps
     anew: bool = False  # whether `records` replace all earlier runs
     # ends of incarnations whose records are removed from the runs at once, by thread

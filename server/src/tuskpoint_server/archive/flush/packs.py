@@ -307,7 +307,7 @@ class PackRunner:
         await asyncio.to_thread(self._spool.remove, pack.spool)
 
     async def abandon(self, pack: Pack) -> None:
-        """Forget a pack, of which nothing is certified."""
+        """Forget a pack; nothing in the pack is certified."""
         await self._database.transact(lambda batch: drop_pack(batch.connection, pack.number))
         await self.discard_spooled(pack)
 

@@ -49,7 +49,7 @@ class CertificationState(NamedTuple):
     gaps: list[Gap]
     gone: set[AwaitedChange]
     catalog: BlobLocation | None
-    damaged: Mapping[int, DamagedThread]  # threads of which nothing is stored
+    damaged: Mapping[int, DamagedThread]  # threads that no flush stores
 
 
 def answer_waiter(waiter: FlushWaiter, state: CertificationState) -> None:

@@ -1,9 +1,9 @@
-"""Bundles: a checkpoint with all that its next run needs, as a hand-off stores it.
+"""Bundles: a checkpoint with everything that its next run needs, as a hand-off stores it.
 
-A bundle is a segment that needs no other and names the checkpoint that it hands off. Its numbers
-are 0, so that equal content gives equal bytes. A bundle may come from anybody, so all of it is
-checked against the limits of the contract: a bundle that passes can be stored and loaded like any
-save.
+A bundle is a segment that needs no other segment and names the checkpoint that is handed off. All
+sequence numbers in a bundle are 0, so that equal content gives equal bytes. A bundle may come from
+anybody, so all of its content is checked against the limits of the contract: a bundle that passes
+can be stored and loaded like any save.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ...core.values import Encoding
 from .segment_reading import decode_segment, whole_value
 from .segments import Segment, SegmentCheckpoint, SegmentValue, SegmentWrite, encode_segment
 
-MAX_BUNDLE_BYTES = LIMITS.max_bundle  # bound on the values of a bundle, whole
-MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB  # bound on a stored one
+MAX_BUNDLE_BYTES = LIMITS.max_bundle  # bound on the values of a bundle, unpacked
+MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB  # bound on the stored bytes of a bundle
 _place = attrgetter("checkpoint_ns", "checkpoint_id")
 
 
 def check_bytes(key: CheckpointKey, size: int) -> None:
-    """Refuse (`LIMIT_EXCEEDED`) a closure whose values take more bytes than a bundle holds."""
+    """Refuse (`LIMIT_EXCEEDED`) a closure whose values are larger than a bundle may contain."""
     if size > MAX_BUNDLE_BYTES:
         raise _too_large(f"a bundle of {key} with values of {size} bytes")
 
@@ -49,11 +49,11 @@ def _too_large(what: str) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A checkpoint with all that its next run needs.
+    """A checkpoint with everything that its next run needs.
 
     `segment` has the rows of the checkpoint and of the current checkpoints of its subgraphs, by
-    namespace and ID, and all of their values, whole. `seq` is the last change of the thread when
-    they were read; 0 if they came from elsewhere.
+    namespace and ID, and all of their values, whole. `seq` is the last change of the thread at the
+    time of reading; 0 for rows from elsewhere.
     """
 
     key: CheckpointKey
@@ -62,7 +62,7 @@ class Closure:
 
 
 def encode_bundle(closure: Closure) -> bytes:
-    """Return the stored bytes of a closure, or refuse one that is too large (`LIMIT_EXCEEDED`)."""
+    """Return the stored bytes of a closure; refuse one that is too large (`LIMIT_EXCEEDED`)."""
     segment = closure.segment
     check_bytes(closure.key, _values_size(segment))
     try:
@@ -77,7 +77,7 @@ def decode_bundle(data: bytes, name: str) -> Closure:
 
 
 def read_bundle(data: bytes, name: str) -> Segment:
-    """Return the segment in the stored bytes of a bundle; its values stay packed."""
+    """Return the segment in the stored bytes of a bundle; the segment's values stay packed."""
     segment = decode_segment(data, name)
     if problem := segment_problem(segment):
         raise malformed_bytes(name, problem)
@@ -88,7 +88,7 @@ def read_bundle(data: bytes, name: str) -> Segment:
 
 
 def unpacked_bytes(segment: Segment) -> int:
-    """Return how many bytes `unpack_bundle` makes: those of all values that are packed."""
+    """Return the number of bytes that `unpack_bundle` produces: the sizes of all packed values."""
     rows: Iterable[SegmentValue | SegmentWrite] = chain(segment.values, segment.writes)
     return sum(row.size for row in rows if row.encoding != Encoding.PLAIN)
 
@@ -129,7 +129,7 @@ def _values_size(segment: Segment) -> int:
 def _check_values(
     checkpoint: SegmentCheckpoint, values: Mapping[bytes, Value], name: str
 ) -> SegmentCheckpoint:
-    """Return a checkpoint in its stored form, after checking its values against it."""
+    """Return a checkpoint in its stored form, after checking its values against the state."""
     state = decode_state(checkpoint.state, values)
     fits = all(
         channel.size == (0 if channel.value is None else len(channel.value.data))
@@ -155,10 +155,10 @@ def _check_values(
 
 
 _MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id  # bytes of "thread:checkpoint"
-_BYTES_PER_WRITE = 128  # as `LIMITS.max_write_names` counts it
+_BYTES_PER_WRITE = 128  # bytes per write in the count of `LIMITS.max_write_names`
 
 _Rules = tuple[tuple[str, str, int, bool], ...]
-"""Rules of a row: the field of a text, its name in errors, its most bytes, if it is required."""
+"""Rules of a row: a text field, its name in errors, its most bytes, and whether it is required."""
 
 _NAME, _TYPE = LIMITS.max_channel_name, LIMITS.max_value_type
 _KEY: _Rules = (
@@ -186,7 +186,7 @@ _WRITE: _Rules = (*_KEY, *_DELTA_WRITE, ("channel", "the channel of a write", _N
 
 
 def segment_problem(segment: Segment) -> str:
-    """Return how a decoded segment exceeds the contract's limits; empty if it does not."""
+    """Return how a decoded segment exceeds the contract's limits; empty if it is within them."""
     return next(filter(None, _problems(segment)), "")
 
 

@@ -3,11 +3,12 @@
 Every flush stores a catalog. It names the live runs and the previous catalog by hash, so the
 history is linked by hashes, and every record can be reached from one blob ID.
 
-Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush joins
+Merging keeps the number of live runs small, at a bounded cost per flush. The run of a flush joins
 level 0. Once a level has `FAN_OUT` runs, its oldest `FAN_OUT` are merged into one run of the next
 level, so the number of levels grows with the logarithm of the number of flushes. Runs of a higher
-level are older than all of a lower one. A merge may take many flushes: each reads a bounded part of
-its inputs and stores the live records in it; readers read the inputs until the end.
+level are older than all runs of a lower level. A merge may take many flushes: each flush reads a
+bounded part of the inputs and stores the live records of that part; readers read the inputs until
+the merge ends.
 """
 
 from __future__ import annotations
@@ -47,46 +48,46 @@ from .runs import (
 )
 from .stored_json import Fields, Kind, dump_document, row_json
 
-FAN_OUT = 8  # runs of a level that are merged into one of the next
-STEP_BYTES = MIB  # bytes of records, unpacked, that one step of a merge may always read
+FAN_OUT = 8  # runs of a level that are merged into one run of the next level
+STEP_BYTES = MIB  # unpacked bytes of records that one step of a merge may always read
 _POSITION = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge that is not finished: of the oldest `FAN_OUT` runs of a level."""
+    """Unfinished merge of the oldest `FAN_OUT` runs of a level."""
 
     level: int
-    after: Position = ()  # up to which they are merged
-    ended: int | None = None  # incarnation of the thread at `after` that is known to have ended
-    made: tuple[tuple[RunRef, ...], ...] = ()  # stored runs that follow one another, by height
+    after: Position = ()  # position up to which the inputs are merged
+    ended: int | None = None  # ended incarnation of the thread at `after`, if known
+    made: tuple[tuple[RunRef, ...], ...] = ()  # stored parts of the merged run, in order, by height
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRuns:
-    """The runs of a tenant."""
+    """Live runs of a tenant."""
 
-    levels: tuple[tuple[RunRef, ...], ...] = ()  # each the oldest first
-    merges: tuple[Merge, ...] = ()  # at most one for each level
+    levels: tuple[tuple[RunRef, ...], ...] = ()  # runs of each level, oldest first
+    merges: tuple[Merge, ...] = ()  # at most one merge for each level
 
     def oldest_first(self) -> list[RunRef]:
-        """Return the live runs, the oldest first."""
+        """Return the live runs, oldest first."""
         return [ref for level in reversed(self.levels) for ref in level]
 
 
 @dataclass(frozen=True, slots=True)
 class AdvancedRuns:
-    """The runs after a flush."""
+    """Runs after a flush."""
 
     runs: LiveRuns
-    read_bytes: int = 0  # of records, unpacked
-    dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
+    read_bytes: int = 0  # unpacked bytes of records that were read
+    dropped: tuple[BlobLocation, ...] = ()  # members that are no longer part of a live run
 
 
 async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: RunPut) -> AdvancedRuns:
-    """Add the run of a flush, if there is one, and take every merge one step further.
+    """Add the run of a flush, if there is one, and advance every merge by one step.
 
-    Exceptions of `fetch` are passed on, and change nothing.
+    Exceptions of `fetch` propagate, and change nothing.
     """
     read_bytes = 0
     dropped: list[BlobLocation] = []
@@ -117,26 +118,28 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: RunPut)
 async def relocate_members(
     runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: RunPut
 ) -> tuple[LiveRuns, list[bytes]]:
-    """Return runs whose members with these hashes are now at these places.
+    """Return runs with new locations for the members whose hashes are in `places`.
 
-    Branches that name a moved run are written again; the hashes of the replaced ones follow.
+    Branches that name a moved run are written again. The second result is the list of the replaced
+    branches' hashes.
     """
 
     async def moved(ref: RunRef) -> RunRef:
         place = places.get(ref.location.sha256, ref.location)
         return replace(ref, location=ref.location.moved(place))
 
-    # A branch that is moved would name a run in "this quilt" at the wrong place.
+    # A branch that moves would name a run in "this quilt" at the wrong place.
     return await _rewrite_leaves(runs, moved, fetch, put, also=places) if places else (runs, [])
 
 
 async def without_threads(
     runs: LiveRuns, ended: Mapping[str, EndRecord], fetch: Fetch, put: RunPut
 ) -> tuple[LiveRuns, list[bytes]]:
-    """Return runs without the records of ended incarnations, and of lower ones, of these threads.
+    """Return runs without the records of ended incarnations, and lower ones, of some threads.
 
-    So none of their keys can be reached any more. Leaves that have such records, and the branches
-    above them, are written again; the hashes of the replaced ones follow.
+    No key of an ended incarnation can be reached afterwards. Leaves that have such records, and the
+    branches above these leaves, are written again. The second result is the list of the replaced
+    members' hashes.
     """
 
     async def purged(ref: RunRef) -> RunRef:
@@ -150,7 +153,7 @@ async def without_threads(
         ]
         if len(live_lines) == len(lines):
             return ref
-        # No run is empty; that the thread ended is known from its own record too.
+        # A run must not be empty; the thread's own end record also tells that the thread ended.
         [leaf] = leaves(live_lines or [line_of(ended[lines[0].thread_id])], put)
         return leaf
 
@@ -166,7 +169,7 @@ async def _rewrite_leaves(
 ) -> tuple[LiveRuns, list[bytes]]:
     """Return runs with their leaves changed, and the hashes of the members that were replaced.
 
-    A branch is written again if something below it has changed, or if its hash is in `also`.
+    A branch is written again if a run below it has changed, or if the branch's hash is in `also`.
     """
     replaced: list[bytes] = []
 
@@ -190,7 +193,7 @@ async def _rewrite_leaves(
 
 
 async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
-    """Return all records of a thread, those of older runs first, for `manifests.fold`."""
+    """Return all records of a thread, records of older runs first, for `manifests.fold`."""
     return [
         decode_record(line.stored, ref.location.blob_id)
         for ref in runs.oldest_first()
@@ -216,13 +219,13 @@ async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str
 async def _step(
     inputs: Sequence[RunRef], merge: Merge, fetch: Fetch, *, oldest: bool
 ) -> tuple[list[Line], Merge | None, int]:
-    """Take one step of a merge of these runs, which may be the oldest.
+    """Take one step of a merge of runs, which may be the tenant's oldest runs.
 
-    Returns the records that live, in order, the merge as far as it is now (`None` at the end of
-    the inputs), and how many bytes of records were read.
+    Returns the live records in order, the state of the merge (`None` at the end of the inputs), and
+    the number of bytes of records that were read.
     """
-    # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
-    # that pace a merge is over before they are there.
+    # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice that
+    # pace a merge ends before those runs exist.
     pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
     after, ended, read_bytes = merge.after, merge.ended, 0
     live_lines: list[Line] = []
@@ -248,9 +251,9 @@ async def _step(
 async def _side_by_side(
     refs: Sequence[RunRef], fetch: Fetch, after: Position
 ) -> AsyncGenerator[list[Line]]:
-    """Yield the records of runs in order, all of a position together, the oldest run's first.
+    """Yield the records of runs in order, all records of a position together, oldest run first.
 
-    Only about a page of each run is held at a time.
+    Only about one page of each run is in memory at a time.
     """
     pages = [read_pages(ref, fetch, after=after) for ref in refs]
     buffers: list[list[Line]] = [[] for _ in refs]
@@ -258,7 +261,7 @@ async def _side_by_side(
     try:
         while unfinished or any(buffers):
             for number in sorted(unfinished):
-                # The next page may begin with the position that this one ends with.
+                # The next page may start with the last position of this page.
                 while (
                     not buffers[number]
                     or buffers[number][0].position == buffers[number][-1].position
@@ -292,7 +295,7 @@ def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
 def _add_leaves(
     runs: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: RunPut
 ) -> tuple[tuple[RunRef, ...], ...]:
-    """Add leaves to the runs that a merge has made; a full height becomes a branch."""
+    """Add leaves to the parts of a merged run; a full height becomes a branch."""
     heights = [list(height) for height in runs]
     for ref in refs:
         height = 0
@@ -305,7 +308,7 @@ def _add_leaves(
 
 
 def _merged_run(heights: Sequence[Sequence[RunRef]], put: RunPut) -> RunRef | None:
-    """Return the run that a merge has made. The higher parts precede the lower ones."""
+    """Return the run that a merge has built. Parts of greater height precede lower parts."""
     last: list[RunRef] = []
     for height in heights:
         joined = stack_runs([*height, *last], put)
@@ -322,21 +325,21 @@ class Catalog:
     """A stored catalog."""
 
     tenant: str
-    journal_id: str  # of the journal that wrote it
-    generation: int  # of the logs; recovery begins a new one
-    number: int  # in its generation, from 1
+    journal_id: str  # ID of the journal that wrote the catalog
+    generation: int  # generation of the logs; a recovery starts a new generation
+    number: int  # number of the catalog in its generation, from 1
     created_us: int
-    previous: BlobLocation | None = None  # the catalog before it
+    previous: BlobLocation | None = None  # previous catalog
     runs: LiveRuns = NO_RUNS
 
 
 def encode_catalog(catalog: Catalog) -> bytes:
-    """Return the stored bytes."""
+    """Return the stored bytes of a catalog."""
     return dump_document(Kind.CATALOG, row_json(catalog))
 
 
 def decode_catalog(data: bytes, name: str) -> Catalog:
-    """Decode stored bytes."""
+    """Return the catalog in stored bytes."""
     fields = Fields.document(data, name, Kind.CATALOG)
     return Catalog(
         tenant=fields.name("tenant"),

@@ -1,8 +1,9 @@
-"""Folding the records of a thread to its manifest, and manifests in their stored form.
+"""Folding the records of a thread to its manifest, and the stored form of manifests.
 
-Of two records about the same thing the one with the greater (generation, `seq`) counts; if equal,
-the one of the later run. A removal overrides what is not above it; the end of an incarnation
-overrides all of it and of lower ones. Merged runs fold to the same manifest.
+Of two records with the same subject, the record with the greater (generation, `seq`) counts; if
+equal, the record of the later run. A removal overrides records that are not above it; the end of an
+incarnation overrides all records of this and of lower incarnations. Merged runs fold to the same
+manifest.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ Key = tuple[str, str]  # namespace and ID of a checkpoint
 _OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, GapRecord.kind)
 
 AnyFact = TypeVar("AnyFact", bound=Record | Line)
-"""A record, or a line of a run that is not decoded further."""
+"""A record, or a line of a run that is decoded no further."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A stored checkpoint, and which segments hold its pending writes, in the order of the log.
+    """Stored checkpoint, and the segments that contain its pending writes, in the order of the log.
 
-    Of two writes with the same task and `idx` the greater (generation, `seq`) counts.
+    Of two writes with the same task and `idx`, the write with the greater (generation, `seq`)
+    counts.
     """
 
     record: CheckpointRecord
@@ -52,40 +54,42 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All records of one thread that count, in the order of the log."""
+    """All valid records of one thread, in the order of the log."""
 
     thread_id: str
-    incarnation: int  # the newest one of which something is stored, or which ended
-    ended: bool  # that incarnation was deleted; nothing but `deleted_through` is known of it
+    incarnation: int  # newest incarnation that has stored content, or that ended
+    # whether that incarnation was deleted; the manifest then only knows `deleted_through`
+    ended: bool
     deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
-    records: tuple[Record, ...]  # that count
+    records: tuple[Record, ...]  # records that count
     entries: Mapping[Key, ManifestEntry]
-    members: Mapping[bytes, MemberRecord]  # the segments and parts that it needs, by SHA-256
+    members: Mapping[bytes, MemberRecord]  # segments and parts that the thread needs, by SHA-256
     gaps: tuple[GapRecord, ...] = ()
     pins: tuple[PinRecord, ...] = ()
-    setting: SettingRecord | None = None  # `None`: no agent, and every setting as at first
-    # Checkpoints removed and not saved again. A merge with the oldest run forgets them.
+    setting: SettingRecord | None = None  # `None`: no agent, and every setting has its default
+    # Checkpoints that were removed and not saved again. A merge with the oldest run drops their
+    # records.
     removed: AbstractSet[Key] = field(default=frozenset(), compare=False)
 
     @property
     def generation(self) -> int:
-        """The greatest generation among its records; 0 if there are none."""
+        """Greatest generation among the records; 0 without records."""
         return max((record.generation for record in self.records), default=0)
 
     @property
     def seq(self) -> int:
-        """The greatest `seq` among its records; 0 if there are none."""
+        """Greatest `seq` among the records; 0 without records."""
         return max((record.seq for record in self.records), default=0)
 
     def location(self, sha256: bytes) -> BlobLocation | None:
-        """Return the location of a segment that a record or a segment names, if it is known."""
+        """Return the location of a segment that a record or a segment names, if known."""
         member = self.members.get(sha256)
         return None if member is None else member.location
 
     def needed(self, *, later: bool = False) -> set[bytes]:
         """Return the SHA-256 of every member that the stored checkpoints and pins need.
 
-        `later`: also what pending writes need that wait for the record of their checkpoint.
+        With `later`, include the members for pending writes whose checkpoint has no record yet.
         """
         waiting = [pin.segment for pin in self.pins]
         if later:
@@ -106,10 +110,10 @@ class Manifest:
 
 
 def live_facts(facts: Iterable[AnyFact]) -> list[AnyFact]:
-    """Return the facts about one thread that count, whatever other runs hold.
+    """Return the valid facts about one thread, whatever other runs contain.
 
-    Removals and ends are kept, because other runs may hold the records that they override. Of two
-    facts with the same rank about the same thing, the one of the older run must come first.
+    Removals and ends stay, because other runs may contain the records that they override. Of two
+    facts with the same rank and subject, the fact of the older run must come first.
     """
     newest: dict[Identity, AnyFact] = {}
     end: AnyFact | None = None
@@ -152,7 +156,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
     removed = {_key(fact) for fact in facts if isinstance(fact, RemovalRecord)}
     saved = {_key(fact) for fact in facts if isinstance(fact, CheckpointRecord)}
     counting = sorted((fact for fact in facts if not fact.passing), key=_place)
-    # Writes of a checkpoint that no record names wait for it: it may be a gap.
+    # Writes whose checkpoint has no record wait for one: the checkpoint may be a gap.
     writes: defaultdict[Key, list[WritesRecord]] = defaultdict(list)
     for record in counting:
         if isinstance(record, WritesRecord):
@@ -188,14 +192,14 @@ def _key(record: CheckpointRecord | WritesRecord | RemovalRecord) -> Key:
 
 
 def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
-    """Return the stored bytes: every record that counts, in the order of the log."""
+    """Return the stored bytes of a manifest: every valid record, in the order of the log."""
     records = [record_json(record) for record in manifest.records]
     content = {"records": records, "tenant": tenant, "thread_id": manifest.thread_id}
     return dump_document(Kind.MANIFEST, content)
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Decode stored bytes."""
+    """Return the manifest in stored bytes."""
     fields = Fields.document(data, name, Kind.MANIFEST)
     fields.text("tenant")
     thread_id = fields.name("thread_id")

@@ -1,7 +1,7 @@
 """Records: the parts of thread manifests, one JSON object each (docs/storage.md).
 
 Every record is about one thread and carries its position in the log: incarnation, generation and
-`seq`. A run holds them as lines, which are decoded only as far as sorting and merging needs.
+`seq`. A run contains records as lines, which are decoded only as far as sorting and merging needs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
 Identity = tuple[str | bytes, ...]  # subject of a record, within an incarnation of a thread
 
 Rank = tuple[int, int]
-"""Generation and `seq`: of two records about the same thing the greater one counts."""
+"""Generation and `seq`: of two records with the same subject, the greater rank counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The fields that all records have; `about` names the fields that identify its subject."""
+    """Fields of all records; `about` names the fields that identify a record's subject."""
 
     kind: ClassVar[str]
     about: ClassVar[tuple[str, ...]] = ()
@@ -31,27 +31,27 @@ class Record:
     thread_id: str
     incarnation: int
     generation: int
-    seq: int  # the change that the record is of
+    seq: int  # change that the record describes
 
     @property
     def rank(self) -> Rank:
-        """Its position in the log of its incarnation."""
+        """Position of the record in the log of its incarnation."""
         return (self.generation, self.seq)
 
     @property
     def identity(self) -> Identity:
-        """Its subject."""
+        """Subject of the record."""
         return (self.kind, *[getattr(self, name) for name in self.about])
 
     @property
     def passing(self) -> bool:
-        """Whether it only overrides records of older runs, and means nothing without them."""
+        """Whether the record only overrides records of older runs, and else means nothing."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord(Record):
-    """A checkpoint is stored; replaces an earlier record of it, but not those of its writes."""
+    """A checkpoint is stored; replaces its earlier record, but not the records of its writes."""
 
     kind = "checkpoint"
     about = ("checkpoint_ns", "checkpoint_id")
@@ -60,17 +60,17 @@ class CheckpointRecord(Record):
     checkpoint_id: str
     parent_id: str
     created_us: int  # time of the first save
-    segment: bytes  # SHA-256 of the segment that holds it
-    state_sha256: bytes  # over the exact stored bytes of its state
+    segment: bytes  # SHA-256 of the segment that contains the checkpoint
+    state_sha256: bytes  # hash of the exact stored bytes of the state
     label: str = ""
     summary: str = ""
-    lineage: Lineage = NO_LINEAGE  # beyond the parent
-    held_ns: str | None = None  # of a copy: its namespace in the segment of another thread
+    lineage: Lineage = NO_LINEAGE  # lineage besides the parent
+    held_ns: str | None = None  # for a copy: its namespace in the segment of another thread
 
 
 @dataclass(frozen=True, slots=True)
 class WritesRecord(Record):
-    """A segment holds pending writes of a checkpoint, all of which count."""
+    """A segment contains pending writes of a checkpoint, and all of them count."""
 
     kind = "writes"
     about = ("checkpoint_ns", "checkpoint_id", "segment")
@@ -83,7 +83,7 @@ class WritesRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class RemovalRecord(Record):
-    """A checkpoint was removed, with its writes and gaps up to this change."""
+    """A checkpoint was removed, with its writes and gaps up to the record's change."""
 
     kind = "removal"
     about = ("checkpoint_ns", "checkpoint_id")
@@ -93,13 +93,13 @@ class RemovalRecord(Record):
 
     @property
     def passing(self) -> bool:
-        """Always."""
+        """Always true: a removal only overrides."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class EndRecord(Record):
-    """The incarnation was deleted, with all records of it and of lower ones."""
+    """The incarnation was deleted; overrides all records of this and of lower incarnations."""
 
     kind = "end"
 
@@ -108,19 +108,20 @@ class EndRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class GapRecord(Record):
-    """Something of the log cannot be read from the blob store: a segment or a checkpoint."""
+    """A segment or a checkpoint of the log cannot be read from the blob store."""
 
     kind = "gap"
     about = ("checkpoint_ns", "checkpoint_id", "segment")
 
-    reason: str  # why, for people. Empty: it can be read again.
+    reason: str  # reason for people; empty: the segment or checkpoint can be read again
     checkpoint_ns: str = ""
-    checkpoint_id: str = ""  # not stored as it was at `seq`; empty if a segment is concerned
+    # checkpoint whose state at `seq` is not stored; empty if the gap is a segment
+    checkpoint_id: str = ""
     segment: bytes = b""  # SHA-256 of a lost segment, or empty
 
     @property
     def passing(self) -> bool:
-        """If nothing is missing any more."""
+        """Whether the gap is closed."""
         return not self.reason
 
 
@@ -137,7 +138,7 @@ class SettingRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class PinRecord(Record):
-    """A checkpoint was handed off in a bundle, which is kept as long as the thread lives."""
+    """A checkpoint was handed off in a bundle, which is needed as long as the thread lives."""
 
     kind = "pin"
     about = ("segment",)
@@ -149,20 +150,20 @@ class PinRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord(Record):
-    """The location of stored bytes that the thread needs."""
+    """Location of stored bytes that the thread needs."""
 
     kind = "member"
     about = ("sha256",)
 
-    location: BlobLocation  # an empty `blob_id` means: in the same quilt as the run
+    location: BlobLocation  # an empty `blob_id` means the same quilt as the run
     holds: Kind = Kind.SEGMENT  # `SEGMENT`, `PARTS` or `PART`
-    needs: tuple[bytes, ...] = ()  # members that a segment or a list names
-    first_seq: int = 0  # of a segment of the thread itself the range that it holds, else 0
-    last_seq: int = 0  # as `first_seq`
+    needs: tuple[bytes, ...] = ()  # members that the segment or the list of parts names
+    first_seq: int = 0  # for a segment of the thread itself: first change of its range; else 0
+    last_seq: int = 0  # last change of that range, or 0
 
     @property
     def sha256(self) -> bytes:
-        """The member."""
+        """Hash of the member."""
         return self.location.sha256
 
 
@@ -170,12 +171,13 @@ KINDS: Mapping[str, type[Record]] = {cls.kind: cls for cls in Record.__subclasse
 
 
 class _Field(NamedTuple):
-    """How a field of records is stored; one that holds its default is left out."""
+    """Stored form of a field of records; a field with its default value is left out."""
 
     name: str
-    default: object  # `MISSING` has no equal and is no default
-    key: str  # in JSON; empty: the keys of an object are
-    spell: Callable[[object], Any] | None  # makes JSON of it; `None`: it is JSON
+    default: object  # `MISSING` equals no value, so the field is required
+    key: str  # key in JSON; empty: the value is an object whose keys are merged into the record
+    # converts a value to JSON; `None`: the value is JSON already
+    spell: Callable[[object], Any] | None
     read: Callable[[Fields, str], object]
 
 
@@ -210,7 +212,7 @@ _FORMS: dict[object, _Form] = {
     "Lineage": (_INLINE, _lineage_json, _read_lineage),
     "BlobLocation": (_INLINE, row_json, lambda stored, _: stored.settled()),
 }
-"""By a field's type: its key unless that is its name, its encoder to JSON, and its decoder."""
+"""By a field's type: its key if that differs from its name, its encoder and its decoder."""
 
 _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
 
@@ -231,7 +233,7 @@ _OF_SEGMENT = [field for field in _LAYOUTS[GapRecord.kind] if field.name in ("re
 
 
 def record_json(record: Record) -> JsonObject:
-    """Return the JSON object that is stored."""
+    """Return the JSON object of a record as it is stored."""
     place = ("kind", "thread_id", "incarnation", "generation", "seq")
     content: JsonObject = {name: getattr(record, name) for name in place}
     of_segment = isinstance(record, GapRecord) and record.segment
@@ -248,7 +250,7 @@ def record_json(record: Record) -> JsonObject:
 
 
 def decode_record(line: bytes | str, name: str) -> Record:
-    """Return the record in stored bytes, "this quilt" being the blob with this ID."""
+    """Return the record in stored bytes; "this quilt" is the blob with the ID `name`."""
     return read_record(Fields.parse(line, name))
 
 
@@ -283,7 +285,7 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 class Line(NamedTuple):
-    """A record in a run; fields are as those of `Record`."""
+    """Record in a run; fields as in `Record`."""
 
     position: Position
     incarnation: int
@@ -294,7 +296,7 @@ class Line(NamedTuple):
 
     @property
     def thread_id(self) -> str:
-        """The thread."""
+        """Name of the thread."""
         return self.position[0]
 
 
@@ -305,7 +307,7 @@ def line_of(record: Record) -> Line:
 
 
 def read_line(stored: str, name: str) -> Line:
-    """Decode a line of a run; checks only the fields that it returns."""
+    """Decode a line of a run; check only the fields that are returned."""
     try:
         content, end = _decode_json(stored)
         if end != len(stored):
@@ -314,7 +316,7 @@ def read_line(stored: str, name: str) -> Line:
             content["blob_id"] = name
             stored = dump(content).decode()
         if "\\u" in stored:
-            dump(content)  # half a surrogate pair is no text
+            dump(content)  # encoding fails for half a surrogate pair, which is not valid text
         line = _line(content, stored)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise malformed_bytes(name, "it holds a line that is not a record") from None

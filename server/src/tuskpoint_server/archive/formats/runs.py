@@ -1,9 +1,9 @@
 """Runs: the records of many threads, sorted, as one flush or one merge wrote them.
 
-A run is a *leaf*, which holds its records in pages, or a *branch*, which names smaller runs
-that follow one another: reading one thread takes the branches above it and only the pages that
-can hold it. A run is one member, a sequence of zstd frames: an index, one JSON object on a line,
-and of a leaf the pages after it, one record on each line.
+A run is a *leaf*, which contains records in pages, or a *branch*, which names smaller runs that
+follow one another. Reading one thread needs the branches above it and only the pages that may
+contain it. A run is one member, a sequence of zstd frames: an index (one JSON object on a line)
+and, in a leaf, the pages (one record on each line).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from .sealing import open_member
 from .stored_json import Fields, JsonObject, Kind, dump_document, row_json
 
 PAGE_BYTES = MIB // 4
-"""Bytes of records in a page, unpacked, beyond which no further record is added."""
+"""Unpacked bytes of records in a page, beyond which no further record is added."""
 
-LEAF_BYTES = 4 * MIB  # bytes of records in a leaf, unpacked, beyond which the next leaf begins
-BRANCH_RUNS = 64  # runs that a branch names at most
+LEAF_BYTES = 4 * MIB  # unpacked bytes of records in a leaf, beyond which the next leaf starts
+BRANCH_RUNS = 64  # most runs that a branch names
 _MAX_UNPACKED = 16 * MIB  # bound on an unpacked page or index
 _MAX_HEIGHT = 16
 _ORDER = attrgetter("position", "incarnation", "rank", "stored")
-Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns stored bytes, their hash checked
+Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns stored bytes after checking their hash
 
 
 @dataclass(slots=True)
 class RunPut:
-    """Takes the runs that one put stores.
+    """Receives the runs that one put stores.
 
-    Each run contains the number of its catalog and its own number in the put. So no two runs have
-    the same bytes, and a member that one run drops is never a part of another.
+    Each run contains the number of its catalog and its own number in the put. So two runs never
+    have the same bytes, and a member that one run drops is never a part of another run.
     """
 
-    generation: int  # of the catalog, as `number`
+    generation: int  # generation of the catalog; `number` is the catalog's number
     number: int
-    take: Callable[[bytes], BlobLocation]  # stores bytes and returns how to name them
+    take: Callable[[bytes], BlobLocation]  # stores bytes and returns the location that names them
     order: Iterator[int] = field(default_factory=count)
 
     def store(self, content: JsonObject, pages: Iterable[bytes] = ()) -> BlobLocation:
-        """Store a run: the rest of its index, and the pages of a leaf."""
+        """Store a run, given the rest of its index and the pages of a leaf."""
         put = {"generation": self.generation, "number": self.number, "order": next(self.order)}
         index = dump_document(Kind.RUN, {**put, **content})
         return self.take(b"".join((pack_frame(index + b"\n"), *pages)))
@@ -60,13 +60,14 @@ class RunRef:
     first: Position
     last: Position
     records: int
-    plain_bytes: int  # of its records, unpacked
-    height: int = 0  # 0: a leaf; else one above the highest of the runs that it names
+    plain_bytes: int  # unpacked bytes of the run's records
+    # 0 for a leaf; else one more than the highest of the runs that the branch names
+    height: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """A page of a leaf: its offset in the member, and its entry in the index."""
+    """Page of a leaf: its offset in the member, and its entry in the index."""
 
     begin: int
     size: int
@@ -78,25 +79,25 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stored run: a leaf has pages, a branch names runs."""
+    """Stored run: a leaf has pages, a branch names runs."""
 
     pages: tuple[RunPage, ...] = ()
     runs: tuple[RunRef, ...] = ()
 
 
 def store_records(records: Iterable[Record], put: RunPut) -> RunRef | None:
-    """Store records, in any order, as a run; `None` if there are none."""
+    """Store records, in any order, as a run; return `None` without records."""
     lines = sorted(map(line_of, records), key=_ORDER)
     return stack_runs(leaves(lines, put), put)
 
 
 def leaves(lines: Sequence[Line], put: RunPut) -> list[RunRef]:
-    """Store records that are in order as leaves."""
+    """Store records, given in order, as leaves."""
     return [_leaf(part, put) for part in _cut(lines, LEAF_BYTES)]
 
 
 def branch(runs: Sequence[RunRef], put: RunPut) -> RunRef:
-    """Store a branch that names runs which follow one another, at most `BRANCH_RUNS`."""
+    """Store a branch that names at most `BRANCH_RUNS` runs, which follow one another."""
     location = put.store({"runs": [row_json(ref) for ref in runs]})
     return RunRef(
         location,
@@ -109,7 +110,7 @@ def branch(runs: Sequence[RunRef], put: RunPut) -> RunRef:
 
 
 def stack_runs(runs: Sequence[RunRef], put: RunPut) -> RunRef | None:
-    """Make one run of runs that follow one another; `None` of none."""
+    """Combine runs that follow one another into one run; return `None` without runs."""
     while len(runs) > 1:
         starts = range(0, len(runs), BRANCH_RUNS)
         runs = [branch(runs[start : start + BRANCH_RUNS], put) for start in starts]
@@ -152,7 +153,7 @@ def _leaf(lines: Sequence[Line], put: RunPut) -> RunRef:
 
 
 def read_ref(fields: Fields) -> RunRef:
-    """Decode a reference to a run."""
+    """Return a reference to a run from its stored form."""
     ref = RunRef(
         fields.settled(),
         read_position(fields, "first"),
@@ -203,7 +204,7 @@ def _check_order(parts: Sequence[RunPage] | Sequence[RunRef], ref: RunRef, field
 
 
 def page_lines(data: bytes, page: RunPage, name: str) -> list[Line]:
-    """Return the records of a page, those of this quilt settled."""
+    """Return the records of a page; "this quilt" in them becomes this blob."""
     frame = data[page.begin : page.begin + page.size]
     if blob_digest(frame) != page.sha256:
         raise malformed_bytes(name, f"a page has another SHA-256 than {page.sha256.hex()}")
@@ -224,7 +225,7 @@ def page_lines(data: bytes, page: RunPage, name: str) -> list[Line]:
 
 
 def lines_of(data: bytes, name: str) -> Iterator[Line]:
-    """Yield the records of a leaf that nothing refers to any more; of a branch nothing."""
+    """Yield the records of a leaf to which no reference is left; a branch yields nothing."""
     begin = frame_size(data, name)
     index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
     fields = Fields.document(index, name, Kind.RUN)
@@ -238,7 +239,7 @@ def lines_of(data: bytes, name: str) -> Iterator[Line]:
 async def read_pages(
     ref: RunRef, fetch: Fetch, *, after: Position = (), thread_id: str | None = None
 ) -> AsyncGenerator[list[Line]]:
-    """Yield the records of a run in order, page by page; fetches only pages that can match."""
+    """Yield the records of a run in order, page by page; fetch only pages that may match."""
     if not _may_match(ref, after, thread_id):
         return
     name = ref.location.blob_id
@@ -261,7 +262,7 @@ async def read_pages(
 
 
 async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
-    """Return the locations of all members of a run; fetches only branches."""
+    """Return the locations of all members of a run; fetch only branches."""
     locations = [ref.location]
     if ref.height:
         for child in await children_of(ref, fetch):

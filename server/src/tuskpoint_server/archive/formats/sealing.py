@@ -1,8 +1,8 @@
-"""Sealing: members of the blob store encrypted, each under a key of its own (sealed.proto).
+"""Sealing: encryption of members of the blob store, each under its own key (sealed.proto).
 
 A reference to a member carries its key beside its hash (`BlobLocation.key`), so keys form the tree
-that hashes form, from the catalog down. Only roots have their key in their own header, wrapped by
-a key provider. A removed reference takes its key with it.
+that hashes form, from the catalog down. Only roots have their key in their own header, wrapped by a
+key provider. Removing a reference removes the key.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KEY_BYTES = 32
 MAGIC = 0x184D2A51
 _VERSION = 1
 _MAX_HEADER = 64 << 10
-_NONCE = bytes(12)  # no key seals twice
+_NONCE = bytes(12)  # a key seals only once, so the nonce may be constant
 
 
 class Root(NamedTuple):
-    """The key of a member that people name, and the same wrapped by the key provider."""
+    """Key of a member that people name, and the same key wrapped by the key provider."""
 
     key: bytes = b""
     wrapped: bytes = b""
@@ -38,7 +38,7 @@ NO_ROOT = Root()
 
 
 class SealedBytes(NamedTuple):
-    """The stored bytes of a member, and its key; empty if it is not sealed."""
+    """Stored bytes of a member, and its key; the key is empty if the member is not sealed."""
 
     data: bytes
     key: bytes
@@ -50,13 +50,13 @@ def new_key() -> bytes:
 
 
 class Sealer:
-    """Seals the members of one flush: equal content has an equal key, which nothing else has."""
+    """Seals the members of one flush: equal content, and only that, has an equal key."""
 
     def __init__(self, *, seals: bool) -> None:
         self._secret = new_key() if seals else b""
 
     def seal(self, content: bytes) -> SealedBytes:
-        """Return the stored bytes of a member: the content itself if nothing is sealed."""
+        """Return the stored bytes of a member; without sealing, the content itself."""
         if not self._secret:
             return SealedBytes(content, b"")
         key = hmac.digest(self._secret, content, "sha256")
@@ -64,12 +64,12 @@ class Sealer:
 
 
 def seal_root(content: bytes, root: Root) -> bytes:
-    """Return the stored bytes of a root: the content itself without a key."""
+    """Return the stored bytes of a root; without a key, the content itself."""
     return _seal_content(content, root) if root.key else content
 
 
 def _seal_content(content: bytes, root: Root) -> bytes:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # the import is slow
 
     header = sealed_pb2.SealedHeader(format_version=_VERSION, wrapped_key=root.wrapped)
     packed = header.SerializeToString(deterministic=True)
@@ -78,22 +78,23 @@ def _seal_content(content: bytes, root: Root) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Return whether stored bytes are those of a sealed member."""
+    """Return whether stored bytes are a sealed member."""
     return len(data) >= SKIPPABLE.size and SKIPPABLE.unpack_from(data)[0] == MAGIC
 
 
 def wrapped_key(data: bytes, name: str) -> bytes:
-    """Return the wrapped key of a sealed member; empty if it is no root, or is not sealed."""
+    """Return the wrapped key of a sealed root; empty for any other member."""
     return _header(data, name)[0].wrapped_key if is_sealed(data) else b""
 
 
 def open_member(data: bytes, location: BlobLocation) -> bytes:
-    """Return the content of a member; `location` is what names it, with its key.
+    """Return the content of a member; `location` is the reference to it, with its key.
 
     Raises:
-        Refusal: `KEY_MISSING` if it is sealed and the reference has no key; `BLOB_MALFORMED` if it
-            is not sealed and the reference has one, or if the key does not open it;
-            `JOURNAL_DAMAGED` if the journal's own record of the key does not open.
+        Refusal: `KEY_MISSING` if the member is sealed and the reference has no key;
+            `BLOB_MALFORMED` if the member is not sealed and the reference has a key, or if the key
+            does not open the member; `JOURNAL_DAMAGED` if the journal's own record of the key does
+            not open.
     """
     name = location.blob_id
     if isinstance(location.key, UnopenedBytes):
@@ -118,7 +119,7 @@ def open_member(data: bytes, location: BlobLocation) -> bytes:
 
 
 def _header(data: bytes, name: str) -> tuple[sealed_pb2.SealedHeader, int]:
-    """Return the header of a sealed member, and where its sealed content begins."""
+    """Return the header of a sealed member, and the offset of the sealed content."""
     _, size = SKIPPABLE.unpack_from(data)
     begin = SKIPPABLE.size + size
     if size > _MAX_HEADER or begin > len(data):

@@ -1,8 +1,8 @@
-"""Reading stored segments: from bytes that may come from anybody to a checked `Segment`.
+"""Reads stored segments: from bytes that may come from anybody to a checked `Segment`.
 
-Fields are counted before a message is parsed. An empty message takes two bytes inside another
-one, a hundred in memory, and next to nothing once it is packed: without a bound a blob of a
-megabyte could take all the memory there is.
+Fields are counted before a message is parsed. An empty message needs two bytes inside another
+message, a hundred in memory, and next to nothing when compressed: without a bound, a blob of a
+megabyte could use all memory.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ from .segments import (
 from .stored_json import FORMAT_VERSION, MAX_NUMBER
 
 _MAX_HEADER = 64 << 10
-_COUNTED_ABOVE = 1 << 20  # bytes of a segment whose fields are counted before it is parsed
+_COUNTED_ABOVE = 1 << 20  # size of a segment above which its fields are counted before parsing
 _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
-_CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
+# the other two fields are messages of their own
+_CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])
 _WRITE = mirror(SegmentWrite._fields)
 _VALUE = mirror(SegmentValue._fields)
 _LOCATION = mirror(field.name for field in fields(BlobLocation) if field.name != "key")
@@ -58,12 +59,12 @@ _LINEAGE = mirror(field.name for field in fields(Lineage))
 
 
 def unpacked_size(data: bytes, name: str) -> int:
-    """Return how many bytes a stored segment unpacks to; its rows take as many once more."""
+    """Return the unpacked size of a stored segment; its rows need as much memory again."""
     return content_size(_content(data, name), name, MAX_SEGMENT_BYTES)
 
 
 def decode_segment(data: bytes, name: str) -> Segment:
-    """Return the segment in stored bytes; its values stay packed."""
+    """Return the segment in stored bytes; the segment's values stay packed."""
     plain = unpack_frame(_content(data, name), name, MAX_SEGMENT_BYTES)
     try:
         if (
@@ -77,7 +78,7 @@ def decode_segment(data: bytes, name: str) -> Segment:
             raise malformed_bytes(name, f"it has more than {MAX_FIELDS // _ROW_FIELDS} rows")
     except (DecodeError, ValueError, IndexError):
         raise malformed_bytes(name, "it is not a ThreadSegment") from None
-    del plain  # the message holds its content
+    del plain  # the parsed message has a copy of the content
     handoff = message.handoff if message.HasField("handoff") else None
     segment = Segment(
         thread_id=message.thread_id,
@@ -96,7 +97,7 @@ def decode_segment(data: bytes, name: str) -> Segment:
 
 
 def digests_of(row: SegmentCheckpoint, name: str) -> set[bytes]:
-    """Return the values of a checkpoint: of its channels, and of its delta base."""
+    """Return the digests of a checkpoint's channel values and of its delta base."""
     bases = decode_delta_base(row.delta_base, name) if row.delta_base else ()
     return set(state_digests(row.state, name)).union(*[channel.digests for channel in bases])
 
@@ -140,7 +141,7 @@ def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, nam
 
 
 def _content(data: bytes, name: str) -> memoryview:
-    """Return the bytes after the header, after checking the header."""
+    """Return the bytes after the header of a segment, after checking the header."""
     if len(data) < SKIPPABLE.size:
         raise malformed_bytes(name, "it is too short for a segment")
     magic, size = SKIPPABLE.unpack_from(data)
@@ -221,7 +222,7 @@ def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
 
 
 def _check(segment: Segment, name: str) -> None:
-    """Check the rules that concern more than one row."""
+    """Check the rules that involve more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
         raise malformed_bytes(name, "it lacks its thread, or its range ends before it begins")
     numbers = [segment.incarnation, segment.generation, segment.last_seq]
@@ -263,10 +264,10 @@ def _check(segment: Segment, name: str) -> None:
 
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-"""Wire types (protobuf.dev/programming-guides/encoding); groups are of no message here."""
+"""Wire types (protobuf.dev/programming-guides/encoding); segment messages have no groups."""
 
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
-_Shape = Mapping[int, Any]  # shapes of the messages in a message, by the number of their field
+_Shape = Mapping[int, Any]  # shapes of nested messages, by field number
 
 
 def _shape_of(descriptor: Any) -> _Shape:
@@ -281,13 +282,13 @@ _SHAPE = _shape_of(segment_pb2.ThreadSegment.DESCRIPTOR)
 
 
 _ROW_FIELDS, _INNER_FIELDS = 7, 4
-"""Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
+"""Least number of fields that a row, or a message in it, counts for: empty ones use memory too."""
 
 
 def _fields_left(
     plain: bytes, offset: int, end: int, shape: _Shape, remaining: int, least: int = _ROW_FIELDS
 ) -> int:
-    """Return how many fields may follow those of a message; negative: it has too many."""
+    """Return how many fields may follow after a message; negative if it has too many fields."""
     while offset < end and remaining >= 0:
         remaining -= 1
         tag, offset = _varint(plain, offset)
@@ -314,7 +315,7 @@ def _fields_left(
 
 
 def _varint(plain: bytes, offset: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a number and the offset after it."""
     number = shift = 0
     while True:
         byte = plain[offset]

@@ -1,7 +1,7 @@
 """Segments: pieces of threads' logs, in the form that is stored and hashed.
 
-The stored form is a skippable frame of zstd with a `tuskpoint.v1.SegmentHeader`, and a frame
-with a `tuskpoint.v1.ThreadSegment`.
+The stored form is a skippable zstd frame with a `tuskpoint.v1.SegmentHeader`, followed by a zstd
+frame with a `tuskpoint.v1.ThreadSegment`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from .stored_json import FORMAT_VERSION, STORED_NAMES
 
 
 def mirror(fields: Iterable[str]) -> Callable[[object], Any]:
-    """Return a function that reads these fields of a row from its message, in this order."""
+    """Return a function that reads the given fields of a row from its message, in order."""
     return attrgetter(*[STORED_NAMES.get(name, name) for name in fields])
 
 
-MAX_FIELDS = 1 << 21  # fields of a message that are read at most, those of nested messages included
+# most fields of a message that are read, including the fields of nested messages
+MAX_FIELDS = 1 << 21
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
-"""Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
+"""Bound on an unpacked segment. Only bundles and large single checkpoints come near it."""
 
-MAX_MEMBERS = 4  # other segments that a segment may name
+MAX_MEMBERS = 4  # most other segments that a segment may name
 
 SKIPPABLE = struct.Struct("<II")
 """Start of a skippable frame: magic number, and the size of its content."""
@@ -42,9 +43,9 @@ SKIPPABLE_MAGIC = 0x184D2A50
 
 
 class SegmentCheckpoint(NamedTuple):
-    """A checkpoint in a segment; segment.proto describes the fields.
+    """Checkpoint in a segment; segment.proto describes the fields.
 
-    `state` is as `encode_state` made it, `delta_base` as `encode_delta_base` did.
+    `state` is the output of `encode_state`, `delta_base` of `encode_delta_base`.
     """
 
     checkpoint_ns: str
@@ -61,7 +62,7 @@ class SegmentCheckpoint(NamedTuple):
 
 
 class SegmentWrite(NamedTuple):
-    """A pending write in a segment; segment.proto describes the fields."""
+    """Pending write in a segment; segment.proto describes the fields."""
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -78,7 +79,7 @@ class SegmentWrite(NamedTuple):
 
 
 class SegmentValue(NamedTuple):
-    """A value of a channel in a segment; segment.proto describes the fields."""
+    """Value of a channel in a segment; segment.proto describes the fields."""
 
     digest: bytes
     type: str
@@ -89,15 +90,16 @@ class SegmentValue(NamedTuple):
 
 
 class SegmentMember(NamedTuple):
-    """Another segment that holds values which a segment needs."""
+    """Another segment that contains values which a segment needs."""
 
     location: BlobLocation  # an empty `blob_id` means "this quilt"
-    prefixes: tuple[bytes, ...]  # first `PREFIX_BYTES` of the digests of these values, ascending
+    # first `PREFIX_BYTES` of the digests of the needed values, ascending
+    prefixes: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a thread's log: the rows that changed in a range, and the values they need."""
+    """Piece of a thread's log: the rows that changed in a range, and the values they need."""
 
     thread_id: str
     incarnation: int
@@ -107,24 +109,25 @@ class Segment:
     checkpoints: tuple[SegmentCheckpoint, ...] = ()
     writes: tuple[SegmentWrite, ...] = ()
     values: tuple[SegmentValue, ...] = ()
-    members: tuple[SegmentMember, ...] = ()  # hold the other values, and keyframes of all patches
-    handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of its checkpoint
+    # segments with the other values, and with the keyframes of all patches
+    members: tuple[SegmentMember, ...] = ()
+    handoff: tuple[str, str] | None = None  # for a bundle: namespace and ID of its checkpoint
 
 
 def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:
-    """Return the naming of another segment that holds the values with these digests."""
+    """Return the reference to another segment that contains the values with the given digests."""
     return SegmentMember(location, tuple(sorted({digest[:PREFIX_BYTES] for digest in digests})))
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """Return the stored bytes; equal segments give equal bytes.
+    """Return the stored bytes of a segment; equal segments give equal bytes.
 
-    It raises `ValueError` if the segment is larger than any reader accepts, names too many
-    others, or has a text that is no Unicode.
+    Raises `ValueError` if the segment is larger than any reader accepts, names too many other
+    segments, or has a text that is not Unicode.
     """
     bases = sum(len(checkpoint.delta_base) for checkpoint in segment.checkpoints)
     rows = 16 * len(segment.checkpoints) + 13 * len(segment.writes) + 7 * len(segment.values)
-    # At most so many fields, those of nested messages included.
+    # Upper bound of the number of fields, including the fields of nested messages.
     if rows + bases // 2 + 7 * MAX_MEMBERS + 16 > MAX_FIELDS:
         raise ValueError(f"a segment of {segment.thread_id} has too many rows for a reader")
     if len(segment.members) > MAX_MEMBERS:
@@ -165,7 +168,7 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
-    # Every row of every flush goes this way: a dict for each takes twice the time.
+    # Every row of every flush is read here: a dict for each row would need twice the time.
     for checkpoint in segment.checkpoints:
         stored = message.checkpoints.add(
             checkpoint_ns=checkpoint.checkpoint_ns,

@@ -1,10 +1,10 @@
 """Stored JSON (records, catalogs, manifests), members, and lists of parts.
 
-UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal content
-has equal bytes and so an equal hash. Every field is checked when it is decoded.
+The JSON is UTF-8 with snake_case keys in ascending order, no white space, and hashes as lowercase
+hex: equal content has equal bytes and so an equal hash. Decoding checks every field.
 
 Members are stored bytes that are named by their SHA-256. Larger content is cut into parts, and a
-list that names them is stored in its place.
+list of the parts is stored in its place.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ...core.values import DIGEST_BYTES, blob_digest
 
 JsonObject = dict[str, object]
 FORMAT_VERSION = 2  # version of every stored format
-MAX_NUMBER = (1 << 63) - 1  # the greatest number that is read: every database and language holds it
-MEMBER_BYTES = 8 << 20  # most bytes of a member; larger content is stored in parts
+# greatest number that is accepted: every database and language can represent it
+MAX_NUMBER = (1 << 63) - 1
+MEMBER_BYTES = 8 << 20  # largest member in bytes; larger content is stored in parts
 MAX_PARTS = 4096
 MAX_REPEATS = 16
-"""Times that a list may name the same part, which is fetched once."""
+"""Most times that a list may name the same part, which is fetched once."""
 
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
@@ -35,18 +36,18 @@ _ENCODE = json.JSONEncoder(
 
 
 class Kind(StrEnum):
-    """Kind of content of a member; also its tag in a quilt, where it is only a hint."""
+    """Kind of a member's content; also the member's tag in a quilt, where it is only a hint."""
 
     SEGMENT = "segment"
-    PARTS = "parts"  # a list of the parts of a segment or a manifest
+    PARTS = "parts"  # list of the parts of a segment or a manifest
     PART = "part"
     RUN = "run"
     CATALOG = "catalog"
-    MANIFEST = "manifest"  # the folded manifest of one thread
+    MANIFEST = "manifest"  # folded manifest of one thread
 
 
 def dump(content: Mapping[str, object]) -> bytes:
-    """Return the canonical bytes."""
+    """Return the canonical bytes of an object."""
     return _ENCODE(content).encode()
 
 
@@ -56,9 +57,9 @@ def dump_document(kind: Kind, content: Mapping[str, object]) -> bytes:
 
 
 class Fields:
-    """Typed access to a parsed JSON object of the blob with this ID.
+    """Typed access to a parsed JSON object of the blob with the ID `name`.
 
-    Every method refuses (`BLOB_MALFORMED`) a field that is missing or of another type.
+    Every method refuses (`BLOB_MALFORMED`) a field that is missing or has another type.
     """
 
     __slots__ = ("_content", "_name")
@@ -76,7 +77,8 @@ class Fields:
             text = data if isinstance(data, str) else data.decode("utf-8")
             content = json.loads(text, object_pairs_hook=_object_of_pairs)
             if "\\u" in text:
-                _ENCODE(content).encode()  # half a surrogate pair is no text
+                # encoding fails for half a surrogate pair, which is not valid text
+                _ENCODE(content).encode()
         except (ValueError, RecursionError):
             raise malformed_bytes(name, "it is not JSON in UTF-8, or has a key twice") from None
         return cls(content, name)
@@ -94,14 +96,14 @@ class Fields:
         return stored
 
     def fail(self, problem: str) -> Refusal:
-        """Return the refusal that names this blob."""
+        """Return a refusal that names the blob."""
         return malformed_bytes(self._name, problem)
 
     def __contains__(self, key: str) -> bool:
         return key in self._content
 
     def has(self, key: str) -> bool:
-        """Return whether a field is there and not null."""
+        """Return whether a field is present and not null."""
         return self._content.get(key) is not None
 
     def text(self, key: str) -> str:
@@ -133,7 +135,7 @@ class Fields:
         return flag
 
     def sha256(self, key: str) -> bytes:
-        """Return a hash that is written as lowercase hex."""
+        """Return a hash that is stored as lowercase hex."""
         return self._hash(self._content.get(key), key)
 
     def sha256s(self, key: str) -> tuple[bytes, ...]:
@@ -158,13 +160,13 @@ class Fields:
         return [Fields(content, self._name) for content in self._list(key)]
 
     def settled(self) -> BlobLocation:
-        """Return this object as a location, with "this quilt" replaced by this blob."""
+        """Return the object as a location, with "this quilt" replaced by this blob."""
         return BlobLocation(
             sha256=self.sha256("sha256"),
             size=self.number("size_bytes"),
             blob_id=self.text("blob_id") or self._name,
             identifier=self.text("identifier"),
-            key=self.sha256("key") if "key" in self else b"",  # of as many bytes as a hash
+            key=self.sha256("key") if "key" in self else b"",  # a key has as many bytes as a hash
         )
 
     def _list(self, key: str) -> list[object]:
@@ -197,7 +199,7 @@ STORED_NAMES = {
     "metadata": "metadata_json",
     "created_us": "create_time_us",
 }
-"""Fields that are stored under another name."""
+"""Names in stored JSON of fields that have another name in code."""
 
 
 def row_json(row: Any) -> JsonObject:
@@ -206,7 +208,7 @@ def row_json(row: Any) -> JsonObject:
     for field in fields(row):
         value = getattr(row, field.name)
         if field.name in ("location", "runs"):
-            content.update(row_json(value))  # beside the rest
+            content.update(row_json(value))  # the fields are merged into the object
         elif field.name == "key" and not value:
             continue
         else:
@@ -218,7 +220,7 @@ def _to_json(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
-        items = map(_to_json, value)  # runs are the only lists in a list
+        items = map(_to_json, value)  # runs are the only lists inside a list
         return [{"runs": item} if isinstance(item, list) else item for item in items]
     return row_json(value) if is_dataclass(value) else value
 
@@ -230,7 +232,7 @@ def settle_location(location: BlobLocation, holder: str) -> BlobLocation:
 
 @dataclass(frozen=True, slots=True)
 class PartList:
-    """The parts of some bytes, in order, and the size and hash of the whole."""
+    """Parts of some bytes, in order, and the size and hash of the joined bytes."""
 
     sha256: bytes
     size: int
@@ -244,12 +246,12 @@ def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
 
 
 def is_part_list(data: bytes) -> bool:
-    """Return whether stored bytes are a list of parts; a segment begins otherwise."""
+    """Return whether stored bytes are a list of parts; a segment starts with other bytes."""
     return data.startswith(b"{")
 
 
 def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartList:
-    """Decode the list of parts at a location; the parts have `max_bytes` together at most."""
+    """Return the list of parts at a location; refuse parts of more than `max_bytes` together."""
     stored = Fields.document(data, location.blob_id, Kind.PARTS)
     parts = tuple(part.settled() for part in stored.children("parts"))
     size = stored.number("size_bytes")
@@ -268,7 +270,7 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
 
 
 def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
-    """Return the bytes that parts make; other ones are `BLOB_MALFORMED` or `BLOB_HASH_MISMATCH`."""
+    """Join parts; refuse other bytes with `BLOB_MALFORMED` or `BLOB_HASH_MISMATCH`."""
     data = b"".join(parts)
     if len(data) != listed.size:
         raise malformed_bytes(

@@ -1,4 +1,4 @@
-"""Reading blobs: segments, members of packs, and content that is stored standalone.
+"""Reading of blobs: segments, members of packs, and standalone content.
 
-It must not return bytes whose hash was not checked.
+The package must not return bytes whose hash was not checked.
 """

@@ -1,7 +1,7 @@
-"""Reading checkpoints and manifests from the blob store.
+"""Reads checkpoints and manifests from the blob store.
 
-The store checked every byte against its hash; values are checked here against their digests. The
-journal names the newest catalog and the locations of bytes; content never comes from it.
+The store checked every byte against its hash; this module checks values against their digests. The
+journal names the newest catalog and the locations of bytes; content never comes from the journal.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from ..formats.stored_json import PartList, decode_parts, is_part_list, join_par
 from .standalone import GONE
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
-"""Returns the recorded locations of bytes; unrecorded ones are returned unchanged."""
+"""Returns the recorded locations of bytes; unrecorded locations are returned unchanged."""
 
 DAMAGE = (*GONE, Reason.BLOB_MALFORMED)
-"""The store does not have a blob any more, or has other bytes."""
+"""Reasons that mean that the store has lost a blob or has other bytes."""
 
 One = TypeVar("One")
 
-_READS_AT_ONCE = 16  # one by one, after reading many together has failed
-_PARTS_BYTES = 64 * MIB  # of parts that are read together
+_READS_AT_ONCE = 16  # single reads at once, after a read of many together has failed
+_PARTS_BYTES = 64 * MIB  # bytes of parts that are read together
 THREAD_ABOVE_BYTES = 64 * 1024
 
 
 class StoredSegment(NamedTuple):
-    """A decoded segment; checkpoints and their writes are by namespace and ID.
+    """Decoded segment; checkpoints and their writes are by namespace and ID.
 
-    `values` has those of its writes too: when a checkpoint is removed, a remaining one may need
-    the values of its writes.
+    `values` also has the values of writes: after a checkpoint is removed, another checkpoint may
+    need the values of its writes.
     """
 
     segment: Segment
@@ -69,15 +69,15 @@ class StoredSegment(NamedTuple):
     checkpoints: Mapping[tuple[str, str], SegmentCheckpoint]
     writes: Mapping[tuple[str, str], Sequence[SegmentWrite]]
     values: Mapping[bytes, SegmentValue]
-    unpacked: int  # bytes of the segment, whose values are still packed
+    unpacked: int  # unpacked bytes of the segment, without unpacking its values
 
 
 class Segments:
-    """Reads segments of a blob store, and keeps some of them decoded.
+    """Reads segments of a blob store, and caches some of them decoded.
 
     `places` returns the current locations of bytes that have moved since a segment named them;
-    `None`: no other locations are known. A segment that would take more than `most_bytes` of memory
-    while it is unpacked is refused (`LIMIT_EXCEEDED`) before it is.
+    `None`: no other locations are known. A segment that would need more than `most_bytes` of memory
+    to unpack is refused (`LIMIT_EXCEEDED`) before it is unpacked.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Segments:
     async def checkpoint(self, entry: CheckpointEntry) -> Checkpoint:
         """Return a checkpoint whose state, writes and metadata come from its segments.
 
-        The other fields are those of the entry.
+        All other fields come from the entry.
 
         Raises:
-            Refusal: `NOT_CERTIFIED` if the entry is not; `BLOB_HASH_MISMATCH`,
+            Refusal: `NOT_CERTIFIED` if the entry is not certified; `BLOB_HASH_MISMATCH`,
                 `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
         """
         if not entry.certified:
@@ -116,7 +116,7 @@ class Segments:
         )
 
     async def needed(self, holder: StoredSegment, digests: Collection[bytes]) -> dict[bytes, Value]:
-        """Return values of a checkpoint, which its segment or one that it names must hold."""
+        """Return values of a checkpoint, which must be in its segment or in a named one."""
         values = await self.values(holder, digests)
         for digest in digests:
             if digest not in values:
@@ -127,12 +127,12 @@ class Segments:
         return values
 
     async def read(self, locations: Sequence[BlobLocation]) -> list[StoredSegment]:
-        """Return segments, in order; those in parts are joined."""
+        """Return segments, in order; join those that are stored in parts."""
         segments = await self.stored(locations)
         return [await self.take(location, segments[location.sha256]) for location in locations]
 
     async def stored(self, locations: Sequence[BlobLocation]) -> dict[bytes, StoredSegment | bytes]:
-        """Return by hash the segments that are kept, and the stored bytes of the others."""
+        """Return, by hash, the cached segments, and the stored bytes of the other segments."""
         segments: dict[bytes, StoredSegment | bytes] = {}
         lacking: dict[bytes, BlobLocation] = {}
         for location in locations:
@@ -147,7 +147,7 @@ class Segments:
         return segments
 
     async def take(self, location: BlobLocation, data: StoredSegment | bytes) -> StoredSegment:
-        """Return the segment in stored bytes, and keep it while there is room."""
+        """Return the segment in stored bytes, and cache it while there is room."""
         if not isinstance(data, bytes):
             return data
         if location.sha256 in self._kept:
@@ -168,7 +168,7 @@ class Segments:
         return stored
 
     async def _joined(self, part_list: PartList, location: BlobLocation) -> bytes:
-        """Return the bytes of parts, each of which is fetched once, some at a time."""
+        """Return the joined bytes of parts; fetch each part once, a bounded number at a time."""
         name = location.blob_id
         if 2 * part_list.size > self._most:
             raise too_large(f"blob {name} of {part_list.size} bytes", self._most)
@@ -191,7 +191,7 @@ class Segments:
         except Refusal as refusal:
             if self._places is None or refusal.reason not in GONE:
                 raise
-            # Members that a segment names may have been moved since.
+            # Members that a segment names may have moved since.
             places = await self._places(locations)
             if list(places) == list(locations):
                 raise
@@ -205,13 +205,13 @@ class Segments:
     async def values(self, stored: StoredSegment, digests: Collection[bytes]) -> dict[bytes, Value]:
         """Return values from a segment, or from segments that it names, by digest.
 
-        Unknown values are left out; a value that does not fit its digest is refused.
+        Unknown values are left out; a value that does not match its digest is refused.
         """
         rows = await self._find(stored, digests)
         bases = {value.keyframe for value, _ in rows.values() if value.keyframe}
         keyframes = {**rows, **await self._find(stored, bases - rows.keys())}
         for value, holder in rows.values():
-            # The segment of a patch names the keyframe's segment, if this one does not.
+            # The segment of a patch names the keyframe's segment, if this segment does not.
             if value.keyframe and value.keyframe not in keyframes:
                 keyframes.update(await self._find(holder, [value.keyframe]))
         size = sum(value.size for value, _ in rows.values())
@@ -222,7 +222,7 @@ class Segments:
     async def values_at(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return the values that some segments hold, by digest; others are left out."""
+        """Return, by digest, the values that some segments contain; leave out missing values."""
         values: dict[bytes, Value] = {}
         for stored in await self.read(locations):
             new_digests = [
@@ -252,7 +252,7 @@ class Segments:
 
 
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
-    """Return for each location its bytes, or the reason why they cannot be read."""
+    """Return, for each location, its bytes or the reason why they cannot be read."""
 
     async def read_one(location: BlobLocation) -> bytes | Refusal:
         try:
@@ -276,7 +276,7 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
 def slice_items(
     found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
 ) -> Iterable[list[One]]:
-    """Yield items in lists of at most `most`, and of at most `most_bytes` or of one item."""
+    """Yield items in lists of at most `most` items and `most_bytes`, or of one larger item."""
     batch: list[One] = []
     size = 0
     for item in found:
@@ -291,7 +291,7 @@ def slice_items(
 
 
 def recorded_places(database: Database, tenant: str = "") -> Places:
-    """Return a function that returns a journal's recorded locations, of a tenant or of any."""
+    """Return a function that returns a journal's recorded locations, of one tenant or of all."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
         hashes = {location.sha256 for location in locations}
@@ -310,10 +310,11 @@ def recorded_places(database: Database, tenant: str = "") -> Places:
 def stored_row(
     segments: Sequence[StoredSegment], key: CheckpointKey
 ) -> tuple[SegmentCheckpoint, StoredSegment]:
-    """Return the row of a checkpoint, and its segment, which is the first.
+    """Return the row of a checkpoint, and its segment, which is the first in `segments`.
 
-    Others, which hold its writes, may have an older row of the checkpoint. Those of another log
-    have other numbers, so that the greatest is not the newest.
+    The other segments have the checkpoint's writes, and may have an older row of the checkpoint.
+    Segments of another log have other sequence numbers, so the greatest number is not the newest
+    row.
     """
     row = segments[0].checkpoints.get((key.checkpoint_ns, key.checkpoint_id))
     if row is None:
@@ -323,7 +324,7 @@ def stored_row(
 
 
 def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tuple[Write, ...]:
-    """Return the pending writes of a checkpoint; of one slot the newest counts."""
+    """Return the pending writes of a checkpoint; the newest write of each slot counts."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, str]] = {}
     for stored in segments:
@@ -347,16 +348,17 @@ def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tupl
 
 
 def _rank(stored: StoredSegment, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
-    """Return the rank of a row: the greatest is the newest.
+    """Return the rank of a row: the greatest rank is the newest.
 
-    Rows that the thread itself stored are newer than copied ones, which have other numbers.
+    Rows that the thread itself stored are newer than copied rows, whose sequence numbers belong to
+    another log.
     """
     segment = stored.segment
     return (segment.thread_id == key.thread_id, segment.generation, seq)
 
 
 def too_large(what: str, most: int) -> Refusal:
-    """Return the refusal of what takes more memory than there may be."""
+    """Return the refusal of content that needs more memory than allowed."""
     advice = "give a larger --memory-bytes"
     return Refusal(
         Reason.LIMIT_EXCEEDED, advice=advice, what=what, limit="--memory-bytes", maximum=most
@@ -414,7 +416,7 @@ async def records_of(
     thread_id: str,
     fetch: Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]],
 ) -> list[Record]:
-    """Return all records of a thread, those of older runs first; runs are fetched together."""
+    """Return all records of a thread, records of older runs first; fetch runs together."""
     locations = [
         ref.location for ref in runs.oldest_first() if ref.first[0] <= thread_id <= ref.last[0]
     ]
@@ -422,7 +424,7 @@ async def records_of(
     fetched: dict[bytes, bytes] = {}
 
     async def fetch_one(location: BlobLocation) -> bytes:
-        if location.sha256 not in order:  # named by a branch
+        if location.sha256 not in order:  # runs that a branch names
             [data] = await fetch([location])
             return data
         if location.sha256 not in fetched:

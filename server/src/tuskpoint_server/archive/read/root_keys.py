@@ -12,7 +12,7 @@ from ..formats.sealing import NO_ROOT, Root, is_sealed, wrapped_key
 
 
 async def new_root(keys: KeyProvider | None, tenant: str) -> Root:
-    """Return the key of a new root, none if nothing is sealed; refuses as a key provider does."""
+    """Return the key of a new root, empty if nothing is sealed; refuse as the key provider does."""
     if keys is None:
         return NO_ROOT
     key = sealing.new_key()
@@ -22,11 +22,11 @@ async def new_root(keys: KeyProvider | None, tenant: str) -> Root:
 async def with_root_key(
     keys: KeyProvider | None, tenant: str, data: bytes, location: BlobLocation
 ) -> BlobLocation:
-    """Return the location of a root with the key in its header, unless it has one already.
+    """Return a root's location with the key in the root's header, unless it has a key already.
 
     Raises:
-        Refusal: `KEY_MISSING` if the root is sealed and nothing can open it; what the key provider
-            refuses.
+        Refusal: `KEY_MISSING` if the root is sealed and no key provider can open it; any refusal of
+            the key provider.
     """
     if location.key or not is_sealed(data):
         return location

@@ -1,7 +1,8 @@
-"""Storing content as a blob of its own, so that its ID is enough to fetch it.
+"""Storage of content as standalone blobs, whose ID is enough to fetch the content.
 
-Larger content than a member may be is cut; the list of its parts is stored last, in its place.
-Bundles of hand-offs are stored and fetched this way. No local cache is used.
+Content that is larger than a member may be is cut into parts; the list of the parts is stored last,
+in place of the content. Bundles of hand-offs are stored and fetched this way. No local cache is
+used.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ..formats.stored_json import (
 from .root_keys import new_root, with_root_key
 
 GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
-"""Reasons that the store does not have the bytes that were stored at a location."""
+"""Reasons that mean that the store lacks the bytes that were stored at a location."""
 
 Put = Callable[[str, Sequence[BlobMember]], Awaitable[Mapping[bytes, BlobLocation]]]
 """Stores a tenant's members, each as a blob of its own; returns their locations by hash."""
@@ -46,31 +47,32 @@ Put = Callable[[str, Sequence[BlobMember]], Awaitable[Mapping[bytes, BlobLocatio
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2
 _ROWS_BYTES = 128 * MIB
-"""Memory that the rows of a segment take at most besides their texts and values."""
+"""Most memory that the rows of a segment need besides their texts and values."""
 
 
 class MemoryRoom(Protocol):
-    """Counts the memory that a bundle takes while it is fetched and unpacked."""
+    """Counts the memory that a bundle needs while it is fetched and unpacked."""
 
     async def take(self, size: int, what: str = "") -> None:
-        """Wait until so many bytes more may be held; refuse what never fits, by its name."""
+        """Reserve bytes, waiting if necessary; refuse a size that never fits, naming `what`."""
 
     def give(self, size: int) -> None:
-        """Hold so many bytes no longer."""
+        """Release `size` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneBlob:
     """Bytes in the blob store."""
 
-    location: BlobLocation  # of them, or of the list of their parts
-    parts: tuple[BlobLocation, ...] = ()  # in order; empty if they are whole
+    location: BlobLocation  # location of the bytes, or of the list of their parts
+    # locations of the parts, in order; empty if the bytes are one blob
+    parts: tuple[BlobLocation, ...] = ()
 
 
 class StandaloneStore:
-    """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles.
+    """Stores standalone blobs in the blob store itself, without a cache; fetches bundles.
 
-    With a key provider they are sealed, each as a root.
+    With a key provider, each blob is sealed as a root.
     """
 
     def __init__(self, blobs: BlobStore, put: Put, keys: KeyProvider | None) -> None:
@@ -78,11 +80,11 @@ class StandaloneStore:
         self._put = put
         self._keys = keys
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-        # Half of the store's concurrent puts: flushes must get through.
+        # Half of the store's concurrent puts: the other half remains for flushes.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
     async def store(self, tenant: str, content: bytes, kind: Kind) -> StandaloneBlob:
-        """Store content, and read it back; refuses as a put and the key provider do."""
+        """Store content, and read it back; refuse as a put and the key provider do."""
         root = await new_root(self._keys, tenant)
         stored = await self._cut(tenant, await asyncio.to_thread(seal_root, content, root), kind)
         return replace(stored, location=replace(stored.location, key=root.key))
@@ -115,7 +117,7 @@ class StandaloneStore:
 
     @property
     def seals(self) -> bool:
-        """Whether what is stored is sealed."""
+        """Whether stored blobs are sealed."""
         return self._keys is not None
 
     async def store_bundle(self, tenant: str, closure: Closure) -> StandaloneBlob:
@@ -124,10 +126,10 @@ class StandaloneStore:
         return await self.store(tenant, data, Kind.SEGMENT)
 
     async def fetch(self, location: BlobLocation, progress: Progress, room: MemoryRoom) -> bytes:
-        """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.
+        """Return a bundle's bytes, with parts joined; the hash of each blob was checked.
 
-        `progress` is called with the number of bytes that have arrived; it
-        falls where a read begins anew. `room` has the size of what is returned.
+        `progress` is called with the number of bytes received; the number falls when a read
+        restarts. `room` has the size of the returned bytes reserved.
         """
         name = location.blob_id
         await room.take(MAX_MEMBER_READ)
@@ -137,7 +139,7 @@ class StandaloneStore:
             return data
         part_list = decode_parts(data, location, MAX_STORED_BYTES)
         room.give(len(data))
-        # Parts that arrive may be larger than the list says, until their sizes are compared.
+        # Parts may be larger than the list says until their sizes are compared.
         arriving_bytes = 2 * part_list.size + _PARTS_AT_ONCE * MAX_MEMBER_READ
         await room.take(arriving_bytes, f"bundle {name} of {part_list.size} bytes")
         gate = asyncio.Semaphore(_PARTS_AT_ONCE)
@@ -151,7 +153,8 @@ class StandaloneStore:
 
             async with gate:
                 data = await self._blobs.get(part, progress=note)
-            # Not at the end: the list bounds the sizes that it names, not those of the blobs.
+            # Compare each part on arrival: the list bounds the sizes that it names, not the blobs'
+            # sizes.
             if len(data) != part.size:
                 raise malformed_bytes(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
@@ -171,17 +174,17 @@ class StandaloneStore:
     async def open(
         self, tenant: str, data: bytes, location: BlobLocation, room: MemoryRoom
     ) -> Closure:
-        """Return the closure in a bundle's bytes, sealed or not.
+        """Return the closure in a bundle's bytes, which may be sealed.
 
-        What they unpack to is taken from `room` before it is made, and not given back.
+        Memory for the unpacked content is taken from `room` before unpacking, and not given back.
 
         Raises:
-            Refusal: `BLOB_MALFORMED`; `KEY_MISSING` if it is sealed and no key for it is known
-                here; what the key provider and the room refuse.
+            Refusal: `BLOB_MALFORMED`; `KEY_MISSING` if the bundle is sealed and no key for it is
+                known here; any refusal of the key provider and of `room`.
         """
         name = location.blob_id
         root = await with_root_key(self._keys, tenant, data, location)
-        async with self._opening:  # few at a time, in threads
+        async with self._opening:  # few bundles at a time, in threads
             if is_sealed(data):
                 await room.take(len(data), f"bundle {name} of {len(data)} bytes")
             content = await asyncio.to_thread(open_member, data, root)
