@@ -268,7 +268,7 @@ class Lease:
         _RELEASE.run(connection, **self._held_by)
 
     def lose(self) -> None:
-        """Stop to be the leader, whatever the journal says."""
+        """Give up the lease in this server, whatever the journal says."""
         self._until_s = -math.inf
         self.lost.set()
 

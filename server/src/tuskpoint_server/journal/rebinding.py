@@ -2,10 +2,10 @@
 
 Threads are bound one after another, each in one transaction with its rows, so a server that is
 killed meanwhile continues with the threads that are left. Before that, values are compared with
-their digests. Servers of layout 1 may use a shared journal before: they write rows without MACs,
-and change rows whose MACs then no longer match. So nothing is bound while a server of layout 1 is
-connected. After that PostgreSQL refuses writes of such servers, and all threads of a shared journal
-are bound, from the first to the last, whether they have MACs or not.
+their digests. Servers of layout 1 may use a shared journal until then: they write rows without
+MACs, and change rows whose MACs then no longer match. So nothing is bound while a server of layout
+1 is connected. After that PostgreSQL refuses writes of such servers, and all threads of a shared
+journal are bound, from the first to the last, whether they have MACs or not.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ async def _bind_threads(database: Database, count: int) -> int:
             names.append((tenant, thread_id))
             size += checkpoint_count
             after = number
-        unbound += await database.transact(partial(_bind_some, names=names))
+        unbound += await database.transact(partial(_bind_group, names=names))
         failpoint("journal.after_binding_some")
         tried += len(names)
         if time.monotonic() > reported + _REPORT_S:
@@ -201,11 +201,11 @@ async def _bind_threads(database: Database, count: int) -> int:
             _log.info("bound the rows of %d of %d threads", tried - len(unbound), count)
     while unbound:
         await asyncio.sleep(_AGAIN_S)
-        unbound = await database.transact(partial(_bind_some, names=unbound))
+        unbound = await database.transact(partial(_bind_group, names=unbound))
     return tried
 
 
-def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _bind_group(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Bind threads; return the threads that another server is changing.
 
     The transaction waits for no thread: it holds locks that the other server may wait for.
@@ -230,7 +230,7 @@ def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> list[tupl
 
 
 def _accept_lost(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
-    """Log lost checkpoints in their current state, where changes that wait say otherwise.
+    """Log the current state of rows that differ from changes that wait to be stored.
 
     Without that no flush would store the thread, because it would certify missing checkpoints.
     """

@@ -177,7 +177,7 @@ async def _pass(database: Database) -> ResealingProgress:
         after: SqlRow = ()
         while through := await database.query(partial(rows.next, after=after)):
             row_count, damaged_count = await database.transact(
-                partial(_seal_some, rows, after, through)
+                partial(_seal_run, rows, after, through)
             )
             failpoint("journal.after_resealing_some")
             after = through
@@ -193,5 +193,5 @@ async def _pass(database: Database) -> ResealingProgress:
     return ResealingProgress(sealed, damaged)
 
 
-def _seal_some(rows: _Rows, after: SqlRow, through: SqlRow, batch: UnitOfWork) -> tuple[int, int]:
+def _seal_run(rows: _Rows, after: SqlRow, through: SqlRow, batch: UnitOfWork) -> tuple[int, int]:
     return rows.seal(batch.connection, after, through)

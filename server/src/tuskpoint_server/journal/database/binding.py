@@ -41,7 +41,7 @@ EMPTY_SUM = 0
 
 
 class RowDamagedError(Exception):
-    """A row that differs from the row that this journal wrote, or another row is missing."""
+    """A row was changed, moved or invented, or another row of its thread is missing."""
 
 
 class Binder:
@@ -153,7 +153,7 @@ class Binder:
         Args:
             number: The thread.
             columns: The bound columns, as one text.
-            rows: The hash of its rows.
+            rows: The hash of the thread's rows.
             nonce: Bytes that are unique among the bindings of the thread.
         """
         masked = (rows + self._masked(number, nonce)) % _MODULUS

@@ -43,7 +43,7 @@ class Database:
         waiters: Waiters for changes of threads.
         added: Callbacks, called in the event loop after each commit, for each tenant with changes,
             with the number of changes and the bytes of their new content.
-        journal_id: Identity of this journal; a recovered one has another.
+        journal_id: ID of this journal; a recovered journal has another ID.
         generation: Raised by each recovery; with `seq` it orders stored content.
         seal: Encrypts the values of the journal; `None` if they are not encrypted.
         heads: Checkpoints in memory.
@@ -113,12 +113,12 @@ class Database:
             generation: Generation of a journal that the caller will fill. The journal must be empty
                 or unfinished; an unfinished journal is dropped. No other process opens the journal
                 until `finish`.
-            alone: Keep servers from the journal while it is open.
+            alone: Whether to keep servers from the journal while it is open.
             migrates: Whether the tables of an older journal are migrated; if not, an older journal
                 is refused.
             open_key: Opens the key of a sealed journal; `None` if the journal is not sealed.
             open_row_key: Opens the key that binds the rows.
-            accepts_rows: Bind all rows again as they are, with another key.
+            accepts_rows: Whether to bind all rows again as they are, with another key.
             witness: File that notes the last acknowledged change (`Witness`).
             accepts_older: Changes that the journal may lack, as the errors of the witness name
                 them.
@@ -176,7 +176,7 @@ class Database:
 
     @property
     def is_local(self) -> bool:
-        """Whether `query_inline` reads faster than a thread could."""
+        """Whether `query_inline` is faster than a read in another thread."""
         return self._backend.is_local
 
     @property

@@ -23,8 +23,8 @@ from .binding import Binder, binder_of, equal
 if TYPE_CHECKING:
     from .thread_rows import Place, ThreadCacheEntry
 
-_EMPTY_BYTES = KIB  # estimate of the memory of a checkpoint's writes, without them
-_WRITE_BYTES = 500  # the same of a write, without its names
+_EMPTY_BYTES = KIB  # estimated memory of a `PendingWrites` without writes
+_WRITE_BYTES = 500  # estimated memory of a write, without its names
 _BYTES_PER_WRITE = 128  # most bytes of a write in a message, besides its names and content
 _FEW = 64
 _RECENT = 8
@@ -94,7 +94,7 @@ class PendingWrites:
 
     Attributes:
         seq: Number of the thread's last change that the writes include.
-        is_early: The checkpoint is not stored yet.
+        is_early: Whether the checkpoint is not stored yet.
         name_bytes: Bytes of the writes' names, as the limit counts them.
         counted: Bytes of memory that `RecentWrites` counted last.
     """

@@ -1,6 +1,6 @@
 """The thread cache: recent threads that the writer decides against.
 
-They stay in memory between batches, bounded in bytes; a failed commit drops all of them.
+The threads stay in memory between batches, bounded in bytes; a failed commit drops all of them.
 """
 
 from __future__ import annotations

@@ -279,17 +279,17 @@ def lock_logs(
     )
 
 
-def row_of(found: SqlRow) -> ThreadRow:
+def row_of(columns: SqlRow) -> ThreadRow:
     """Return a row from the columns `THREAD`, unchecked."""
-    row = ThreadRow(*found)
+    row = ThreadRow(*columns)
     row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
     return row
 
 
-def log_of(binder: Binder, found: SqlRow) -> ThreadCacheEntry:
+def log_of(binder: Binder, columns: SqlRow) -> ThreadCacheEntry:
     """Return a cache entry from the columns `ENTERED`, compared with its MAC and segments."""
-    early, stored_through = found[-2:]
-    row = row_of(found[:-2])
+    early, stored_through = columns[-2:]
+    row = row_of(columns[:-2])
     row.written = _seldom(row)
     log = ThreadCacheEntry(row, new=False, early=bool(early))
     try:
@@ -405,7 +405,7 @@ class ThreadCacheEntry:
     """A thread as the writer knows it."""
 
     row: ThreadRow
-    new: bool  # the row is not stored yet
+    new: bool  # whether the row is not stored yet
     early: bool  # whether writes may wait for their checkpoint
     damage: Refusal | None = None  # set if the row is not as the server wrote it last
     # whether the damage is an older state of the thread in place of the last one
@@ -419,7 +419,7 @@ class ThreadCacheEntry:
     known: OrderedDict[Place, CachedCheckpoint] = field(
         default_factory=OrderedDict
     )  # recent checkpoints
-    # of recent checkpoints, stored or so far only with writes
+    # writes of recent checkpoints, also of checkpoints that are not stored yet
     writes: RecentWrites = field(default_factory=RecentWrites)
     shared_seq: int = 0  # last change up to which other servers may have made changes
     size: int = _LOG_BYTES  # about how many bytes of memory the entry takes, without `writes`

@@ -65,7 +65,7 @@ class UnitOfWork:
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
         changed: Threads with changes, whose watchers are woken, with the checkpoint changed last.
-        is_shared: Other servers may use the journal at the same time.
+        is_shared: Whether other servers may use the journal at the same time.
         added: Tenant to the number of its changes and the bytes of their new content.
         last: The last change: the number of its thread and its own number; `None`: nothing changed.
         logs: Entries of threads, to be dropped where rows are changed outside the batch.

@@ -24,7 +24,7 @@ from ..sql.statements import Statement
 from .binding import Binder
 
 _NOTE = struct.Struct("<16sqq")  # name of the row key, number of the thread, number of the change
-_SEALED = struct.Struct("<16s")  # follows: name of the key of a journal that seals by place
+_SEALED = struct.Struct("<16s")  # after the note: name of the key of a journal that seals by place
 _OF_THREAD = Statement(
     select(func.max(threads.c.seq)).where(threads.c.number == bindparam("of_number"))
 )

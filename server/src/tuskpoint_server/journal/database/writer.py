@@ -105,7 +105,7 @@ class Writer:
 
     Args:
         committed: Called in the event loop after each commit, before its changes are answered.
-        alone: Keep other servers from the journal while the writer runs.
+        alone: Whether to keep other servers from the journal while the writer runs.
         witness: Notes the last acknowledged change.
     """
 

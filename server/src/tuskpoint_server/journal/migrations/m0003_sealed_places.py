@@ -7,7 +7,7 @@ work.
 
 from .migration import Migration
 
-# "1" is `database.sealing.BY_VALUE`.
+# "1" is `sql.sealing.BY_VALUE`.
 _NOTE = (
     "INSERT INTO journal_info (name, value)"
     " SELECT 'sealing', '1' FROM journal_info WHERE name = 'journal_key'",

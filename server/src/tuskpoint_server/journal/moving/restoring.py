@@ -126,9 +126,6 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
     In-flight packs are dropped: the spool may not have them, and the original journal may have
     certified them. The next flush builds them again.
 
-    Packs on their way are dropped: the spool may not have them, and the journal that was backed
-    up may have certified them. The next flush builds them again.
-
     Raises:
         RuntimeError: The journal is not complete.
         Exception: The database failed or is in use; its `storage_problem` describes the error.

@@ -93,7 +93,7 @@ def remove(connection: sa.Connection, numbers: Sequence[tuple[int]]) -> None:
 
 
 def merge(connection: sa.Connection, *, begins: bool) -> bool:
-    """Run a step of the merge that drops words of removed documents; return whether more are due.
+    """Run a step of the merge that drops removed documents; return whether another step is due.
 
     Until the merge, FTS5 only marks the documents as removed. PostgreSQL has no such marks.
     """

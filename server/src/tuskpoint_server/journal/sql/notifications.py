@@ -26,12 +26,12 @@ from .backend import Backend
 _log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""Seconds after which a waiter of a shared journal looks by itself, if no notification arrives."""
+"""Seconds after which a waiter of a shared journal wakes by itself, if no notification arrives."""
 RARELY_S = 10.0
-"""Seconds after which a waiter looks by itself, if notifications arrive."""
+"""Seconds after which a waiter wakes by itself, if notifications arrive."""
 
 KEEPING = ("", "keeping")
-"""Stands for a thread: news for the leader of a shared journal, or from it."""
+"""Placeholder for a thread: state of the leader of a shared journal changed."""
 
 _MOST_BYTES = 7999  # largest notification of PostgreSQL
 _PAUSE_S = 0.02  # pause after a notification; further changes wait for the next notification
