@@ -45,7 +45,7 @@ Figures = Mapping[tuple[str, str, str], Figure]
 def better_of(column: str) -> Better | None:
     """Return which figures of a column are better, by its unit; `None`: it has no figures.
 
-    Ratios are no figures: they are of two others, whose units say more.
+    Ratios are left out: the two figures of a ratio have units, which say more.
     """
     if _PACE.search(column):
         return Better.HIGHER
@@ -55,7 +55,7 @@ def better_of(column: str) -> Better | None:
 def figures_of(runs: Sequence[Sequence[Table]]) -> Figures:
     """Return the figures in the tables of several runs of the same measures.
 
-    A cell that is empty in one of the runs is no figure: nothing happened there to be measured.
+    A cell that is empty in one of the runs is left out: nothing was measured.
     """
     values: dict[tuple[str, str, str], list[float]] = {}
     for tables in runs:
@@ -136,7 +136,7 @@ def comparison(before: Figures, after: Figures) -> tuple[Table, int]:
 
 
 def _change(before: Figure, after: Figure) -> float:
-    """Return by which share a figure became worse; negative: better; 0: it did not change."""
+    """Return the share that a figure became worse; negative: better; 0: unchanged."""
     if not all((*before.values, *after.values)):
         return 0.0  # a share of nothing
     apart = max(before.values) < min(after.values) or max(after.values) < min(before.values)

@@ -40,7 +40,7 @@ def chain(
 def saves(
     thread_id: str, value_bytes: int = 1024, *, inherits: bool = True
 ) -> Iterator[SaveCheckpointRequest]:
-    """Yield the saves of one thread, without end: six channels, of which two change with each.
+    """Yield the saves of one thread, without end: six channels; each save changes two.
 
     Args:
         thread_id: The thread.

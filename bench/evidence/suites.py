@@ -88,7 +88,7 @@ def kill_loop_table(root: Path, kills: int) -> Table:
 
 
 def kill_points_table(root: Path) -> Table:
-    """Kill servers at every named place on the way of a checkpoint; return where and how often.
+    """Kill servers at every failpoint; return the failpoints and their counts.
 
     Raises:
         TestsFailedError: A test did not pass, or none ran.

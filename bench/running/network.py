@@ -86,7 +86,7 @@ def delayed(seconds: float, folder: Path) -> Iterator[tuple[str, Through]]:
         except NoDelayError as reason:
             print(f"netem is left out, a relay takes its place: {reason}", flush=True)
             how = (
-                "by a TCP relay, which takes processor time of the same cores; there is no netem "
+                "by a TCP relay, which takes processor time of the same cores; netem is missing "
                 f"here: {reason}"
             )
 

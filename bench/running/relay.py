@@ -79,7 +79,7 @@ def main() -> None:
     """Relay as the command line says."""
     address, seconds = sys.argv[1:]
     host, _, port = address.rpartition(":")
-    # Its timers count microseconds; those of epoll and of uvloop count milliseconds.
+    # Its timers count microseconds; the timers of epoll and of uvloop count milliseconds.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(relay(host, int(port), float(seconds)))

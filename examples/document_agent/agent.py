@@ -177,7 +177,7 @@ def deal(state: Briefing) -> list[Send]:
 
 
 def keywords(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
-    """Find the words that set each document apart (TF-IDF over the whole corpus)."""
+    """Find the words that distinguish each document (TF-IDF over the whole corpus)."""
     with logged(runtime, "keywords", list(state["notes"]), weight=2):
         weighted = analysis.weights(state["notes"])
         keywords = {name: analysis.top_keywords(terms, 12) for name, terms in weighted.items()}
@@ -263,7 +263,7 @@ def write_section(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
 
 
 def more_sections(state: Briefing) -> Literal["write_section", "approve"]:
-    """Go on until every theme has its section."""
+    """Continue until every theme has its section."""
     return "write_section" if len(state["sections"]) < len(state["themes"]) else "approve"
 
 

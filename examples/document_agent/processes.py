@@ -24,13 +24,13 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Deadline:
-    """The moment by which the whole demo must be over."""
+    """Deadline of the whole demo."""
 
     at: float
 
     @classmethod
     def within(cls, seconds: float) -> "Deadline":
-        """So many seconds from now."""
+        """Return a deadline some seconds from now."""
         return cls(time.monotonic() + seconds)
 
     @property

@@ -152,7 +152,7 @@ def checks(
         name for name in {*ours, *theirs} if name not in ours or ours.get(name) != theirs.get(name)
     )
     yield Check(
-        "the final state equals that of the undisturbed run",
+        "the final state equals the undisturbed run",
         bool(theirs) and not differing,
         f"differs in {', '.join(differing)}" if differing else f"{len(theirs)} channel values",
     )

@@ -27,7 +27,7 @@ class Bill:
 
     Attributes:
         puts: PUTs that were answered with success.
-        blobs: Blobs that were registered, each of which was charged for.
+        blobs: Registered blobs; each was charged.
         billed: Bytes charged for, as encoded by Walrus.
     """
 
@@ -59,7 +59,7 @@ class Walrus(Process):
             self._ask("POST", "faults", {"operation": operation, "fault": fault, "probability": 1})
 
     def calm(self) -> None:
-        """Let nothing go wrong any more."""
+        """Stop all faults."""
         self._ask("DELETE", "faults")
 
     def refused(self) -> int:

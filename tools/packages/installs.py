@@ -55,7 +55,7 @@ def _requirements(words: list[str]) -> Iterator[Install]:
             continue
         parts = _REQUIREMENT.fullmatch(word)
         if parts is None:
-            raise InstallError(f"{word!r} is no requirement")
+            raise InstallError(f"{word!r} is not a requirement")
         extras = tuple(sorted(filter(None, (parts["extras"] or "").split(","))))
         if name := _distribution(parts["name"]):
             if unknown := [extra for extra in extras if extra not in _extras(name)]:

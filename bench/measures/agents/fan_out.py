@@ -98,8 +98,8 @@ async def measure(setting: Setting) -> Table:
     ]
     notes = [
         f"Upper rows: medians of {_SPAN} SaveWrites around write {_EARLY} of one checkpoint and "
-        f"of the last {_SPAN} of another checkpoint, in turn. Processor time is that of the "
-        "server's event loop and of the journal's threads. Loads are GetCheckpoint, medians of "
+        f"of the last {_SPAN} of another checkpoint, in turn. Processor time includes the "
+        "server's event loop and the journal's threads. Loads are GetCheckpoint, medians of "
         f"{_LOADS}. The ratio is the late write's time divided by the early write's time. Lower "
         f"rows: medians of {rounds} rounds; in each round the checkpointers run in turn. A round "
         f"is one LangGraph run with a step of {tasks:,} tasks (`Send`), durability async, and an "

@@ -41,7 +41,7 @@ async def measure(setting: Setting) -> Table:
     notes = [
         f"{rounds} rounds of {seconds} s, async. The checkpointers run in turn, and the agents of "
         "each checkpointer have a process of their own. Steps, checkpoints and configurations "
-        "are those of `steps`. Each call was timed at least "
+        "equal `steps`. Each call was timed at least "
         f"{' and '.join((f'{count:,} ({load})' for load, count in fewest.items()))} times. A "
         "p99.9 of fewer than 1,000 calls is the slowest call."
     ]

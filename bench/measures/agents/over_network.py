@@ -69,8 +69,8 @@ async def measure(setting: Setting) -> Table:
         for contender in here
     ]
     notes = [
-        f"Medians of {rounds} rounds of {seconds} s, async, in turn. Steps and configurations are "
-        f"those of `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1000.0:g} ms "
+        f"Medians of {rounds} rounds of {seconds} s, async, in turn. Steps and configurations "
+        f"equal `steps`. Each direction is delayed by {_ONE_WAY_SECONDS * 1000.0:g} ms "
         f"{how.rstrip('.')}. SQLite has no network and is listed for comparison."
     ]
     return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [left_out])])

@@ -76,7 +76,7 @@ async def measure(setting: Setting) -> Table:
         f"{_AGENTS:,} agents in {_PROCESSES} processes for {seconds:.0f} s, one checkpointer "
         f"after another. Each agent sleeps {_PAUSE_SECONDS / 2:.0f} to {_PAUSE_SECONDS * 1.5:.0f} "
         "s between two steps. A save is `put` and `put_writes`; a load is `get_tuple`. The "
-        "configurations are those of `steps`. Processor time is the sum over all processes, "
+        "configurations equal `steps`. Processor time is the sum over all processes, "
         "divided by the number of steps, and includes work while agents sleep. Memory is the sum "
         "over the agents' processes, and over the processes of the server or of PostgreSQL; "
         "shared pages count once. SQLite runs inside the agents' processes."

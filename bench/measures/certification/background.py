@@ -48,7 +48,7 @@ async def measure(setting: Setting) -> Table:
                     spent[server][0] += saving
                     spent[server][1] += flushing
     count = rounds * steps * _THREADS
-    # Indexing goes on while saves come, and ends before or during the flush.
+    # Indexing continues during saves, and ends before or during the flush.
     flush = spent[plain][1] / count * 1e6
     index = (sum(spent[indexing]) - sum(spent[plain])) / count * 1e6
     floor = _full_text(setting.place("full-text"), count) / count * 1e6

@@ -73,7 +73,7 @@ def _be_quiet() -> None:
 
 
 def _stream_memory(setting: Setting, processes: int, channels: int, streams: int) -> float:
-    """Return the megabytes by which a server grows with this number of streams."""
+    """Return the growth of a server, in megabytes, with this number of streams."""
     with running_tuskpoint(setting.place("streams")) as server, ExitStack() as stack:
         # The first streams load what all need.
         with _streams(server.target, 1, 1):

@@ -52,8 +52,8 @@ async def measure(setting: Setting) -> Table:
         ["AsyncSqliteSaver", number(theirs / 1e6), ""],
     ]
     notes = [
-        f"{steps} steps of `aput` and `aput_writes`, each of which appends a message of "
-        f"{MESSAGE_BYTES} characters to a list. Sizes are those of the files on disk. Both "
+        f"{steps} steps of `aput` and `aput_writes`, each with a new message of "
+        f"{MESSAGE_BYTES} characters in a list. Sizes are file sizes on disk. Both "
         "databases are closed, except in the row before the last flush, which includes the "
         "write-ahead log. The journal holds the search index."
     ]

@@ -64,7 +64,7 @@ async def measure(setting: Setting) -> Table:
         ["a value of 400 KiB that grew by 1 KiB: outside, ms", number(outside)],
     ]
     notes = [
-        f"Medians of {rounds} commits. A save has five channels of {_SMALL} bytes, of which one "
+        f"Medians of {rounds} commits. A save has five channels of {_SMALL} bytes; one channel "
         f"is new. Large values are saved {_LARGE_BATCH} at a time. `BEGIN`, `COMMIT` and each "
         f"`executemany` count as one statement. {os.cpu_count()} cores."
     ]

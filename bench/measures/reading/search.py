@@ -101,7 +101,7 @@ def _save(chance: random.Random, number_of_save: int) -> SaveCheckpointRequest:
 
 
 def _sentence(chance: random.Random, length: int) -> str:
-    """Return words of which a few are common and most are rare."""
+    """Return words: a few are common, most are rare."""
     return " ".join(f"word{int(_WORDS * chance.random() ** 3)}" for _ in range(length))
 
 

@@ -104,9 +104,9 @@ CASES = {
     "no nonce": Case(without("x-nonce"), 426),
     "no nonce nor signature": Case(all_of(without("x-nonce"), without("x-signature")), 401),
     "no nonce, no time": Case(all_of(without("x-nonce"), with_value("x-timestamp", "now")), 426),
-    "nonce is no UUID": Case(signed_anew(nonce="12345"), 401, late=True),
-    "nonce is no UUID and old": Case(signed_anew(nonce="x", timestamp="1"), 401, late=True),
-    "time is no number": Case(signed_anew(timestamp="now"), 401),
+    "nonce is not a UUID": Case(signed_anew(nonce="12345"), 401, late=True),
+    "nonce is not a UUID and old": Case(signed_anew(nonce="x", timestamp="1"), 401, late=True),
+    "time is not a number": Case(signed_anew(timestamp="now"), 401),
     "time has a fraction": Case(signed_anew(timestamp=f"{time.time():.1f}"), 401),
     "time is beyond 64 bits": Case(signed_anew(timestamp="9" * 19), 401),
     "too old": Case(signed_at(-301), 401, late=True, drifted=True),
@@ -128,7 +128,7 @@ CASES = {
     "another's key": Case(
         with_value("x-public-key", bytes(STRANGER.verify_key).hex()), 401, late=True
     ),
-    "key is no point": Case(with_value("x-public-key", "ff" * 32), 401, late=True),
+    "key is not a point": Case(with_value("x-public-key", "ff" * 32), 401, late=True),
     "another account than signed": Case(with_value("x-account-id", "0x1"), 401, late=True),
     "no account": Case(without("x-account-id"), 401, late=True),
     "unknown account": Case(signed_anew(account_id="0x1"), 401, late=True),

@@ -189,5 +189,5 @@ def test_clock_goes_on_only() -> None:
     clock = Clock(lambda: NOON)
     assert clock.advance(1.5) == clock.now() == NOON + 1.5
     for seconds in (-1, 1e9, float("nan")):
-        with pytest.raises(ValueError, match="time goes on"):
+        with pytest.raises(ValueError, match="time advances"):
             clock.advance(seconds)

@@ -246,7 +246,7 @@ def test_a_large_index_takes_up_to_ten_columns() -> None:
     assert encoding.entries[0].start == 9
 
 
-# --- what is no quilt -----------------------------------------------------------------------------
+# --- malformed quilts -----------------------------------------------------------------------------
 
 
 @given(st.binary(max_size=200))

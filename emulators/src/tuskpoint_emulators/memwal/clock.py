@@ -30,6 +30,6 @@ class Clock:
             ValueError: The step is negative, or longer than 30 years.
         """
         if not 0 <= seconds < 1e9:
-            raise ValueError("time goes on by 0 to 1e9 seconds")
+            raise ValueError("time advances by 0 to 1e9 seconds")
         self._ahead_s += seconds
         return self.now()

@@ -150,11 +150,11 @@ def _address(raw: str) -> tuple[str, int]:
     host, separator, port = raw.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not separator or not host or not port.isascii() or not port.isdigit():
-        raise argparse.ArgumentTypeError(f"{raw!r} is no HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not HOST:PORT")
     if int(port) > 65_535:
         raise argparse.ArgumentTypeError(f"{raw!r}: ports end at 65535")
     if not is_loopback(host):
-        raise argparse.ArgumentTypeError(f"{raw!r}: {host} is no loopback address")
+        raise argparse.ArgumentTypeError(f"{raw!r}: {host} is not a loopback address")
     return host, int(port)
 
 
@@ -169,15 +169,15 @@ def _seconds(raw: str) -> float:
     try:
         value = float(raw)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{raw!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a number of seconds") from None
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{raw!r} is no number of seconds from 0 on")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a number of seconds from 0 on")
     return value
 
 
 def _count(raw: str) -> int:
     if not raw.isascii() or not raw.isdigit():
-        raise argparse.ArgumentTypeError(f"{raw!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a whole number from 0 on")
     return int(raw)
 
 

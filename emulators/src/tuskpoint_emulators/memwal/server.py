@@ -114,7 +114,7 @@ class MemWalEmulator:
             OSError: The port is taken, or the host is not an address of this machine.
         """
         if not is_loopback(host):
-            raise ValueError(f"{host} is no loopback address")
+            raise ValueError(f"{host} is not a loopback address")
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{path:.*}", self._handle)
         application.on_response_prepare.append(_drop_content_type)

@@ -19,7 +19,7 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Operation(StrEnum):
-    """An operation, by which the plan distinguishes requests."""
+    """The operation of a request; each operation has a plan of its own."""
 
     PUT_BLOB = "put_blob"
     PUT_QUILT = "put_quilt"
@@ -100,7 +100,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if not 400 <= self.status <= 599:
-            raise ValueError(f"status {self.status} is no error: 400 to 599 are")
+            raise ValueError(f"status {self.status} is not an error: 400 to 599 are")
         if self.latency_s < 0 or self.hidden_s < 0 or self.hidden_reads < 0:
             raise ValueError("delays and counts are not negative")
 
@@ -155,7 +155,7 @@ class FaultPlan:
         """
         _check(operation, fault)
         if not 0 <= probability <= 1:
-            raise ValueError(f"{probability} is no probability: 0 to 1 are")
+            raise ValueError(f"{probability} is not a probability: 0 to 1 are")
         self._chances[operation].append(Chance(fault, probability))
 
     def reseed(self, seed: int) -> None:

@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 def _address(raw: str) -> tuple[str, int]:
     host, separator, port = raw.rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdigit():
-        raise argparse.ArgumentTypeError(f"{raw!r} is no HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not HOST:PORT")
     if int(port) > 65_535:
         raise argparse.ArgumentTypeError(f"{raw!r}: ports end at 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
@@ -187,9 +187,9 @@ def _seconds(raw: str) -> float:
     try:
         value = float(raw)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{raw!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a number of seconds") from None
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{raw!r} is no number of seconds from 0 on")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a number of seconds from 0 on")
     return value
 
 
@@ -202,7 +202,7 @@ def _length(raw: str) -> float:
 
 def _count(raw: str) -> int:
     if not raw.isascii() or not raw.isdigit():
-        raise argparse.ArgumentTypeError(f"{raw!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{raw!r} is not a whole number from 0 on")
     return int(raw)
 
 

@@ -36,15 +36,15 @@ def account_from_json(raw: Any) -> Account:
         ValueError: An unknown name, or a value that does not fit.
     """
     if not isinstance(raw, dict):
-        raise ValueError("an account is no object")
+        raise ValueError("an account is not an object")
     unknown = set(raw) - {"owner", "delegates", "active"}
     if unknown:
         raise ValueError(f"an account has no {', '.join(sorted(unknown))}")
     owner, delegates, active = raw.get("owner"), raw.get("delegates"), raw.get("active", True)
     if not isinstance(owner, str) or not owner:
-        raise ValueError("owner is no text")
+        raise ValueError("owner is not text")
     if not isinstance(delegates, list):
-        raise ValueError("delegates is no list")
+        raise ValueError("delegates is not a list")
     if type(active) is not bool:
         raise ValueError("active is neither true nor false")
     return Account(owner, frozenset(public_key(delegate) for delegate in delegates), active)

@@ -1,7 +1,7 @@
 """Authentication: the signature of a request, checked in MemWal's own order.
 
 `services/server/src/auth.rs` of MystenLabs/MemWal. A refusal has no text (HTTP 401 without
-a body), so only the order, the delays and the two exceptions tell causes apart.
+a body), so only the order, the delays and the two exceptions distinguish causes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Gate:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.ahead_s = 0.0
-        """Seconds by which the relayer's clock is ahead of the callers' clocks."""
+        """Lead of the relayer's clock over the callers' clocks, in seconds."""
         self._accounts = accounts
         self._clock = clock
         self._max_drift_s = max_drift_s

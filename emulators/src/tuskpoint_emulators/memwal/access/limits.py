@@ -35,7 +35,7 @@ class RateLimits:
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) is not int or value < 0:
-                raise ValueError(f"{field.name} is no whole number from 0 on")
+                raise ValueError(f"{field.name} is not a whole number from 0 on")
 
 
 class Limiter:

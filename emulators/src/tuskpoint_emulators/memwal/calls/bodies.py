@@ -40,7 +40,7 @@ class Body:
 
     def __init__(self, value: Any, name: str = "the body") -> None:
         if not isinstance(value, dict):
-            _wrong_shape(f"{name} is no object")
+            _wrong_shape(f"{name} is not an object")
         self._fields: dict[str, Any] = value
 
     @classmethod
@@ -62,7 +62,7 @@ class Body:
         """Return a text field; a field without a default is required."""
         value = self._fields.get(name, default)
         if not isinstance(value, str):
-            _wrong_shape(f"{name} is no string")
+            _wrong_shape(f"{name} is not a string")
         if not _is_unicode(value):
             raise RefusedError(text_answer("Failed to parse the request body as JSON", 400))
         return value
@@ -98,14 +98,14 @@ class Body:
         """Return the requested number of memories, at most `MAX_RECALLED`."""
         value = self._fields.get("limit", default)
         if type(value) is not int or value not in _WHOLE_NUMBERS:
-            _wrong_shape("limit is no whole number from 0 on")
+            _wrong_shape("limit is not a whole number from 0 on")
         return min(value, MAX_RECALLED)
 
     def members(self, name: str) -> list[Any]:
         """Return a batch: a list of 1 to `MAX_BATCH`."""
         value = self._fields.get(name)
         if not isinstance(value, list):
-            _wrong_shape(f"{name} is no list")
+            _wrong_shape(f"{name} is not a list")
         if not 1 <= len(value) <= MAX_BATCH:
             raise refused(f"{name} must hold 1 to {MAX_BATCH}")
         return value
@@ -114,7 +114,7 @@ class Body:
         """Return the vector, of `DIMENSION` numbers."""
         value = self._fields.get("vector")
         if not isinstance(value, list) or not all(_is_number(number) for number in value):
-            _wrong_shape("vector is no list of numbers")
+            _wrong_shape("vector is not a list of numbers")
         if len(value) != DIMENSION:
             raise refused(f"vector must have {DIMENSION} dimensions, has {len(value)}")
         return np.array(value, np.float32)
@@ -125,7 +125,7 @@ class Body:
         if value is None:
             return {}
         if not isinstance(value, dict) or not all(_is_number(number) for number in value.values()):
-            _wrong_shape("scoring_weights is no object of numbers")
+            _wrong_shape("scoring_weights is not an object of numbers")
         return {name: float(number) for name, number in value.items()}
 
 
@@ -136,7 +136,7 @@ def job_ids(values: list[Any]) -> list[str]:
         RefusedError: An ID is not text.
     """
     if any(not isinstance(value, str) for value in values):
-        _wrong_shape("job_ids holds what is no string")
+        _wrong_shape("job_ids has an item that is not a string")
     return values
 
 
@@ -150,7 +150,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _is_unicode(value: str) -> bool:

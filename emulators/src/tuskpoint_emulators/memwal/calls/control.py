@@ -70,7 +70,7 @@ class Control:
         faults = self._emulator.faults
         raw = body.get("fault")
         if not isinstance(raw, dict):
-            raise ValueError("fault is no object")
+            raise ValueError("fault is not an object")
         fault = fault_from_json(raw)
         if len(body.keys() & {"times", "probability", "seconds"}) > 1:
             raise ValueError("times, probability and seconds exclude each other")
@@ -224,7 +224,7 @@ async def _changed(
     try:
         body = json.loads(raw or b"{}")
         if not isinstance(body, dict):
-            raise ValueError("the body is no JSON object")
+            raise ValueError("the body is not a JSON object")
         unknown = set(body) - set(names)
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
@@ -241,19 +241,19 @@ def _operations(raw: Any) -> list[Operation]:
 def _whole(body: Json, name: str, default: int) -> int:
     value = body.get(name, default)
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is no whole number from 0 on")
+        raise ValueError(f"{name} is not a whole number from 0 on")
     return value
 
 
 def _number(body: Json, name: str) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     return float(value)
 
 
 def _string(body: Json, name: str, default: str | None = None) -> str:
     value = body.get(name, default)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not text")
     return value

@@ -381,7 +381,7 @@ def _page_size(raw: str | None) -> int:
     if raw is None:
         return NAMESPACES_PAGE
     if _PAGE_SIZE.fullmatch(raw) is None:
-        raise refused("limit is no number")
+        raise refused("limit is not a number")
     return min(int(raw), MAX_NAMESPACES_PAGE)
 
 
@@ -395,4 +395,4 @@ def _position(cursor: str) -> tuple[float, str]:
         seconds, name = json.loads(base64.urlsafe_b64decode(cursor))
         return float(seconds), str(name)
     except (ValueError, TypeError):
-        raise refused("updated_after is no cursor") from None
+        raise refused("updated_after is not a cursor") from None

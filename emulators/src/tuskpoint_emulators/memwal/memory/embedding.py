@@ -1,7 +1,7 @@
 """Vectors without a model: hashed words and parts of words.
 
 Texts that share words, or forms of a word, are near; their meaning plays no part. So two
-paraphrases without a common word are as far apart as any two texts.
+paraphrases without a common word are as distant as any two texts.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def read_by_identifier(data: bytes, identifier: str) -> Patch:
     """Return the patch with an identifier.
 
     Raises:
-        NotAQuilt: The bytes are no quilt.
+        NotAQuilt: The bytes are not a quilt.
         PatchNotFound: The quilt has no such patch.
     """
     entry = _opened(data).get(identifier)
@@ -296,7 +296,7 @@ def _opened(data: bytes) -> dict[str, PatchEntry]:
     try:
         prefix = bcs.Reader(_columns(data, 0, 1)[:_INDEX_PREFIX_BYTES])
         if prefix.number(1) != _VERSION:
-            raise NotAQuilt("the bytes are no quilt of version 1")
+            raise NotAQuilt("the bytes are not a quilt of version 1")
         size = _INDEX_PREFIX_BYTES + prefix.number(4)
         columns = -(-size // column)
         if columns > MAX_INDEX_COLUMNS:

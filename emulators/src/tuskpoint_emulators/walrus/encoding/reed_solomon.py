@@ -1,6 +1,6 @@
 """Systematic Reed-Solomon encoding over GF(2^16), bit for bit as Walrus encodes.
 
-The algorithm is that of the Rust crate reed-solomon-simd
+The algorithm comes from the Rust crate reed-solomon-simd
 (https://github.com/AndersTrier/reed-solomon-simd, MIT and BSD-3-Clause), which comes from
 Leopard-RS (https://github.com/catid/leopard, BSD-3-Clause): a field with the polynomial
 0x1002D in a Cantor basis, and the additive FFT of Lin, Chung and Han. This is an independent

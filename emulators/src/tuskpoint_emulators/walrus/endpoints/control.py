@@ -75,7 +75,7 @@ class Control:
         operation = operation_from_json(body.get("operation"))
         raw = body.get("fault")
         if not isinstance(raw, dict):
-            raise ValueError("fault is no object")
+            raise ValueError("fault is not an object")
         if "times" in body and "probability" in body:
             raise ValueError("times and probability exclude each other")
         fault = fault_from_json(raw)
@@ -84,7 +84,7 @@ class Control:
         if "probability" in body:
             probability = body["probability"]
             if type(probability) not in (int, float):
-                raise ValueError("probability is no number")
+                raise ValueError("probability is not a number")
             faults.add_chance(operation, fault, probability)
         else:
             faults.add(operation, fault, times=_whole(body, "times", 1))
@@ -139,7 +139,7 @@ class Control:
         try:
             body = json.loads(raw or b"{}")
             if not isinstance(body, dict):
-                raise ValueError("the body is no JSON object")
+                raise ValueError("the body is not a JSON object")
             unknown = set(body) - set(names)
             if unknown:
                 raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
@@ -159,5 +159,5 @@ def _for_blob(raw: str, change: Callable[[bytes], None]) -> Answer:
 def _whole(body: dict[str, Any], name: str, default: int) -> int:
     value = body.get(name, default)
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is no whole number from 0 on")
+        raise ValueError(f"{name} is not a whole number from 0 on")
     return value

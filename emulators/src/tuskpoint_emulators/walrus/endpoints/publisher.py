@@ -208,14 +208,14 @@ def _files(content_type: str, body: bytes) -> list[QuiltFile]:
 def _metadata(raw: bytes) -> list[tuple[str, dict[str, str]]]:
     value = json.loads(raw)
     if not isinstance(value, list):
-        raise ValueError("_metadata is no array")
+        raise ValueError("_metadata is not an array")
     entries: list[tuple[str, dict[str, str]]] = []
     for entry in value:
         if not isinstance(entry, dict) or not isinstance(entry.get("identifier"), str):
             raise ValueError("an entry of _metadata has no identifier")
         tags = entry.get("tags", {})
         if not isinstance(tags, dict):
-            raise ValueError("the tags in _metadata are no object")
+            raise ValueError("the tags in _metadata are not an object")
         entries.append((entry["identifier"], {name: _tag(tag) for name, tag in tags.items()}))
     return entries
 

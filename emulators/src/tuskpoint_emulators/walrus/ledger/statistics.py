@@ -16,7 +16,7 @@ class Statistics:
         puts: Answered stores, by the answer's key ("newlyCreated", ...).
         failed_puts: Stores that the chain or the wallet refused.
         received_bytes: Content of all stores, in bytes before encoding.
-        registrations: New registrations, each of which was billed.
+        registrations: New registrations; each was billed.
         billed_bytes: Encoded size of the new registrations.
         billed_units: Encoded sizes in units of 1 MiB, each rounded up.
         cost: FROST spent, extensions included.

@@ -236,7 +236,7 @@ def _check_announced(claims: Claims, announced: int) -> None:
 
 
 def _bearer(authorization: str | None) -> str | None:
-    """Return the token of the header; `None` if there is no header."""
+    """Return the token of the header; `None` without the header."""
     if authorization is None:
         return None
     if authorization[: len(_SCHEME)].lower() != _SCHEME:
@@ -250,15 +250,15 @@ def _claims(raw: dict[str, Any]) -> Claims:
     if not isinstance(jti, str) or type(exp) is not int:
         raise ValueError("jti and exp are required")
     if iat is not None and type(iat) is not int:
-        raise ValueError("iat is no whole number")
+        raise ValueError("iat is not a whole number")
     if address is not None and not isinstance(address, str):
-        raise ValueError("send_object_to is no address")
+        raise ValueError("send_object_to is not an address")
     numbers: dict[str, int] = {}
     for name in _OTHER_CLAIMS:
         value = raw.get(name)
         if value is None:
             continue
         if type(value) is not int or value < 0:
-            raise ValueError(f"{name} is no whole number")
+            raise ValueError(f"{name} is not a whole number")
         numbers[name] = value
     return Claims(jti, exp, iat, address, **numbers)

@@ -52,7 +52,7 @@ def parts(body: bytes, boundary: bytes) -> list[Part]:
     # The first delimiter may stand at the very beginning, without its line break.
     position = 0 if body.startswith(opening) else body.find(delimiter) + 2
     if position == 1:
-        raise MalformedForm("there is no delimiter")
+        raise MalformedForm("the form has no delimiter")
     while True:
         start = position + len(opening)
         if body.startswith(b"--", start):
